@@ -1,0 +1,25 @@
+// Package v1alpha1 holds the API of the group policy.nstpl.dev: the custom resources, and in keys.go every
+// label, annotation and manager name that the project puts on objects.
+//
+// +kubebuilder:object:generate=true
+// +groupName=policy.nstpl.dev
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "policy.nstpl.dev", Version: "v1alpha1"}
+
+// NamespaceTemplates is the resource of NamespaceTemplate.
+var NamespaceTemplates = GroupVersion.WithResource("namespacetemplates")
+
+// AddToScheme registers the kinds of this package.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &NamespaceTemplate{}, &NamespaceTemplateList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

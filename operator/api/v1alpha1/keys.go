@@ -1,0 +1,52 @@
+package v1alpha1
+
+// Labels and annotations. The proposal's keys (Namespace Population) are kept where Kubernetes accepts them.
+const (
+	// TemplateNameLabel names, on a populated object, the NamespaceTemplate that declares it.
+	TemplateNameLabel = "policy/namespace-template-name"
+
+	// TemplateApplyAnnotation set to TemplateApplyDisable switches a NamespaceTemplate off.
+	TemplateApplyAnnotation = "policy/namespace-template-apply"
+	TemplateApplyDisable    = "disable"
+
+	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated; what is there stays.
+	OptOutAnnotation = "policy/namespace-template-opt-out"
+
+	// CreatorAnnotation holds, on a Namespace, the name of the user who created it. It is an annotation because
+	// user names are no valid label values.
+	CreatorAnnotation = "authorization.k8s.io/creator"
+
+	// ReplaceAnnotation set to "true" on a template's object lets it be deleted and created anew where a change
+	// can't be made in place. RBAC bindings need no such consent.
+	ReplaceAnnotation = "policy/replace"
+
+	// HashAnnotation holds, on a populated object, the hash of what the template declared when it was applied. With
+	// managedFields it tells from metadata alone whether an object is as declared.
+	HashAnnotation = "policy.nstpl.dev/applied-hash"
+
+	// AdoptedAnnotation set to "true" on a populated object says that somebody else created it: it is never pruned.
+	AdoptedAnnotation = "policy.nstpl.dev/adopted"
+
+	// SealAnnotation says, on a Namespace, for which templates with driftPolicy Report all objects were there, so that
+	// one that is missing later is known to have been deleted.
+	SealAnnotation = "policy.nstpl.dev/reported-templates"
+)
+
+const (
+	// FieldManager is the server-side apply manager of populated objects.
+	FieldManager = "nstpl"
+
+	// DeletionFinalizer keeps a NamespaceTemplate with deletionPolicy Delete until its objects are gone.
+	DeletionFinalizer = "policy.nstpl.dev/delete-populated-objects"
+
+	// VersionLabel carries, on the operator's Lease, the version of the operator that leads.
+	VersionLabel = "app.kubernetes.io/version"
+
+	// OperatorNamespace and OperatorLease say where the operator runs and which Lease its leader holds.
+	OperatorNamespace = "nstpl-system"
+	OperatorLease     = "nstpl-operator"
+)
+
+// NamespacePopulated is the condition in a Namespace's own status that says whether every object that templates
+// declare for it is there.
+const NamespacePopulated = "policy.nstpl.dev/Populated"

@@ -1,0 +1,87 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Verdict says whether a template populates a namespace, and why.
+type Verdict struct {
+	Template string `json:"template"`
+	Matches  bool   `json:"matches"`
+	Reason   string `json:"reason"`
+	// Overlays are the names of the template's overlays that apply.
+	Overlays []string `json:"overlays,omitempty"`
+}
+
+// Explain says whether template populates ns, and why or why not. It agrees with Index.Match; it does not look at
+// whether ns is populated at all: see Unpopulated.
+func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict {
+	verdict := Verdict{Template: template.Name}
+	if verdict.Reason = Off(template); verdict.Reason != "" {
+		return verdict
+	}
+	selector, err := Selector(template.Spec.Namespaces)
+	if err != nil {
+		verdict.Reason = err.Error()
+		return verdict
+	}
+	verdict.Matches, verdict.Reason = explainSelector(selector, labelsOf(ns))
+	if verdict.Matches {
+		verdict.Overlays = Overlays(template, ns)
+	}
+	return verdict
+}
+
+// Overlays returns the names of the template's overlays that apply to ns, in the template's order. An overlay with a
+// malformed selector is left out here and refused by render.Compile.
+func Overlays(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) []string {
+	var names []string
+	for _, overlay := range template.Spec.Overlays {
+		if selector, err := Selector(overlay.Namespaces); err == nil && selector.Matches(labelsOf(ns)) {
+			names = append(names, overlay.Name)
+		}
+	}
+	return names
+}
+
+func explainSelector(selector labels.Selector, set labels.Set) (bool, string) {
+	requirements, _ := selector.Requirements()
+	if len(requirements) == 0 {
+		return true, "selects every namespace"
+	}
+	for _, requirement := range requirements {
+		if !requirement.Matches(set) {
+			return false, miss(requirement, set)
+		}
+	}
+	return true, "labels match " + selector.String()
+}
+
+// miss says in words why a requirement does not hold.
+func miss(requirement labels.Requirement, set labels.Set) string {
+	key := requirement.Key()
+	value, has := set[key]
+	values := requirement.ValuesUnsorted()
+	slices.Sort(values)
+	wanted := strings.Join(values, " or ")
+	switch requirement.Operator() {
+	case selection.DoesNotExist:
+		return fmt.Sprintf("label %s is there, and may not be", key)
+	case selection.NotIn, selection.NotEquals:
+		return fmt.Sprintf("label %s is %q, and may not be %s", key, value, wanted)
+	case selection.Exists:
+		return fmt.Sprintf("label %s is missing", key)
+	}
+	if !has {
+		return fmt.Sprintf("label %s is missing, not %s", key, wanted)
+	}
+	return fmt.Sprintf("label %s is %q, not %s", key, value, wanted)
+}

@@ -1,0 +1,130 @@
+package match
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Index finds the templates that match a namespace without asking every template: a selector that needs one exact
+// label (the namespace's name, say) is found under that label. It is not safe for concurrent use.
+type Index struct {
+	templates map[string]indexed
+	byLabel   map[label]map[string]struct{}
+	// scanned templates need no exact label and are tried one by one.
+	scanned map[string]struct{}
+}
+
+type label struct{ key, value string }
+
+type indexed struct {
+	template *v1alpha1.NamespaceTemplate
+	selector labels.Selector
+	exact    *label
+}
+
+// NewIndex returns an index of templates.
+func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
+	index := &Index{
+		templates: map[string]indexed{},
+		byLabel:   map[label]map[string]struct{}{},
+		scanned:   map[string]struct{}{},
+	}
+	for _, template := range templates {
+		index.Set(template)
+	}
+	return index
+}
+
+// Set adds a template or replaces the one of the same name. A template that is off or whose selector is malformed
+// is known and matches nothing: Explain says why.
+func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
+	x.Delete(template.Name)
+	entry := indexed{template: template}
+	if selector, err := Selector(template.Spec.Namespaces); err == nil && Off(template) == "" {
+		entry.selector = selector
+		entry.exact = exactLabel(selector)
+		if entry.exact == nil {
+			x.scanned[template.Name] = struct{}{}
+		} else {
+			if x.byLabel[*entry.exact] == nil {
+				x.byLabel[*entry.exact] = map[string]struct{}{}
+			}
+			x.byLabel[*entry.exact][template.Name] = struct{}{}
+		}
+	}
+	x.templates[template.Name] = entry
+}
+
+// Delete forgets a template.
+func (x *Index) Delete(name string) {
+	entry, ok := x.templates[name]
+	if !ok {
+		return
+	}
+	delete(x.templates, name)
+	delete(x.scanned, name)
+	if entry.exact != nil {
+		delete(x.byLabel[*entry.exact], name)
+		if len(x.byLabel[*entry.exact]) == 0 {
+			delete(x.byLabel, *entry.exact)
+		}
+	}
+}
+
+// Get returns the template of that name, matching or not, or nil.
+func (x *Index) Get(name string) *v1alpha1.NamespaceTemplate {
+	return x.templates[name].template
+}
+
+// All returns every template in ascending order of names.
+func (x *Index) All() []*v1alpha1.NamespaceTemplate {
+	all := make([]*v1alpha1.NamespaceTemplate, 0, len(x.templates))
+	for _, name := range slices.Sorted(maps.Keys(x.templates)) {
+		all = append(all, x.templates[name].template)
+	}
+	return all
+}
+
+// Match returns the templates that match a namespace's labels in ascending order of names: the order in which they
+// are applied.
+func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	set := labelsOf(ns)
+	var matched []*v1alpha1.NamespaceTemplate
+	try := func(names map[string]struct{}) {
+		for name := range names {
+			if entry := x.templates[name]; entry.selector.Matches(set) {
+				matched = append(matched, entry.template)
+			}
+		}
+	}
+	try(x.scanned)
+	for key, value := range set {
+		try(x.byLabel[label{key, value}])
+	}
+	slices.SortFunc(matched, func(a, b *v1alpha1.NamespaceTemplate) int { return strings.Compare(a.Name, b.Name) })
+	return matched
+}
+
+// exactLabel returns a label that every namespace the selector matches carries, or nil. The namespace's name comes
+// first, because it narrows most.
+func exactLabel(selector labels.Selector) *label {
+	var exact *label
+	requirements, _ := selector.Requirements()
+	for _, requirement := range requirements {
+		values := requirement.ValuesUnsorted()
+		switch requirement.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			if len(values) == 1 && (exact == nil || requirement.Key() == corev1.LabelMetadataName) {
+				exact = &label{requirement.Key(), values[0]}
+			}
+		}
+	}
+	return exact
+}

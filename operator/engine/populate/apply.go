@@ -1,0 +1,270 @@
+package populate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// concurrentWrites bounds the requests that one namespace has under way. They share a connection, and the API
+// server's priority and fairness is the throttle.
+const concurrentWrites = 32
+
+// Applier carries out plans. Answers come back as metadata: nobody reads the rest.
+type Applier struct {
+	Client metadata.Interface
+	Mapper meta.RESTMapper
+}
+
+// Outcome is what became of a change that needed a write.
+type Outcome struct {
+	Change
+	// Written is the object's metadata after the write; nil after a deletion or a failure.
+	Written *metav1.PartialObjectMetadata
+	// Replaced objects were deleted and created anew, because they could not be changed in place.
+	Replaced bool
+	// Failure is nil when the write succeeded.
+	Failure *Failure
+}
+
+// Result is what became of a plan.
+type Result struct {
+	Outcomes []Outcome
+}
+
+// NamespaceGone tells whether the namespace is deleted or being deleted, so that nothing failed that mattered.
+func (r Result) NamespaceGone() bool {
+	for _, outcome := range r.Outcomes {
+		if outcome.Failure != nil && outcome.Failure.NamespaceGone {
+			return true
+		}
+	}
+	return false
+}
+
+// RetryAfter returns the longest wait that the API server asked for, or zero.
+func (r Result) RetryAfter() time.Duration {
+	var longest time.Duration
+	for _, outcome := range r.Outcomes {
+		if outcome.Failure != nil {
+			longest = max(longest, outcome.Failure.RetryAfter)
+		}
+	}
+	return longest
+}
+
+// Apply writes what the plan says: first what is declared, all at once, then the deletions. An object stays for now if
+// one of its kind and template could not be applied: it may be what that one was to replace.
+func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
+	var applies, prunes []Change
+	for _, change := range plan.Changes {
+		switch change.Action {
+		case Create, Configure, Unknown:
+			applies = append(applies, change)
+		case Prune:
+			prunes = append(prunes, change)
+		case Unchanged, LeaveAlone:
+		}
+	}
+	namespace := plan.Namespace.Name
+	result := Result{Outcomes: each(applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
+	if result.NamespaceGone() {
+		return result
+	}
+	type group struct {
+		template string
+		kind     schema.GroupKind
+	}
+	failed := map[group]bool{}
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure != nil {
+			failed[group{outcome.Template, outcome.Kind.GroupKind()}] = true
+		}
+	}
+	var clear []Change
+	for _, change := range prunes {
+		if !failed[group{change.Template, change.Kind.GroupKind()}] {
+			clear = append(clear, change)
+		}
+	}
+	result.Outcomes = append(result.Outcomes, each(clear, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
+	return result
+}
+
+// each runs do for all changes, some at a time, and returns the outcomes in order.
+func each(changes []Change, do func(Change) Outcome) []Outcome {
+	outcomes := make([]Outcome, len(changes))
+	slots := make(chan struct{}, concurrentWrites)
+	var wait sync.WaitGroup
+	for i, change := range changes {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i] = do(change)
+		})
+	}
+	wait.Wait()
+	return outcomes
+}
+
+func (a *Applier) apply(ctx context.Context, namespace string, change Change) Outcome {
+	outcome := Outcome{Change: change}
+	if change.Err != nil {
+		outcome.Failure = failure(change.Err, namespace)
+		return outcome
+	}
+	objects, err := a.resource(change.Kind, namespace)
+	if err == nil {
+		if change.Action == Create {
+			outcome.Written, err = create(ctx, objects, change)
+		} else {
+			outcome.Written, err = patch(ctx, objects, change.Declared, options{force: true, adopted: adopted(change.Observed)})
+		}
+	}
+	if apierrors.IsInvalid(err) && change.Action == Configure {
+		outcome.Written, err = replace(ctx, objects, change, err)
+		outcome.Replaced = err == nil
+	}
+	if err != nil {
+		outcome.Failure = failure(err, namespace)
+	}
+	return outcome
+}
+
+// resource returns the client for a kind in a namespace.
+func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
+	mapping, err := a.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return nil, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
+			"%s is not namespace-scoped: take it out of the template", kind.GroupKind())}
+	}
+	return a.Client.Resource(mapping.Resource).Namespace(namespace), nil
+}
+
+// create applies an object for the first time. It does not force: where somebody else's object stands in the way, the
+// answer says so, and the object is marked as adopted in the very write that takes it over.
+func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
+	written, err := patch(ctx, objects, change.Declared, options{})
+	if apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
+		return patch(ctx, objects, change.Declared, options{force: true, adopted: true})
+	}
+	if err != nil || !shared(written) {
+		return written, err
+	}
+	return patch(ctx, objects, change.Declared, options{force: true, adopted: true})
+}
+
+// shared tells whether an object has fields of others: right after its creation it has not.
+func shared(object *metav1.PartialObjectMetadata) bool {
+	for i := range object.ManagedFields {
+		if entry := &object.ManagedFields[i]; !IsOwnEntry(entry) && entry.Subresource == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func adopted(object *metav1.PartialObjectMetadata) bool {
+	return object != nil && object.Annotations[v1alpha1.AdoptedAnnotation] == "true"
+}
+
+type options struct {
+	force, adopted, dryRun bool
+}
+
+func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
+	body, err := Body(object, o.adopted)
+	if err != nil {
+		return nil, err
+	}
+	patchOptions := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: &o.force}
+	if o.dryRun {
+		patchOptions.DryRun = []string{metav1.DryRunAll}
+	}
+	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
+}
+
+// Body returns the apply configuration of an object: what is declared, and the annotations that this package keeps its
+// books in.
+func Body(object *Object, adopted bool) ([]byte, error) {
+	body := maps.Clone(object.Object)
+	metadata, ok := body["metadata"].(map[string]any)
+	if !ok {
+		return nil, errors.New("metadata is not an object")
+	}
+	metadata = maps.Clone(metadata)
+	annotations := map[string]any{}
+	if declared, ok := metadata["annotations"].(map[string]any); ok {
+		annotations = maps.Clone(declared)
+	}
+	annotations[v1alpha1.HashAnnotation] = object.Hash
+	if adopted {
+		annotations[v1alpha1.AdoptedAnnotation] = "true"
+	}
+	metadata["annotations"] = annotations
+	body["metadata"] = metadata
+	return json.Marshal(body)
+}
+
+// replace deletes an object that can't be changed in place and creates it anew: bindings, whose roleRef never changes,
+// and what says so itself. It first asks the API server whether it would take the new one.
+func replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (*metav1.PartialObjectMetadata, error) {
+	if change.Kind.Group != rbacv1.GroupName && change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true" {
+		return nil, fmt.Errorf("%w (annotate the template's object with %s: \"true\" if it may be deleted and created anew)",
+			refusal, v1alpha1.ReplaceAnnotation)
+	}
+	if adopted(change.Observed) {
+		return nil, fmt.Errorf("%w (it was there before it was populated, so it is not deleted: delete it by hand)", refusal)
+	}
+	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
+	trial.SetName("nstpl-trial-" + trial.Hash)
+	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
+		return nil, refusal
+	}
+	if err := remove(ctx, objects, change.Observed); err != nil {
+		return nil, fmt.Errorf("delete it to create it anew: %w", err)
+	}
+	written, err := patch(ctx, objects, change.Declared, options{force: true})
+	if apierrors.IsInvalid(err) {
+		return nil, &Failure{Reason: ReasonImmutable, err: errors.New("it is deleted to be created anew, and a finalizer holds it")}
+	}
+	return written, err
+}
+
+func (a *Applier) prune(ctx context.Context, namespace string, change Change) Outcome {
+	outcome := Outcome{Change: change}
+	objects, err := a.resource(change.Kind, namespace)
+	if err == nil {
+		err = remove(ctx, objects, change.Observed)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		outcome.Failure = failure(err, namespace)
+	}
+	return outcome
+}
+
+// remove deletes the very object that was observed, not one that took its name since.
+func remove(ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata) error {
+	background := metav1.DeletePropagationBackground
+	return objects.Delete(ctx, observed.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &observed.UID},
+		PropagationPolicy: &background,
+	})
+}

@@ -1,0 +1,68 @@
+package populate
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/pager"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Observer reads the metadata of populated objects from the API server, a list for each kind.
+type Observer struct {
+	Client metadata.Interface
+	Mapper meta.RESTMapper
+}
+
+// Observe returns the objects of a kind that carry a template's label, by namespace. An empty namespace means all. A
+// kind that the cluster doesn't know has none.
+func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace string) (map[string][]*metav1.PartialObjectMetadata, error) {
+	mapping, err := o.Mapper.RESTMapping(kind)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	objects := o.Client.Resource(mapping.Resource).Namespace(namespace)
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return objects.List(ctx, options)
+	})
+	found := map[string][]*metav1.PartialObjectMetadata{}
+	err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: v1alpha1.TemplateNameLabel}, func(item runtime.Object) error {
+		object := item.(*metav1.PartialObjectMetadata)
+		object.SetGroupVersionKind(mapping.GroupVersionKind)
+		found[object.Namespace] = append(found[object.Namespace], object)
+		return nil
+	})
+	return found, err
+}
+
+// KindsToObserve returns the kinds in which objects of templates may be: those that are declared and those that were
+// ever applied.
+func KindsToObserve(templates []*v1alpha1.NamespaceTemplate, declared ...Declared) []schema.GroupKind {
+	var kinds []schema.GroupKind
+	seen := map[schema.GroupKind]bool{}
+	add := func(kind schema.GroupKind) {
+		if !seen[kind] {
+			seen[kind] = true
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, template := range templates {
+		for _, kind := range template.Status.Kinds {
+			add(schema.GroupKind{Group: kind.Group, Kind: kind.Kind})
+		}
+	}
+	for _, d := range declared {
+		for _, object := range d.Objects {
+			add(object.GroupVersionKind().GroupKind())
+		}
+	}
+	return kinds
+}

@@ -1,0 +1,286 @@
+package populate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// Action is what a plan does with an object.
+type Action string
+
+// The actions of a plan.
+const (
+	// Create applies an object that isn't there, or that is there and not this project's yet.
+	Create Action = "create"
+	// Configure applies an object whose declaration changed, or that drifted.
+	Configure Action = "configure"
+	// Unchanged does nothing: the object is as declared.
+	Unchanged Action = "unchanged"
+	// Prune deletes an object that is no longer declared.
+	Prune Action = "prune"
+	// LeaveAlone does nothing, for a reason worth saying.
+	LeaveAlone Action = "leave alone"
+	// Unknown can't do anything, because objects of that kind can't be read.
+	Unknown Action = "unknown"
+)
+
+// Observed is what is in a namespace.
+type Observed struct {
+	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
+	Objects []*metav1.PartialObjectMetadata
+	// Unreadable are the kinds of which nothing is known, and why.
+	Unreadable map[schema.GroupKind]error
+}
+
+// Change is what a plan does with one object, and why.
+type Change struct {
+	Action   Action
+	Kind     schema.GroupVersionKind
+	Name     string
+	Template string
+	Reason   string
+	// Drifted objects were as declared once and then changed or deleted by somebody else.
+	Drifted bool
+	// Declared is the object to apply; nil for what is not declared.
+	Declared *Object
+	// Observed is the object's metadata; nil when the object isn't there.
+	Observed *metav1.PartialObjectMetadata
+	// Err is why nothing is known of the object; nil unless Action is Unknown.
+	Err error
+}
+
+// ID returns what identifies the object in its namespace.
+func (c Change) ID() ObjectID {
+	return ObjectID{c.Kind.GroupKind(), c.Name}
+}
+
+// Plan is what populating a namespace does.
+type Plan struct {
+	Declared
+	Changes []Change
+	// Seals are, for each template with driftPolicy Report, a digest of the objects it declares here. The namespace keeps
+	// it once they are all there: what is missing later was deleted by somebody.
+	Seals map[string]string
+}
+
+// Pending returns the changes that need a write.
+func (p Plan) Pending() []Change {
+	var pending []Change
+	for _, change := range p.Changes {
+		switch change.Action {
+		case Create, Configure, Prune:
+			pending = append(pending, change)
+		case Unchanged, LeaveAlone, Unknown:
+		}
+	}
+	return pending
+}
+
+// NewPlan compares what is declared with what is observed. The index knows all templates, matching or not.
+func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
+	plan := Plan{Declared: declared, Seals: seals(declared)}
+	there := map[ObjectID]*metav1.PartialObjectMetadata{}
+	for _, object := range observed.Objects {
+		there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
+	}
+	sealed := readSeals(declared.Namespace.Annotations[v1alpha1.SealAnnotation])
+	for i := range declared.Objects {
+		object := &declared.Objects[i]
+		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
+			plan.Changes = append(plan.Changes, Change{
+				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
+				Reason: err.Error(), Declared: object, Err: err,
+			})
+			continue
+		}
+		template := object.Template.Name
+		wasThere := plan.Seals[template] != "" && sealed[template] == plan.Seals[template]
+		plan.Changes = append(plan.Changes, compare(object, there[object.ID()], wasThere))
+		delete(there, object.ID())
+	}
+	for _, overridden := range declared.Overridden {
+		plan.Changes = append(plan.Changes, Change{
+			Action: LeaveAlone, Kind: overridden.Object.GroupKind.WithVersion(""), Name: overridden.Object.Name,
+			Template: overridden.Template, Reason: fmt.Sprintf("template %s declares it too, and comes later", overridden.By),
+		})
+	}
+	for _, omission := range declared.Omitted {
+		plan.Changes = append(plan.Changes, Change{
+			Action: LeaveAlone, Kind: omission.Kind, Name: omission.Name, Template: omission.Template, Reason: omission.Reason,
+		})
+	}
+	for _, object := range observed.Objects {
+		if there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] == object {
+			plan.Changes = append(plan.Changes, undeclared(declared, index, object))
+		}
+	}
+	return plan
+}
+
+// compare plans a declared object. wasThere says that all objects of its template were there before.
+func compare(object *Object, observed *metav1.PartialObjectMetadata, wasThere bool) Change {
+	change := Change{
+		Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
+		Declared: object, Observed: observed,
+	}
+	var entry *metav1.ManagedFieldsEntry
+	if observed != nil {
+		entry = ownEntry(observed)
+	}
+	switch {
+	case entry == nil && wasThere:
+		change.Drifted, change.Reason = true, "somebody deleted it"
+	case observed == nil:
+		change.Action, change.Reason = Create, "it is not there"
+		return change
+	case entry == nil:
+		change.Action, change.Reason = Create, "it is there, and not populated yet"
+		return change
+	case observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && ownsHash(entry):
+		change.Action, change.Reason = Configure, "its declaration changed"
+		return change
+	default:
+		lost, err := lostFields(object.Object, entry)
+		switch {
+		case err != nil:
+			change.Drifted, change.Reason = true, "its managedFields can't be read: "+err.Error()
+		case len(lost) > 0:
+			change.Drifted, change.Reason = true, lostReason(lost, observed)
+		case !ownsHash(entry):
+			change.Drifted, change.Reason = true, "its annotation "+v1alpha1.HashAnnotation+" was changed"
+		default:
+			change.Action, change.Reason = Unchanged, "it is as declared"
+			return change
+		}
+	}
+	if change.Action = Configure; entry == nil {
+		change.Action = Create
+	}
+	if object.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+		change.Action = LeaveAlone
+		change.Reason += "; driftPolicy is Report"
+	}
+	return change
+}
+
+// ownsHash tells whether the applied-hash annotation is still this project's word.
+func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
+	lost, err := lostFields(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}}}, entry)
+	return err == nil && len(lost) == 0
+}
+
+// lostReason names the fields that were changed and those who may have done it.
+func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
+	const most = 3
+	fields := strings.Join(lost[:min(len(lost), most)], ", ")
+	if more := len(lost) - most; more > 0 {
+		fields += fmt.Sprintf(" and %d more", more)
+	}
+	var others []string
+	for i := range observed.ManagedFields {
+		entry := &observed.ManagedFields[i]
+		if !IsOwnEntry(entry) && entry.Subresource == "" && !slices.Contains(others, entry.Manager) {
+			others = append(others, entry.Manager)
+		}
+	}
+	if len(others) == 0 {
+		return fields + " changed"
+	}
+	return fields + " changed by " + strings.Join(others, " or ")
+}
+
+// undeclared plans an object that carries a template's label and is not declared: pruned only if this project created
+// it and its template says so, by no longer declaring it or by its deletionPolicy.
+func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
+	kind := object.GroupVersionKind()
+	name := object.Labels[v1alpha1.TemplateNameLabel]
+	change := Change{Action: LeaveAlone, Kind: kind, Name: object.Name, Template: name, Observed: object}
+	template := index.Get(name)
+	switch {
+	case ownEntry(object) == nil:
+		change.Reason = "it carries the label of a template, and was not populated by one"
+	case object.Annotations[v1alpha1.AdoptedAnnotation] == "true":
+		change.Reason = "it was there before it was populated"
+	case object.DeletionTimestamp != nil:
+		change.Reason = "it is being deleted"
+	case template == nil:
+		change.Reason = fmt.Sprintf("template %s is gone", name)
+	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
+		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
+	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return b.Template.Name == name }):
+		change.Reason = fmt.Sprintf("template %s can't be rendered", name)
+	case withholds(declared, name, kind.GroupKind()):
+		change.Reason = fmt.Sprintf("template %s may declare it once the namespace's creator is known", name)
+	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name }):
+		change.Action, change.Reason = Prune, fmt.Sprintf("template %s no longer declares it", name)
+	default:
+		change.Reason = unmatched(template, declared)
+		if template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+			change.Action = Prune
+		} else {
+			change.Reason += "; deletionPolicy is Orphan"
+		}
+	}
+	return change
+}
+
+// withholds tells whether a template leaves objects of a kind out of the namespace.
+func withholds(declared Declared, template string, kind schema.GroupKind) bool {
+	for _, omission := range declared.Omitted {
+		if omission.Template == template && omission.Kind.GroupKind() == kind {
+			return true
+		}
+	}
+	return false
+}
+
+func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
+	return fmt.Sprintf("template %s no longer matches: %s", template.Name, match.Explain(template, declared.Namespace).Reason)
+}
+
+// seals digests which objects each template with driftPolicy Report declares.
+func seals(declared Declared) map[string]string {
+	sums := map[string]uint64{}
+	for _, object := range declared.Objects {
+		if object.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
+			continue
+		}
+		sum := fnv.New64a()
+		fmt.Fprint(sum, object.ID())
+		sums[object.Template.Name] += sum.Sum64()
+	}
+	seals := map[string]string{}
+	for template, sum := range sums {
+		seals[template] = strconv.FormatUint(sum, 36)
+	}
+	return seals
+}
+
+// FormatSeals writes seals as the value of SealAnnotation, in a stable order.
+func FormatSeals(seals map[string]string) string {
+	var parts []string
+	for template, seal := range seals {
+		parts = append(parts, template+"="+seal)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+func readSeals(annotation string) map[string]string {
+	seals := map[string]string{}
+	for part := range strings.SplitSeq(annotation, ",") {
+		if template, seal, ok := strings.Cut(part, "="); ok {
+			seals[template] = seal
+		}
+	}
+	return seals
+}

@@ -1,0 +1,57 @@
+package render
+
+import (
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// Cache compiles a template once for each generation and set of overlays. It is safe for concurrent use; the zero
+// value is not ready, see NewCache.
+type Cache struct {
+	mu          sync.Mutex
+	generations map[string]*generation
+}
+
+type generation struct {
+	uid    types.UID
+	number int64
+	// compiled holds what sync.OnceValues returns, by overlays: one caller compiles, the others wait for it alone.
+	compiled map[string]func() (*Compiled, error)
+}
+
+// NewCache returns an empty cache.
+func NewCache() *Cache {
+	return &Cache{generations: map[string]*generation{}}
+}
+
+// Compile returns the template compiled with the overlays that apply to ns.
+func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) (*Compiled, error) {
+	overlays := match.Overlays(template, ns)
+	key := strings.Join(overlays, "\x00")
+	c.mu.Lock()
+	current := c.generations[template.Name]
+	if current == nil || current.uid != template.UID || current.number != template.Generation {
+		current = &generation{uid: template.UID, number: template.Generation, compiled: map[string]func() (*Compiled, error){}}
+		c.generations[template.Name] = current
+	}
+	compiled, ok := current.compiled[key]
+	if !ok {
+		compiled = sync.OnceValues(func() (*Compiled, error) { return Compile(template, overlays) })
+		current.compiled[key] = compiled
+	}
+	c.mu.Unlock()
+	return compiled()
+}
+
+// Forget drops what is kept of a template.
+func (c *Cache) Forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.generations, name)
+}

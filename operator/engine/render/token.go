@@ -1,0 +1,73 @@
+package render
+
+import "strings"
+
+// Tokens that stand for a namespace's values in string fields. "$$(NAMESPACE)" is a literal "$(NAMESPACE)".
+const (
+	NamespaceToken = "$(NAMESPACE)"
+	CreatorToken   = "$(CREATOR)"
+)
+
+// Values are what tokens stand for.
+type Values struct {
+	Namespace string
+	// Creator is empty when it is not known who created the namespace.
+	Creator string
+}
+
+// scan calls text for literal pieces of s and token for each token in it, left to right. What a token stands for is
+// not scanned again, so a creator named "$(NAMESPACE)" stays that.
+func scan(s string, text, token func(string)) {
+	for {
+		at := strings.IndexByte(s, '$')
+		if at < 0 {
+			text(s)
+			return
+		}
+		text(s[:at])
+		s = s[at:]
+		switch found, escaped := tokenAt(s), tokenAt(s[1:]); {
+		case found != "":
+			token(found)
+			s = s[len(found):]
+		case escaped != "":
+			text(escaped)
+			s = s[1+len(escaped):]
+		default:
+			text("$")
+			s = s[1:]
+		}
+	}
+}
+
+func tokenAt(s string) string {
+	for _, token := range []string{NamespaceToken, CreatorToken} {
+		if strings.HasPrefix(s, token) {
+			return token
+		}
+	}
+	return ""
+}
+
+// expand replaces the tokens in s.
+func (v Values) expand(s string) string {
+	if !strings.Contains(s, "$(") {
+		return s
+	}
+	var out strings.Builder
+	scan(s, func(text string) { out.WriteString(text) }, func(token string) {
+		if token == CreatorToken {
+			out.WriteString(v.Creator)
+		} else {
+			out.WriteString(v.Namespace)
+		}
+	})
+	return out.String()
+}
+
+// holds tells whether a token stands in s, unescaped.
+func holds(s, token string) bool {
+	found := false
+	scan(s, func(string) {}, func(t string) { found = found || t == token })
+	return found
+}

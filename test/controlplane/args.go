@@ -1,0 +1,77 @@
+package controlplane
+
+import (
+	"fmt"
+	"net"
+	"strings"
+)
+
+// All programs run in the cluster's folder, and paths are relative to it: those of sockets must be short.
+const (
+	etcdURL       = "unix://etcd.sock" // in a folder that nobody else may enter, since etcd asks no questions
+	serviceSubnet = "10.96.0.0/16"
+)
+
+// serviceIP is the first of serviceSubnet, which the Service "kubernetes" gets.
+var serviceIP = net.IPv4(10, 96, 0, 1)
+
+func etcdArgs() []string {
+	return []string{
+		"--data-dir=etcd",
+		"--listen-client-urls=" + etcdURL,
+		"--advertise-client-urls=http://localhost:2379", // demanded, and used by nobody
+		"--listen-peer-urls=unix://etcd-peer.sock",
+		"--unsafe-no-fsync", // nothing is worth keeping
+		"--quota-backend-bytes=8589934592",
+		"--log-level=warn",
+	}
+}
+
+func apiServerArgs(port int) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--permit-port-sharing",
+		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
+		"--tls-cert-file=apiserver.crt",
+		"--tls-private-key-file=apiserver.key",
+		"--client-ca-file=ca.crt",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=service-account.key",
+		"--service-account-signing-key-file=service-account.key",
+		"--service-cluster-ip-range=" + serviceSubnet,
+		"--authorization-mode=RBAC",
+		"--allow-privileged",
+		"--max-requests-inflight=1000",
+		"--max-mutating-requests-inflight=500",
+		"--profiling=false",
+	}
+}
+
+func controllerManagerArgs() []string {
+	controllers := []string{
+		"clusterrole-aggregation-controller",
+		"deployment-controller",
+		"garbage-collector-controller",
+		"namespace-controller",
+		"replicaset-controller",
+		"resourcequota-controller",
+		"root-ca-certificate-publisher-controller",
+		"serviceaccount-controller",
+		"serviceaccount-token-controller",
+	}
+	return []string{
+		"--kubeconfig=controller-manager.kubeconfig",
+		"--controllers=" + strings.Join(controllers, ","),
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=service-account.key",
+		"--root-ca-file=ca.crt",
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+		"--profiling=false",
+	}
+}

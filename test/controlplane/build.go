@@ -1,0 +1,203 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultVersion is the Kubernetes version that runs when nothing else is asked for.
+const DefaultVersion = "1.36.3"
+
+// Version is the Kubernetes version to run: $K8S_VERSION, or DefaultVersion.
+func Version() string {
+	return cmp.Or(strings.TrimPrefix(os.Getenv("K8S_VERSION"), "v"), DefaultVersion)
+}
+
+// Build returns a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl of a Kubernetes version.
+// They are compiled on the first call, which takes minutes, and are kept in the user's cache folder; of several
+// processes that need them at the same time one compiles and the others wait. What happens is told to progress.
+// $KUBEBUILDER_ASSETS, when set, is that folder, whatever the version.
+func Build(ctx context.Context, version string, progress io.Writer) (string, error) {
+	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
+		return assets, nil
+	}
+	src, err := findSource(ctx, version)
+	if err != nil {
+		return "", err
+	}
+	hash, err := src.hash()
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no place to keep the control plane: %w", err)
+	}
+	assets := filepath.Join(cache, "nstpl", "controlplane",
+		fmt.Sprintf("%s-%s-%s-%s", version, runtime.GOOS, runtime.GOARCH, hash))
+	if exists(assets) {
+		return assets, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(assets), 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(ctx, assets+".lock", progress)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if exists(assets) { // the process that held the lock has built it
+		return assets, nil
+	}
+	if err := src.build(ctx, assets, progress); err != nil {
+		return "", err
+	}
+	return assets, nil
+}
+
+// source is the nested module as it is built for one Kubernetes version.
+type source struct {
+	dir     string
+	version string
+	modfile string // relative to dir
+}
+
+func findSource(ctx context.Context, version string) (source, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "nstpl.dev/nstpl").Output()
+	if err != nil {
+		return source{}, fmt.Errorf("the control plane is compiled from nstpl's checkout and must be asked for inside it: %w", err)
+	}
+	src := source{
+		dir:     filepath.Join(strings.TrimSpace(string(root)), "test", "cluster"),
+		version: version,
+		modfile: "go.mod",
+	}
+	if version == DefaultVersion {
+		return src, nil
+	}
+	others, err := filepath.Glob(filepath.Join(src.dir, "go-*.mod"))
+	if err != nil {
+		return source{}, err
+	}
+	known := DefaultVersion
+	for _, file := range others {
+		v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "go-"), ".mod")
+		if v == version {
+			src.modfile = filepath.Base(file)
+			return src, nil
+		}
+		known += ", " + v
+	}
+	return source{}, fmt.Errorf("kubernetes %s can't be built here: choose one of %s", version, known)
+}
+
+func (s source) hash() (string, error) {
+	sum := sha256.New()
+	for _, name := range []string{"main.go", s.modfile, strings.TrimSuffix(s.modfile, ".mod") + ".sum"} {
+		content, err := os.ReadFile(filepath.Join(s.dir, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
+}
+
+// build compiles into a folder beside assets and then gives it that name, so that assets is never half there.
+func (s source) build(ctx context.Context, assets string, progress io.Writer) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(assets), ".building-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	const binary = "controlplane"
+	if err := s.compile(ctx, filepath.Join(tmp, binary), progress); err != nil {
+		return fmt.Errorf("compile kubernetes %s: %w", s.version, err)
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
+		if err := os.Symlink(binary, filepath.Join(tmp, name)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(tmp, assets)
+}
+
+func (s source) compile(ctx context.Context, binary string, progress io.Writer) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-modfile="+s.modfile,
+		"-ldflags="+s.ldflags(), "-o", binary, ".")
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	var log buildLog
+	cmd.Stderr = &log
+	stop := log.report(progress, "kubernetes "+s.version)
+	err := cmd.Run()
+	stop(err)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, log.complaints())
+	}
+	return nil
+}
+
+// ldflags strip the binary and say its version, which a release build takes from git and a module doesn't know.
+func (s source) ldflags() string {
+	flags := []string{"-s", "-w"}
+	major, rest, _ := strings.Cut(s.version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags,
+			"-X", pkg+".gitVersion=v"+s.version,
+			"-X", pkg+".gitMajor="+major,
+			"-X", pkg+".gitMinor="+minor,
+			"-X", pkg+".gitCommit=unknown",
+		)
+	}
+	return strings.Join(flags, " ")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// lock waits until no other process holds the lock on a file. The kernel drops the lock when its holder dies.
+func lock(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; told = true {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !told {
+			fmt.Fprintln(progress, "waiting for another process that compiles the control plane")
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("wait for another process that compiles the control plane: %w", context.Cause(ctx))
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package controlplane runs real Kubernetes control planes for tests, the demo and the benchmarks: etcd, kube-apiserver
+// and kube-controller-manager, compiled from their Go modules, on loopback, several at a time if need be.
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options say what control plane to start. The zero value will do.
+type Options struct {
+	// Version of Kubernetes, such as "1.36.3"; empty means Version().
+	Version string
+	// Dir is the folder to make and to keep everything in; empty means a temporary one.
+	Dir string
+	// APIServerArgs are added to kube-apiserver's command line and win over what is there.
+	APIServerArgs []string
+	// Progress is told about the build, if there is one; nil means standard error.
+	Progress io.Writer
+}
+
+// Cluster is a control plane. It has no nodes: pods are stored and stay pending.
+type Cluster struct {
+	// Kubeconfig is the path of a kubeconfig whose user is in the group system:masters.
+	Kubeconfig string
+	// Kubectl is the path of a kubectl of the cluster's version.
+	Kubectl string
+	// Dir holds the cluster's data and a log of each program; empty when the cluster isn't ours.
+	Dir string
+
+	config    *rest.Config
+	port      *port
+	processes []*process
+}
+
+// Start starts a control plane and returns when it can be used: it is ready, the default namespace is populated and the
+// built-in roles are there. ctx bounds the start and not the life of the cluster, which ends with Stop or with this
+// process, in whatever way that ends. When $NSTPL_TEST_KUBECONFIG names a kubeconfig, that cluster is used instead.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	if kubeconfig := os.Getenv("NSTPL_TEST_KUBECONFIG"); kubeconfig != "" {
+		return existing(kubeconfig, opts)
+	}
+	if opts.Progress == nil {
+		opts.Progress = os.Stderr
+	}
+	assets, err := Build(ctx, cmp.Or(opts.Version, Version()), opts.Progress)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the control plane: %w", err)
+	}
+	c := &Cluster{
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Kubectl:    filepath.Join(assets, "kubectl"),
+		Dir:        dir,
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it took longer than two minutes"))
+	defer cancel()
+	if err := c.start(ctx, assets, opts.APIServerArgs); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+// existing is a cluster that somebody else runs.
+func existing(kubeconfig string, opts Options) (*Cluster, error) {
+	if len(opts.APIServerArgs) > 0 {
+		return nil, fmt.Errorf("the cluster of NSTPL_TEST_KUBECONFIG can't be given the flags %s: unset it to start one of our own",
+			strings.Join(opts.APIServerArgs, " "))
+	}
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		return nil, fmt.Errorf("the cluster of NSTPL_TEST_KUBECONFIG needs a kubectl in the PATH: %w", err)
+	}
+	c := &Cluster{Kubeconfig: kubeconfig, Kubectl: kubectl}
+	if err := c.loadConfig(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func makeDir(dir string) (string, error) {
+	if dir == "" {
+		return os.MkdirTemp("", "nstpl-controlplane-")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// start assumes nothing but that the folder is there; Stop undoes it, wherever it got to.
+func (c *Cluster) start(ctx context.Context, assets string, extraArgs []string) error {
+	var err error
+	if c.port, err = reservePort(); err != nil {
+		return err
+	}
+	if err := writeCredentials(c.Dir, c.port.url()); err != nil {
+		return err
+	}
+	if err := c.loadConfig(); err != nil {
+		return err
+	}
+	if err := c.run(assets, "etcd", etcdArgs()); err != nil {
+		return err
+	}
+	if err := c.run(assets, "kube-apiserver", append(apiServerArgs(c.port.number), extraArgs...)); err != nil {
+		return err
+	}
+	if err := c.await(ctx, ready); err != nil {
+		return err
+	}
+	if err := c.run(assets, "kube-controller-manager", controllerManagerArgs()); err != nil {
+		return err
+	}
+	return c.await(ctx, bootstrapped)
+}
+
+func (c *Cluster) loadConfig() error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", c.Kubeconfig, err)
+	}
+	config.QPS = -1 // the API server knows better how much it can take
+	c.config = config
+	return nil
+}
+
+func (c *Cluster) run(assets, name string, args []string) error {
+	p, err := startProcess(c.Dir, filepath.Join(assets, name), args...)
+	if err != nil {
+		return err
+	}
+	c.processes = append(c.processes, p)
+	return nil
+}
+
+// RESTConfig returns a copy of the configuration for clients of the cluster's administrator, without a rate limit.
+func (c *Cluster) RESTConfig() *rest.Config {
+	return rest.CopyConfig(c.config)
+}
+
+// Wait returns nil when ctx is done, or an error as soon as one of the cluster's programs ends by itself.
+func (c *Cluster) Wait(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if err := c.crash(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// crash says which program has ended, and what it has logged.
+func (c *Cluster) crash() error {
+	for _, p := range c.processes {
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s has ended by itself; the end of its log:\n%s", p.name, p.tail())
+		default:
+		}
+	}
+	return nil
+}
+
+// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone.
+func (c *Cluster) Stop() error {
+	var errs []error
+	for _, p := range c.processes {
+		errs = append(errs, p.stop())
+	}
+	if c.port != nil {
+		errs = append(errs, c.port.release())
+	}
+	if c.Dir != "" {
+		errs = append(errs, os.RemoveAll(c.Dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is held for as long as a control plane is built, started or running in a folder. The kernel drops the lock
+// with its last holder. So it can't be stale, as the number of a process can, and the number written in it is safe to
+// signal while the lock is held.
+type lockFile struct {
+	*os.File
+}
+
+func openLock(dir string) (lockFile, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return lockFile{}, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	return lockFile{file}, err
+}
+
+// take returns false when somebody else holds the lock.
+func (l lockFile) take() (bool, error) {
+	err := unix.Flock(int(l.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// sign says that this process holds the lock for a control plane of a Kubernetes version.
+func (l lockFile) sign(version string) error {
+	if err := l.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.WriteAt(fmt.Appendf(nil, "%d %s\n", os.Getpid(), version), 0)
+	return err
+}
+
+// holder returns zeros when the lock isn't signed yet.
+func (l lockFile) holder() (pid int, version string, err error) {
+	_, err = fmt.Fscan(io.NewSectionReader(l, 0, 100), &pid, &version)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, "", nil
+	}
+	return pid, version, err
+}

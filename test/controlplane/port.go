@@ -1,0 +1,51 @@
+package controlplane
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// port is a loopback port that the kernel gives to nobody but who asks for it by number with SO_REUSEPORT, as the API
+// server does when told to share its port. So no other process can take it before the API server does.
+type port struct {
+	number int
+	fd     int
+}
+
+func reservePort() (*port, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	number, err := bindLoopback(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	return &port{number: number, fd: fd}, nil
+}
+
+func (p *port) release() error {
+	return unix.Close(p.fd)
+}
+
+func (p *port) url() string {
+	return fmt.Sprintf("https://127.0.0.1:%d", p.number)
+}
+
+// bindLoopback binds a socket to a free port. It doesn't listen: connections are for the API server alone.
+func bindLoopback(fd int) (number int, err error) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, err
+	}
+	addr, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, err
+	}
+	return addr.(*unix.SockaddrInet4).Port, nil
+}
