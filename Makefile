@@ -1,8 +1,71 @@
 .DEFAULT_GOAL := help
 
+CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
+
+# The race detector needs a C compiler, and nothing else here does.
+RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
+
 .PHONY: help
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/kubectl-nstpl and bin/nstpl-operator
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: generate
+generate: ## Generate the CRDs and the deepcopy functions
+	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
+
+.PHONY: test
+test: ## Run everything that must pass: verify, lint, unit, cli, integration
+	@test/run.sh verify lint unit cli integration
+
+.PHONY: verify
+verify: ## Check that generated files, go.mod and go.sum are fresh; changes nothing
+	go mod tidy -diff
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
+		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
+	diff -u operator/api/v1alpha1/zz_generated.deepcopy.go "$$tmp/v1alpha1/zz_generated.deepcopy.go" && \
+	for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done || \
+	{ echo 'generated files are stale: run make generate'; exit 1; }
+
+.PHONY: lint
+lint: ## Run golangci-lint (its first run compiles it)
+	$(GOLANGCI_LINT) run
+
+.PHONY: unit
+unit: ## Run the unit tests, with the race detector where there is a C compiler
+	$(if $(RACE),,@echo 'no C compiler: the race detector is off')
+	go test $(RACE) $$(go list ./... | grep -v /test/)
+
+.PHONY: cli
+cli: control-plane ## Run the tests of the command line
+	go test $(RACE) ./test/cli/...
+
+.PHONY: integration
+integration: control-plane ## Run the tests on a real control plane
+	go test $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
+
+# Compiled before the tests start, so that no test waits for it.
+.PHONY: control-plane
+control-plane:
+	@go run ./test/controlplane/cluster build
+
+.PHONY: bench
+bench: ## Measure the operator against a bare client that writes the same objects
+	go run ./test/load
+
+.PHONY: demo
+demo: build ## Play the README's commands on a new control plane, and leave it up
+	@go run ./test/controlplane/cluster down
+	@go run ./test/controlplane/cluster up >/dev/null
+	@go run ./test/demo
 
 .PHONY: cluster-up
 cluster-up: ## Start a real control plane in .cluster (K8S_VERSION picks another version)

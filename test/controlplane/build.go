@@ -32,7 +32,7 @@ func Version() string {
 // $KUBEBUILDER_ASSETS, when set, is that folder, whatever the version.
 func Build(ctx context.Context, version string, progress io.Writer) (string, error) {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-		return assets, nil
+		return filepath.Abs(assets)
 	}
 	src, err := findSource(ctx, version)
 	if err != nil {
@@ -92,16 +92,16 @@ func findSource(ctx context.Context, version string) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	known := DefaultVersion
+	known := []string{DefaultVersion}
 	for _, file := range others {
 		v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "go-"), ".mod")
 		if v == version {
 			src.modfile = filepath.Base(file)
 			return src, nil
 		}
-		known += ", " + v
+		known = append(known, v)
 	}
-	return source{}, fmt.Errorf("kubernetes %s can't be built here: choose one of %s", version, known)
+	return source{}, fmt.Errorf("kubernetes %s can't be built here: choose one of %s", version, strings.Join(known, ", "))
 }
 
 func (s source) hash() (string, error) {
@@ -118,11 +118,13 @@ func (s source) hash() (string, error) {
 
 // build compiles into a folder beside assets and then gives it that name, so that assets is never half there.
 func (s source) build(ctx context.Context, assets string, progress io.Writer) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(assets), ".building-")
-	if err != nil {
+	tmp := assets + ".building"
+	if err := os.RemoveAll(tmp); err != nil { // of a build that was killed
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		return err
+	}
 	const binary = "controlplane"
 	if err := s.compile(ctx, filepath.Join(tmp, binary), progress); err != nil {
 		return fmt.Errorf("compile kubernetes %s: %w", s.version, err)
@@ -131,9 +133,6 @@ func (s source) build(ctx context.Context, assets string, progress io.Writer) er
 		if err := os.Symlink(binary, filepath.Join(tmp, name)); err != nil {
 			return err
 		}
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return err
 	}
 	return os.Rename(tmp, assets)
 }

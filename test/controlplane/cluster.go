@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -46,11 +44,8 @@ type Cluster struct {
 
 // Start starts a control plane and returns when it can be used: it is ready, the default namespace is populated and the
 // built-in roles are there. ctx bounds the start and not the life of the cluster, which ends with Stop or with this
-// process, in whatever way that ends. When $NSTPL_TEST_KUBECONFIG names a kubeconfig, that cluster is used instead.
+// process, in whatever way that ends.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
-	if kubeconfig := os.Getenv("NSTPL_TEST_KUBECONFIG"); kubeconfig != "" {
-		return existing(kubeconfig, opts)
-	}
 	if opts.Progress == nil {
 		opts.Progress = os.Stderr
 	}
@@ -71,23 +66,6 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	defer cancel()
 	if err := c.start(ctx, assets, opts.APIServerArgs); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
-	}
-	return c, nil
-}
-
-// existing is a cluster that somebody else runs.
-func existing(kubeconfig string, opts Options) (*Cluster, error) {
-	if len(opts.APIServerArgs) > 0 {
-		return nil, fmt.Errorf("the cluster of NSTPL_TEST_KUBECONFIG can't be given the flags %s: unset it to start one of our own",
-			strings.Join(opts.APIServerArgs, " "))
-	}
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		return nil, fmt.Errorf("the cluster of NSTPL_TEST_KUBECONFIG needs a kubectl in the PATH: %w", err)
-	}
-	c := &Cluster{Kubeconfig: kubeconfig, Kubectl: kubectl}
-	if err := c.loadConfig(); err != nil {
-		return nil, err
 	}
 	return c, nil
 }
@@ -185,7 +163,8 @@ func (c *Cluster) crash() error {
 	return nil
 }
 
-// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone.
+// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone. It may be
+// called again.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, p := range c.processes {
@@ -194,6 +173,7 @@ func (c *Cluster) Stop() error {
 	if c.port != nil {
 		errs = append(errs, c.port.release())
 	}
+	c.processes, c.port = nil, nil
 	if c.Dir != "" {
 		errs = append(errs, os.RemoveAll(c.Dir))
 	}

@@ -1,51 +1,91 @@
 package controlplane_test
 
 import (
-	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// Two at a time, since that is how packages of tests run.
-func TestClustersPopulateNewNamespaces(t *testing.T) {
-	for _, name := range []string{"one", "other"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := controlplane.New(t)
-			client, err := kubernetes.NewForConfig(cluster.RESTConfig())
-			require.NoError(t, err)
+func TestTwoClustersAtATime(t *testing.T) {
+	one, other := startTwo(t)
+	client := newClient(t, one)
 
-			namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
-			for _, ns := range namespaces.Items {
-				require.NotContains(t, []string{"one", "other"}, ns.Name, "a cluster of its own")
-			}
-			createNamespace(t, client, name)
+	server, err := client.Discovery().ServerVersion()
+	require.NoError(t, err)
+	require.Equal(t, "v"+controlplane.Version(), server.GitVersion)
 
-			server, err := client.Discovery().ServerVersion()
-			require.NoError(t, err)
-			require.Equal(t, "v"+controlplane.Version(), server.GitVersion)
-		})
-	}
+	requirePopulated(t, client, "here")
+	_, err = newClient(t, other).CoreV1().Namespaces().Get(t.Context(), "here", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "the other cluster must not have the namespace, got %v", err)
 }
 
-func createNamespace(t *testing.T, client kubernetes.Interface, name string) {
+func TestNewUsesAnExistingClusterAndLeavesItRunning(t *testing.T) {
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
+	t.Setenv("NSTPL_TEST_KUBECONFIG", cluster.Kubeconfig)
+	t.Setenv("PATH", filepath.Dir(cluster.Kubectl))
+
+	t.Run("test", func(t *testing.T) {
+		existing := controlplane.New(t)
+		require.Equal(t, cluster.RESTConfig().Host, existing.RESTConfig().Host)
+		require.Equal(t, cluster.Kubectl, existing.Kubectl)
+		requirePopulated(t, newClient(t, existing), "during")
+	})
+	requirePopulated(t, newClient(t, cluster), "after")
+}
+
+func startTwo(t *testing.T) (one, other *controlplane.Cluster) {
+	t.Helper()
+	type result struct {
+		*controlplane.Cluster
+		error
+	}
+	results := make(chan result)
+	for range 2 {
+		go func() {
+			cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
+			results <- result{cluster, err}
+		}()
+	}
+	var clusters []*controlplane.Cluster
+	for range 2 {
+		r := <-results
+		if assert.NoError(t, r.error) {
+			t.Cleanup(func() { require.NoError(t, r.Stop()) })
+			clusters = append(clusters, r.Cluster)
+		}
+	}
+	require.Len(t, clusters, 2)
+	return clusters[0], clusters[1]
+}
+
+func newClient(t *testing.T, cluster *controlplane.Cluster) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	return client
+}
+
+// requirePopulated creates a namespace and awaits what the controllers put into each.
+func requirePopulated(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		_, err := client.CoreV1().ServiceAccounts(name).Get(context.Background(), "default", metav1.GetOptions{})
-		require.NoError(t, err)
-		_, err = client.CoreV1().ConfigMaps(name).Get(context.Background(), "kube-root-ca.crt", metav1.GetOptions{})
-		require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+		assert.NoError(c, err)
+		_, err = client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+		assert.NoError(c, err)
 	}, 10*time.Second, 50*time.Millisecond)
 }

@@ -36,7 +36,7 @@ func own() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(cluster.Dir)
+	fmt.Fprintln(os.Stdout, cluster.Dir)
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
 		return err

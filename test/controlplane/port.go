@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,7 +12,7 @@ import (
 // server does when told to share its port. So no other process can take it before the API server does.
 type port struct {
 	number int
-	fd     int
+	socket *os.File
 }
 
 func reservePort() (*port, error) {
@@ -19,16 +21,16 @@ func reservePort() (*port, error) {
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	unix.CloseOnExec(fd)
+	socket := os.NewFile(uintptr(fd), "reserved port")
 	number, err := bindLoopback(fd)
 	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("reserve a port: %w", err)
+		return nil, errors.Join(fmt.Errorf("reserve a port: %w", err), socket.Close())
 	}
-	return &port{number: number, fd: fd}, nil
+	return &port{number: number, socket: socket}, nil
 }
 
 func (p *port) release() error {
-	return unix.Close(p.fd)
+	return p.socket.Close()
 }
 
 func (p *port) url() string {

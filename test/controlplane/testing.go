@@ -4,31 +4,34 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"testing"
 )
 
-// New starts a control plane for one test and stops it when the test ends.
-func New(t testing.TB) *Cluster {
-	t.Helper()
-	cluster, err := Start(t.Context(), Options{})
+// New gives a test a control plane of its own, which is stopped when the test ends. When $NSTPL_TEST_KUBECONFIG names a
+// kubeconfig, all tests get that cluster, with what others have left in it.
+func New(tb testing.TB) *Cluster {
+	tb.Helper()
+	cluster, err := forTests(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return cluster
 }
 
-// Main runs the tests of a package with one control plane for them all, at *cluster, and returns the exit code:
+// Main gives all tests of a package one control plane, at *cluster, runs them and returns the exit code. It is New for
+// TestMain:
 //
 //	var cluster *controlplane.Cluster
 //
 //	func TestMain(m *testing.M) { os.Exit(controlplane.Main(m, &cluster)) }
 func Main(m *testing.M, cluster **Cluster) int {
-	started, err := Start(context.Background(), Options{})
+	started, err := forTests(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -40,4 +43,17 @@ func Main(m *testing.M, cluster **Cluster) int {
 		return 1
 	}
 	return code
+}
+
+func forTests(ctx context.Context) (*Cluster, error) {
+	kubeconfig := os.Getenv("NSTPL_TEST_KUBECONFIG")
+	if kubeconfig == "" {
+		return Start(ctx, Options{})
+	}
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		return nil, fmt.Errorf("the cluster of $NSTPL_TEST_KUBECONFIG needs a kubectl in $PATH: %w", err)
+	}
+	c := &Cluster{Kubeconfig: kubeconfig, Kubectl: kubectl}
+	return c, c.loadConfig()
 }

@@ -39,10 +39,15 @@ const (
 	// DeletionFinalizer keeps a NamespaceTemplate with deletionPolicy Delete until its objects are gone.
 	DeletionFinalizer = "policy.nstpl.dev/delete-populated-objects"
 
+	// AggregateLabel set to "true" on a ClusterRole adds its rules to the operator's.
+	AggregateLabel = "policy.nstpl.dev/aggregate-to-operator"
+
 	// VersionLabel carries, on the operator's Lease, the version of the operator that leads.
 	VersionLabel = "app.kubernetes.io/version"
+)
 
-	// OperatorNamespace and OperatorLease say where the operator runs and which Lease its leader holds.
+// Where the operator runs, and which Lease its leader holds.
+const (
 	OperatorNamespace = "nstpl-system"
 	OperatorLease     = "nstpl-operator"
 )

@@ -43,6 +43,8 @@ type NamespaceTemplateList struct {
 type NamespaceTemplateSpec struct {
 	// namespaces selects the namespaces to populate.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
 	Namespaces NamespaceSelector `json:"namespaces"`
 
 	// templates are the namespace-scoped objects to populate. $(NAMESPACE) and $(CREATOR) in string values stand for
@@ -78,9 +80,6 @@ type NamespaceTemplateSpec struct {
 }
 
 // NamespaceSelector selects namespaces.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
-// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
 type NamespaceSelector struct {
 	// labelSelector selects namespaces by label; {} selects every namespace.
 	// +required
@@ -95,7 +94,8 @@ type Overlay struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// namespaces selects, among the template's namespaces, those that get the overlay.
+	// namespaces selects, among the template's namespaces, those that get the overlay. A selector that can't be read
+	// makes the condition Accepted false: rules for it in every overlay would exceed the API server's budget.
 	// +required
 	Namespaces NamespaceSelector `json:"namespaces"`
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,8 +14,9 @@ import (
 )
 
 // Index finds the templates that match a namespace without asking every template: a selector that needs one exact
-// label (the namespace's name, say) is found under that label. It is not safe for concurrent use.
+// label (the namespace's name, say) is found under that label. It is safe for concurrent use.
 type Index struct {
+	mu        sync.RWMutex
 	templates map[string]indexed
 	byLabel   map[label]map[string]struct{}
 	// scanned templates need no exact label and are tried one by one.
@@ -45,7 +47,9 @@ func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 // Set adds a template or replaces the one of the same name. A template that is off or whose selector is malformed
 // is known and matches nothing: Explain says why.
 func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
-	x.Delete(template.Name)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(template.Name)
 	entry := indexed{template: template}
 	if selector, err := Selector(template.Spec.Namespaces); err == nil && Off(template) == "" {
 		entry.selector = selector
@@ -64,6 +68,12 @@ func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
 
 // Delete forgets a template.
 func (x *Index) Delete(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(name)
+}
+
+func (x *Index) remove(name string) {
 	entry, ok := x.templates[name]
 	if !ok {
 		return
@@ -80,11 +90,15 @@ func (x *Index) Delete(name string) {
 
 // Get returns the template of that name, matching or not, or nil.
 func (x *Index) Get(name string) *v1alpha1.NamespaceTemplate {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	return x.templates[name].template
 }
 
 // All returns every template in ascending order of names.
 func (x *Index) All() []*v1alpha1.NamespaceTemplate {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	all := make([]*v1alpha1.NamespaceTemplate, 0, len(x.templates))
 	for _, name := range slices.Sorted(maps.Keys(x.templates)) {
 		all = append(all, x.templates[name].template)
@@ -95,6 +109,8 @@ func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 // Match returns the templates that match a namespace's labels in ascending order of names: the order in which they
 // are applied.
 func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	set := labelsOf(ns)
 	var matched []*v1alpha1.NamespaceTemplate
 	try := func(names map[string]struct{}) {

@@ -5,6 +5,8 @@ package match
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +29,8 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	case OptedOut(ns):
 		return fmt.Sprintf("the namespace is opted out (annotation %s)", v1alpha1.OptOutAnnotation)
 	}
-	for _, name := range exclude {
-		if ns.Name == name {
-			return "the operator is told to leave the namespace alone (--exclude-namespaces)"
-		}
+	if slices.Contains(exclude, ns.Name) {
+		return "the operator is told to leave the namespace alone (--exclude-namespaces)"
 	}
 	return ""
 }
@@ -72,8 +72,6 @@ func labelsOf(ns *corev1.Namespace) labels.Set {
 		return ns.Labels
 	}
 	set := labels.Set{corev1.LabelMetadataName: ns.Name}
-	for key, value := range ns.Labels {
-		set[key] = value
-	}
+	maps.Copy(set, ns.Labels)
 	return set
 }

@@ -95,13 +95,13 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 			failed[group{outcome.Template, outcome.Kind.GroupKind()}] = true
 		}
 	}
-	var clear []Change
+	var safe []Change
 	for _, change := range prunes {
 		if !failed[group{change.Template, change.Kind.GroupKind()}] {
-			clear = append(clear, change)
+			safe = append(safe, change)
 		}
 	}
-	result.Outcomes = append(result.Outcomes, each(clear, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
+	result.Outcomes = append(result.Outcomes, each(safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
 	return result
 }
 

@@ -153,3 +153,8 @@ func number(value any) any {
 	}
 	return value
 }
+
+// Ours tells whether this project created an object, so that it may delete it.
+func Ours(object *metav1.PartialObjectMetadata) bool {
+	return ownEntry(object) != nil && !adopted(object)
+}

@@ -4,11 +4,9 @@ import (
 	"strings"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // Cache compiles a template once for each generation and set of overlays. It is safe for concurrent use; the zero
@@ -21,6 +19,7 @@ type Cache struct {
 type generation struct {
 	uid    types.UID
 	number int64
+	vet    func() error
 	// compiled holds what sync.OnceValues returns, by overlays: one caller compiles, the others wait for it alone.
 	compiled map[string]func() (*Compiled, error)
 }
@@ -30,14 +29,18 @@ func NewCache() *Cache {
 	return &Cache{generations: map[string]*generation{}}
 }
 
-// Compile returns the template compiled with the overlays that apply to ns.
-func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) (*Compiled, error) {
-	overlays := match.Overlays(template, ns)
+// Compile returns the template compiled with the named overlays. A template of which an overlay does not build by itself
+// is refused for all namespaces alike.
+func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()
 	current := c.generations[template.Name]
 	if current == nil || current.uid != template.UID || current.number != template.Generation {
-		current = &generation{uid: template.UID, number: template.Generation, compiled: map[string]func() (*Compiled, error){}}
+		current = &generation{
+			uid: template.UID, number: template.Generation,
+			vet:      sync.OnceValue(func() error { return Vet(template) }),
+			compiled: map[string]func() (*Compiled, error){},
+		}
 		c.generations[template.Name] = current
 	}
 	compiled, ok := current.compiled[key]
@@ -46,6 +49,9 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespa
 		current.compiled[key] = compiled
 	}
 	c.mu.Unlock()
+	if err := current.vet(); err != nil {
+		return nil, err
+	}
 	return compiled()
 }
 

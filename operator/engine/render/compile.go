@@ -4,24 +4,47 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/kustomize/kyaml/resid"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// kustomize is one at a time in a process: kyaml keeps its OpenAPI schema in package variables.
+// kustomize is used by one at a time in a process: kyaml keeps its OpenAPI schema in package variables.
 var kustomize sync.Mutex
+
+// Annotations that kustomize takes away and has no exported names for.
+const (
+	originAnnotation          = "config.kubernetes.io/origin"
+	transformationsAnnotation = "alpha.config.kubernetes.io/transformations"
+)
+
+// Vet says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
+func Vet(template *v1alpha1.NamespaceTemplate) error {
+	if _, err := Compile(template, nil); err != nil {
+		return err
+	}
+	var errs []error
+	for _, overlay := range template.Spec.Overlays {
+		_, err := Compile(template, []string{overlay.Name})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Compile builds a template with the named overlays. The error joins every reason why it can't be.
 func Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
@@ -36,34 +59,35 @@ func compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled
 	if err := checkSelectors(template); err != nil {
 		return nil, err
 	}
-	sources, err := parse(template)
+	kustomize.Lock()
+	defer kustomize.Unlock()
+	objects, err := parse(template)
 	if err != nil {
+		return nil, err
+	}
+	for _, overlay := range template.Spec.Overlays {
+		if !slices.Contains(overlays, overlay.Name) {
+			continue
+		}
+		if objects, err = lay(overlay, objects); err != nil {
+			return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
+		}
+	}
+	top, err := topLayer(template.Name)
+	if err != nil {
+		return nil, err
+	}
+	if objects, err = build(top, objects); err != nil {
 		return nil, err
 	}
 	compiled := &Compiled{Template: template.Name}
-	if len(sources) == 0 {
-		return compiled, nil
-	}
-	built, err := build(template, sources, overlays)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, resource := range built.Resources() {
-		object, err := decode(resource)
-		if err == nil {
-			err = check(object)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("with overlays %v: %s %s: %w", overlays, resource.GetKind(), resource.GetName(), err))
-			continue
-		}
+	for _, object := range objects {
 		compiled.objects = append(compiled.objects, compiledObject{
 			Unstructured: *object,
 			needsCreator: needsCreator(object.Object),
 		})
 	}
-	return compiled, errors.Join(errs...)
+	return compiled, nil
 }
 
 // checkSelectors refuses selectors that would otherwise match nothing without a word.
@@ -123,34 +147,65 @@ func check(object *unstructured.Unstructured) error {
 			return fmt.Errorf("%s is missing", strings.Join(field, "."))
 		}
 	}
+	if _, err := schema.ParseGroupVersion(object.GetAPIVersion()); err != nil {
+		return fmt.Errorf("apiVersion: %w", err)
+	}
 	id := identityOf(object)
-	if strings.HasSuffix(object.GetKind(), "List") && object.Object["items"] != nil {
+	if _, items := object.Object["items"]; items && strings.HasSuffix(object.GetKind(), "List") {
 		return fmt.Errorf("%s is a list: write its items one by one", id)
 	}
 	kind := object.GroupVersionKind()
-	if (resid.Gvk{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}).IsClusterScoped() {
+	if resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped() {
 		return fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", id)
 	}
-	if key := tokenInKey(object.Object); key != "" {
-		return fmt.Errorf("%s has a token in the key %q: tokens stand in values only", id, key)
+	if key := unusableKey(object.Object); key != "" {
+		return fmt.Errorf("%s has the key %q: tokens stand in values only, and << is YAML's for merging maps", id, key)
+	}
+	if err := checkMetadata(object); err != nil {
+		return fmt.Errorf("%s: %w", id, err)
 	}
 	return nil
 }
 
-func tokenInKey(value any) string {
+func checkMetadata(object *unstructured.Unstructured) error {
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		if metadata[field] == nil {
+			continue
+		}
+		if _, _, err := unstructured.NestedStringMap(metadata, field); err != nil {
+			return fmt.Errorf("metadata%w", err)
+		}
+	}
+	return checkAnnotations(object.GetAnnotations())
+}
+
+// checkAnnotations refuses annotations by which kustomize would leave objects out, rename them or lose its books.
+func checkAnnotations(annotations map[string]string) error {
+	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation}, resource.BuildAnnotations...)
+	for _, key := range own {
+		if _, ok := annotations[key]; ok {
+			return fmt.Errorf("the annotation %s is kustomize's own: leave it out", key)
+		}
+	}
+	return nil
+}
+
+// unusableKey returns the first key, in order, that holds a token or that kustomize takes for a merge, or "".
+func unusableKey(value any) string {
 	switch value := value.(type) {
 	case map[string]any:
-		for key, field := range value {
-			if holds(key, NamespaceToken) || holds(key, CreatorToken) {
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if holds(key, NamespaceToken) || holds(key, CreatorToken) || key == "<<" {
 				return key
 			}
-			if found := tokenInKey(field); found != "" {
+			if found := unusableKey(value[key]); found != "" {
 				return found
 			}
 		}
 	case []any:
 		for _, item := range value {
-			if found := tokenInKey(item); found != "" {
+			if found := unusableKey(item); found != "" {
 				return found
 			}
 		}
@@ -174,49 +229,80 @@ func needsCreator(value any) bool {
 	return false
 }
 
-// build stacks kustomizations in memory: the objects, an overlay on another, and on top what an overlay may not change:
-// the label that says which template an object is of, and its namespace.
-func build(template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured, overlays []string) (resmap.ResMap, error) {
-	fs := filesys.MakeFsInMemory()
-	base := types.Kustomization{}
-	for i, object := range objects {
-		name := fmt.Sprintf("object-%03d.yaml", i)
-		if err := writeYAML(fs, "base/"+name, object.Object); err != nil {
-			return nil, err
-		}
-		base.Resources = append(base.Resources, name)
-	}
-	if err := writeYAML(fs, "base/kustomization.yaml", base); err != nil {
+// lay builds an overlay over objects. An overlay changes what objects say and may drop some, not what or where they
+// are.
+func lay(overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	if err := checkAnnotations(overlay.Annotations); err != nil {
 		return nil, err
 	}
-	below := "../base"
-	for i, overlay := range template.Spec.Overlays {
-		if !slices.Contains(overlays, overlay.Name) {
-			continue
-		}
-		dir := fmt.Sprintf("overlay-%03d", i)
-		if err := writeYAML(fs, dir+"/kustomization.yaml", layer(overlay, below)); err != nil {
-			return nil, err
-		}
-		below = "../" + dir
-	}
-	top, err := topLayer(template.Name, below)
+	built, err := build(layer(overlay), objects)
 	if err != nil {
 		return nil, err
 	}
-	if err := writeYAML(fs, "top/kustomization.yaml", top); err != nil {
-		return nil, err
+	below := map[identity]bool{}
+	for _, object := range objects {
+		below[identityOf(object)] = true
 	}
-	kustomize.Lock()
-	defer kustomize.Unlock()
-	return krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, "top")
+	var errs []error
+	for _, object := range built {
+		annotate(object, overlay.Annotations)
+		err := checkSource(object)
+		if id := identityOf(object); err == nil && !below[id] {
+			err = fmt.Errorf("it makes %s of another object: name and kind are the template's", id)
+		}
+		errs = append(errs, err)
+	}
+	return built, errors.Join(errs...)
 }
 
-func layer(overlay v1alpha1.Overlay, below string) types.Kustomization {
-	kustomization := types.Kustomization{
-		Resources:         []string{below},
-		CommonAnnotations: overlay.Annotations,
+// build runs kustomize on objects, in memory and with nothing from elsewhere. What kustomize panics over is refused.
+func build(kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
+	if len(objects) == 0 {
+		return nil, nil
 	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("kustomize can't build it: %v", reason)
+		}
+	}()
+	fs := filesys.MakeFsInMemory()
+	for i, object := range objects {
+		name := fmt.Sprintf("object-%03d.yaml", i)
+		if err := writeYAML(fs, name, object.Object); err != nil {
+			return nil, err
+		}
+		kustomization.Resources = append(kustomization.Resources, name)
+	}
+	if err := writeYAML(fs, "kustomization.yaml", kustomization); err != nil {
+		return nil, err
+	}
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(fs, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, res := range resources.Resources() {
+		object, err := decode(res.YNode())
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", res.GetKind(), res.GetName(), err)
+		}
+		built = append(built, object)
+	}
+	return built, nil
+}
+
+// annotate adds annotations. Kustomize's commonAnnotations would reach into pod templates.
+func annotate(object *unstructured.Unstructured, annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
+	}
+	all := map[string]string{}
+	maps.Copy(all, object.GetAnnotations())
+	maps.Copy(all, annotations)
+	object.SetAnnotations(all)
+}
+
+func layer(overlay v1alpha1.Overlay) types.Kustomization {
+	kustomization := types.Kustomization{}
 	if len(overlay.Labels) > 0 {
 		kustomization.Labels = []types.Label{{Pairs: overlay.Labels}}
 	}
@@ -248,9 +334,10 @@ func target(t *v1alpha1.PatchTarget) *types.Selector {
 	}
 }
 
-// topLayer gives service accounts among a binding's subjects the namespace only where they name none: kustomize's own
+// topLayer gives objects what no overlay may change: the label that says which template they are of, and their
+// namespace. Service accounts among a binding's subjects get the namespace only where they name none: kustomize's own
 // default would move those that name another.
-func topLayer(name, below string) (types.Kustomization, error) {
+func topLayer(name string) (types.Kustomization, error) {
 	namespace, err := json.Marshal(map[string]any{
 		"apiVersion":             "builtin",
 		"kind":                   "NamespaceTransformer",
@@ -259,7 +346,6 @@ func topLayer(name, below string) (types.Kustomization, error) {
 		"setRoleBindingSubjects": "allServiceAccounts",
 	})
 	return types.Kustomization{
-		Resources:    []string{below},
 		Labels:       []types.Label{{Pairs: map[string]string{v1alpha1.TemplateNameLabel: name}}},
 		Transformers: []string{string(namespace)},
 	}, err
@@ -282,11 +368,39 @@ func writeYAML(fs filesys.FileSystem, path string, value any) error {
 	return fs.WriteFile(path, []byte(text.String()))
 }
 
-func decode(resource json.Marshaler) (*unstructured.Unstructured, error) {
-	data, err := resource.MarshalJSON()
+// decode returns what kustomize built without printing and parsing it, in which a key like "1" comes to harm.
+func decode(node *yaml.Node) (*unstructured.Unstructured, error) {
+	value, err := decodeNode(node)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
 	object := &unstructured.Unstructured{}
 	return object, utiljson.Unmarshal(data, &object.Object)
+}
+
+func decodeNode(node *yaml.Node) (value any, err error) {
+	switch node.Kind {
+	case yaml.MappingNode:
+		fields := make(map[string]any, len(node.Content)/2)
+		for i := 0; i+1 < len(node.Content) && err == nil; i += 2 {
+			fields[node.Content[i].Value], err = decodeNode(node.Content[i+1])
+		}
+		return fields, err
+	case yaml.SequenceNode:
+		items := make([]any, len(node.Content))
+		for i := 0; i < len(items) && err == nil; i++ {
+			items[i], err = decodeNode(node.Content[i])
+		}
+		return items, err
+	}
+	switch node.ShortTag() {
+	case yaml.NodeTagNull, yaml.NodeTagBool, yaml.NodeTagInt, yaml.NodeTagFloat:
+		err = node.Decode(&value)
+		return value, err
+	}
+	return node.Value, nil
 }

@@ -1,0 +1,44 @@
+// Command nstpl-operator populates namespaces.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"nstpl.dev/nstpl/operator"
+	"nstpl.dev/nstpl/operator/version"
+)
+
+func main() {
+	var options operator.Options
+	flag.BoolVar(&options.LeaderElect, "leader-elect", true, "let several replicas run, of which one works")
+	flag.StringVar(&options.MetricsAddress, "metrics-bind-address", ":8080", "where to serve metrics, or 0")
+	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz, or 0")
+	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
+	printVersion := flag.Bool("version", false, "print the version and exit")
+	var logging zap.Options
+	logging.BindFlags(flag.CommandLine)
+	flag.Parse()
+	if *printVersion {
+		fmt.Println(version.String()) //nolint:forbidigo // it is what the flag asks for
+		return
+	}
+	if *exclude != "" {
+		options.ExcludeNamespaces = strings.Split(*exclude, ",")
+	}
+	log := zap.New(zap.UseFlagOptions(&logging))
+	ctrl.SetLogger(log)
+	config, err := ctrl.GetConfig()
+	if err == nil {
+		err = operator.Run(ctrl.SetupSignalHandler(), config, options)
+	}
+	if err != nil {
+		log.Error(err, "the operator stops")
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,436 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// templateOf returns a template named "policies" of objects written in YAML.
+func templateOf(t testing.TB, objects ...string) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "policies"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	for _, object := range objects {
+		raw, err := yaml.YAMLToJSON([]byte(object))
+		require.NoError(t, err)
+		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: raw})
+	}
+	return template
+}
+
+// declared returns what a template declares for the namespace team-a, created by alice, with the named overlays.
+func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...string) []*unstructured.Unstructured {
+	t.Helper()
+	compiled, err := Compile(template, overlays)
+	require.NoError(t, err)
+	objects, omitted, err := compiled.Stamp(Values{Namespace: "team-a", Creator: "alice"})
+	require.NoError(t, err)
+	require.Empty(t, omitted)
+	return objects
+}
+
+// withOverlays adds overlays written in YAML as a list. They select every namespace, unless they say otherwise.
+func withOverlays(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays string) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	require.NoError(t, yaml.UnmarshalStrict([]byte(overlays), &template.Spec.Overlays))
+	for i := range template.Spec.Overlays {
+		if template.Spec.Overlays[i].Namespaces.LabelSelector == nil {
+			template.Spec.Overlays[i].Namespaces.LabelSelector = &metav1.LabelSelector{}
+		}
+	}
+	return template
+}
+
+// names returns the names of a template's overlays.
+func names(template *v1alpha1.NamespaceTemplate) []string {
+	var names []string
+	for _, overlay := range template.Spec.Overlays {
+		names = append(names, overlay.Name)
+	}
+	return names
+}
+
+const (
+	configMap   = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: blue}}"
+	roleBinding = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: creator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
+- {kind: ServiceAccount, name: builder}
+- {kind: ServiceAccount, name: builder, namespace: ci}
+- {kind: ServiceAccount, name: default}
+`
+	deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: gate, labels: {app: gate}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: gate}}
+  template:
+    metadata: {labels: {app: gate}}
+    spec:
+      containers:
+      - {name: gate, image: example.dev/gate:1, env: [{name: MODE, value: open}]}
+      - {name: side, image: example.dev/side:1}
+`
+	networkPolicy = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: default-deny}
+spec: {podSelector: {}, ingress: [], policyTypes: [Ingress, Egress]}
+`
+)
+
+func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
+	tests := []struct {
+		name    string
+		objects []string
+		want    []string
+	}{
+		{"no kind", []string{"{apiVersion: v1, metadata: {name: a}}"}, []string{"kind is missing"}},
+		{"no apiVersion", []string{"{kind: ConfigMap, metadata: {name: a}}"}, []string{"apiVersion is missing"}},
+		{"no name", []string{"{apiVersion: v1, kind: ConfigMap}"}, []string{"metadata.name is missing"}},
+		{"an empty name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: ''}}"}, []string{"metadata.name is missing"}},
+		{"a generated name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}"}, []string{"metadata.name is missing"}},
+		{"a name that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"}, []string{"metadata.name is missing"}},
+		{"metadata that is no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"}, []string{"metadata.name is missing"}},
+		{"a malformed apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"}, []string{"apiVersion: unexpected GroupVersion string: a/b/c"}},
+		{"nothing", []string{"null"}, []string{"spec.templates[0]: it is empty"}},
+		{"no object", []string{"[]"}, []string{"spec.templates[0]:"}},
+		{"its own namespace", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}"},
+			[]string{"ConfigMap a sets metadata.namespace: leave it out"}},
+		{"its own namespace, even as a token", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $(NAMESPACE)}}"},
+			[]string{"sets metadata.namespace"}},
+		{"a cluster-scoped kind", []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}"},
+			[]string{"ClusterRole.rbac.authorization.k8s.io a is not namespace-scoped"}},
+		{"a Namespace", []string{"{apiVersion: v1, kind: Namespace, metadata: {name: a}}"}, []string{"Namespace a is not namespace-scoped"}},
+		{"a list", []string{"{apiVersion: v1, kind: List, metadata: {name: a}, items: []}"}, []string{"List a is a list"}},
+		{"a list of a kind", []string{"{apiVersion: v1, kind: ConfigMapList, metadata: {name: a}, items: null}"}, []string{"is a list"}},
+		{"one object twice", []string{configMap, configMap}, []string{"spec.templates[1]: ConfigMap settings is there twice"}},
+		{"one object in two versions", []string{
+			"{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
+			"{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
+		}, []string{"HorizontalPodAutoscaler.autoscaling a is there twice"}},
+		{"a token in a key", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {$(NAMESPACE): b}}"},
+			[]string{`has the key "$(NAMESPACE)"`}},
+		{"a token in a nested key", []string{"{apiVersion: example.dev/v1, kind: Thing, metadata: {name: a}, spec: {list: [{a: {x-$(CREATOR)-y: b}}]}}"},
+			[]string{`has the key "x-$(CREATOR)-y"`}},
+		{"a token in a label's key", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {$(CREATOR): b}}}"},
+			[]string{`has the key "$(CREATOR)"`}},
+		{"YAML's merge key", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {"<<": b}}`}, []string{`has the key "<<"`}},
+		{"what kustomize panics over", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {"": b}}}`},
+			[]string{"kustomize can't build it"}},
+		{"an annotation that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {b: 1}}}"},
+			[]string{"ConfigMap a: metadata.annotations"}},
+		{"labels that are no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: []}}"},
+			[]string{"ConfigMap a: metadata.labels"}},
+		{"an annotation that hides it from kustomize",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.kubernetes.io/local-config: 'true'}}}"},
+			[]string{"annotation config.kubernetes.io/local-config is kustomize's own"}},
+		{"an annotation in kustomize's own books",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {internal.config.kubernetes.io/previousNames: b}}}"},
+			[]string{"is kustomize's own"}},
+		{"every mistake at once", []string{"{kind: a}", configMap, "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
+			[]string{"spec.templates[0]: apiVersion is missing", "spec.templates[2]: Namespace a is not"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := Compile(templateOf(t, test.objects...), nil)
+			require.ErrorContains(t, err, "template policies: ")
+			for _, want := range test.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestCompileRefusesMalformedSelectors(t *testing.T) {
+	malformed := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+
+	template := templateOf(t, configMap)
+	template.Spec.Namespaces.LabelSelector = malformed
+	_, err := Compile(template, nil)
+	require.ErrorContains(t, err, "namespaces.labelSelector")
+
+	template = templateOf(t, configMap)
+	template.Spec.Namespaces.LabelSelector = nil
+	_, err = Compile(template, nil)
+	require.ErrorContains(t, err, "namespaces.labelSelector is missing")
+
+	template = withOverlays(t, templateOf(t, configMap), "[{name: production}]")
+	template.Spec.Overlays[0].Namespaces.LabelSelector = malformed
+	_, err = Compile(template, nil)
+	require.ErrorContains(t, err, "overlay production: namespaces.labelSelector", "though the overlay is not asked for")
+}
+
+func TestCompileRefusesOverlays(t *testing.T) {
+	tests := []struct {
+		name, overlay, want string
+	}{
+		{"whose patch is no patch", "patches: [{patch: hello}]", "unable to parse SM or JSON patch"},
+		{"whose patch is not YAML", "patches: [{patch: '{a: ['}]", "unable to parse SM or JSON patch"},
+		{"whose JSON patch has no target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`, "must specify a target"},
+		{"whose JSON patch fails", `patches: [{patch: '[{"op": "remove", "path": "/data/size"}]', target: {kind: ConfigMap}}]`, "/data/size"},
+		{"whose JSON patch has an unknown operation", `patches: [{patch: '[{"op": "twist", "path": "/data"}]', target: {kind: ConfigMap}}]`, "twist"},
+		{"whose patch names an object that is not there", "patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}'}]",
+			"no resource matches strategic merge patch"},
+		{"whose target is no regular expression", "patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}', target: {name: '('}}]", "error parsing regexp"},
+		{"whose replicas have no workload", "replicas: [{name: other, count: 2}]", "other"},
+		{"with a token in a label's key", "labels: {$(CREATOR): a}", `has the key "$(CREATOR)"`},
+		{"with a token in an annotation's key", "annotations: {a/$(NAMESPACE): a}", `has the key "a/$(NAMESPACE)"`},
+		{"with a token in a patch's key", "patches: [{patch: '{data: {$(CREATOR): a}, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]",
+			`has the key "$(CREATOR)"`},
+		{"that hide everything from kustomize", "annotations: {config.kubernetes.io/local-config: 'true'}", "is kustomize's own"},
+		{"that move an object", `patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
+			"ConfigMap settings sets metadata.namespace"},
+		{"that rename an object", `patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
+			"it makes ConfigMap other of another object"},
+		{"that change a kind", `patches: [{patch: '[{"op": "replace", "path": "/kind", "value": "Secret"}]', target: {kind: ConfigMap}}]`,
+			"it makes Secret settings of another object"},
+		{"that leave an object without a name", `patches: [{patch: '[{"op": "remove", "path": "/metadata/name"}]', target: {kind: ConfigMap}}]`, "name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			template := withOverlays(t, templateOf(t, configMap), "[{name: production, "+test.overlay+"}]")
+			_, err := Compile(template, []string{"production"})
+			require.ErrorContains(t, err, "template policies: overlay production: ")
+			require.ErrorContains(t, err, test.want)
+
+			_, err = Compile(template, nil)
+			require.NoError(t, err, "an overlay that is not asked for is not built")
+		})
+	}
+}
+
+func TestCompileAppliesOverlays(t *testing.T) {
+	settings := func(data string) string {
+		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: team-a, labels: {policy/namespace-template-name: policies}}, data: " + data + "}"
+	}
+	tests := []struct {
+		name, object, overlays string
+		want                   []string
+	}{
+		{"a strategic merge patch of the object it names", configMap,
+			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {size: big, color: null}}'}]}]",
+			[]string{settings("{size: big}")}},
+		{"a strategic merge patch of its target", configMap,
+			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any}, data: {size: big}}', target: {name: set.*}}]}]",
+			[]string{settings("{color: blue, size: big}")}},
+		{"a patch whose target selects nothing", configMap,
+			"[{name: a, patches: [{patch: '[{\"op\": \"remove\", \"path\": \"/data\"}]', target: {name: set}}]}]",
+			[]string{settings("{color: blue}")}},
+		{"a JSON 6902 patch", configMap,
+			"[{name: a, patches: [{patch: \"- {op: add, path: /data/size, value: '10'}\", target: {kind: ConfigMap}}]}]",
+			[]string{settings("{color: blue, size: '10'}")}},
+		{"tokens in a patch", configMap,
+			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {who: $(CREATOR)}}'}]}]",
+			[]string{settings("{color: blue, who: alice}")}},
+		{"a patch that deletes the object", configMap,
+			"[{name: a, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]}, {name: b, labels: {a: b}}]",
+			nil},
+		{"several overlays, the later over the earlier", configMap, `
+- {name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red, a: a}}'}]}
+- {name: b, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: $(NAMESPACE)}}'}]}`,
+			[]string{settings("{a: a, color: team-a}")}},
+		{"a patch that would move the object and take its label", configMap,
+			"[{name: a, labels: {policy/namespace-template-name: other}, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any, namespace: other}}', target: {kind: ConfigMap}}]}]",
+			[]string{settings("{color: blue}")}},
+		{"labels and annotations, on metadata only", deployment,
+			"[{name: a, labels: {tier: 'yes'}, annotations: {'on': '0123', '1': 'null', quote: \"a\\u0085'\"}}]",
+			[]string{`
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: gate
+  namespace: team-a
+  labels: {app: gate, tier: 'yes', policy/namespace-template-name: policies}
+  annotations: {'on': '0123', '1': 'null', quote: "a\u0085'"}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: gate}}
+  template:
+    metadata: {labels: {app: gate}}
+    spec:
+      containers:
+      - {name: gate, image: example.dev/gate:1, env: [{name: MODE, value: open}]}
+      - {name: side, image: example.dev/side:1}`}},
+		{"images, replicas and a merge by the containers' names", deployment, `
+- name: a
+  images: [{name: example.dev/gate, newTag: "2"}, {name: example.dev/side, newName: example.dev/$(NAMESPACE), digest: sha256:ab}]
+  replicas: [{name: gate, count: 3}]
+  patches:
+  - patch: |
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: gate}
+      spec: {template: {spec: {containers: [{name: gate, env: [{name: MODE, value: "no"}]}]}}}`,
+			[]string{`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: gate, namespace: team-a, labels: {app: gate, policy/namespace-template-name: policies}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: gate}}
+  template:
+    metadata: {labels: {app: gate}}
+    spec:
+      containers:
+      - {name: gate, image: "example.dev/gate:2", env: [{name: MODE, value: "no"}]}
+      - {name: side, image: "example.dev/team-a@sha256:ab"}`}},
+		{"a patch beside empty maps and lists", networkPolicy,
+			"[{name: a, patches: [{patch: '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: default-deny}, spec: {egress: []}}'}]}]",
+			[]string{`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: default-deny, namespace: team-a, labels: {policy/namespace-template-name: policies}}
+spec: {podSelector: {}, ingress: [], egress: [], policyTypes: [Ingress, Egress]}`}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			template := withOverlays(t, templateOf(t, test.object), test.overlays)
+			objects := declared(t, template, names(template)...)
+			require.Len(t, objects, len(test.want))
+			for i, want := range test.want {
+				wantJSON, err := yaml.YAMLToJSON([]byte(want))
+				require.NoError(t, err)
+				gotJSON, err := json.Marshal(objects[i].Object)
+				require.NoError(t, err)
+				require.JSONEq(t, string(wantJSON), string(gotJSON))
+			}
+		})
+	}
+}
+
+func TestCompileOfNothing(t *testing.T) {
+	compiled, err := Compile(templateOf(t), nil)
+	require.NoError(t, err)
+	require.Empty(t, compiled.Kinds())
+	require.Empty(t, declared(t, templateOf(t)))
+}
+
+func TestCompileGivesServiceAccountsTheNamespaceWhereTheyNameNone(t *testing.T) {
+	serviceAccount := "{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder}}"
+	for name, objects := range map[string][]string{
+		"of elsewhere":                    {roleBinding},
+		"of the template":                 {serviceAccount, roleBinding},
+		"of the template, declared later": {roleBinding, serviceAccount},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, object := range declared(t, templateOf(t, objects...)) {
+				if object.GetKind() != "RoleBinding" {
+					continue
+				}
+				require.Equal(t, []any{
+					map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"},
+					map[string]any{"kind": "ServiceAccount", "name": "builder", "namespace": "team-a"},
+					map[string]any{"kind": "ServiceAccount", "name": "builder", "namespace": "ci"},
+					map[string]any{"kind": "ServiceAccount", "name": "default", "namespace": "team-a"},
+				}, object.Object["subjects"])
+			}
+		})
+	}
+}
+
+func TestCompileKeepsEveryValue(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	for range 20 {
+		template := templateOf(t)
+		var want []any
+		for i := range 60 {
+			object := map[string]any{
+				"apiVersion": "example.dev/v1", "kind": "Anything",
+				"metadata": map[string]any{
+					"name":        fmt.Sprintf("object-%d", i),
+					"labels":      map[string]any{randomKey(random): randomString(random)},
+					"annotations": map[string]any{randomKey(random): randomString(random)},
+				},
+				"spec": randomValue(random, 4),
+			}
+			raw, err := json.Marshal(object)
+			require.NoError(t, err)
+			template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: raw})
+			metadata := object["metadata"].(map[string]any)
+			metadata["namespace"] = "team-a"
+			metadata["labels"].(map[string]any)[v1alpha1.TemplateNameLabel] = "policies"
+			want = append(want, object)
+		}
+		objects := declared(t, template)
+		require.Len(t, objects, len(want))
+		for i := range want {
+			wantJSON, err := json.Marshal(want[i])
+			require.NoError(t, err)
+			gotJSON, err := json.Marshal(objects[i].Object)
+			require.NoError(t, err)
+			require.Equal(t, string(wantJSON), string(gotJSON))
+		}
+	}
+}
+
+// awkward strings are those that YAML could take for something else, as values or as keys.
+var awkward = []string{
+	"", " ", "a", "yes", "no", "on", "off", "y", "n", "true", "True", "null", "Null", "~", "0123", "0x1F", "0o7", "1e3", "1_000", "12:30:45",
+	".inf", ".nan", "-", "- a", "? a", "a: b", "#", "a #b", "<<", "=", "&a", "*a", "!a", "!!int 3", "%a", "@a", "`a`", "{a}", "[a]",
+	"'", "\"", "\\", "\\n", "$", "$$", "$(FOO)", "2001-01-01", "2001-01-01T00:00:00Z", "---", "\n---\n", "...", "\n", "a\nb", "a\n", "\na",
+	"\ta\n\tb", "  a\n b", "a ", " a", "a\r\nb", "\x00", "\x01", "\x1b[31m", "\x7f", "\u0085", "\u00a0", "\u009f", "\u2028", "\u2029",
+	"\ufeff", "\ufffd", "\ufffe", "\uffff", "é", "漢字", "😀", "|", ">", "|-\n  a", "//", "</script>", "0", "-0", "3.0", "1e400",
+}
+
+func randomString(random *rand.Rand) string {
+	s := awkward[random.Intn(len(awkward))]
+	for random.Intn(3) == 0 {
+		s += awkward[random.Intn(len(awkward))]
+	}
+	return s
+}
+
+// randomKey returns a key that kustomize takes.
+func randomKey(random *rand.Rand) string {
+	if key := randomString(random); key != "<<" && key != "" {
+		return key
+	}
+	return "a"
+}
+
+var numbers = []any{
+	0, -1, 1.5, -0.25, 1e-9, 1e21, 1e300, 10000000, math.MaxInt32, int64(math.MaxInt64), int64(math.MinInt64), int64(1)<<53 + 1, 0.1, 100000.5,
+}
+
+// randomValue returns a JSON value.
+func randomValue(random *rand.Rand, depth int) any {
+	switch kind := random.Intn(8); {
+	case kind == 0:
+		return nil
+	case kind == 1:
+		return random.Intn(2) == 0
+	case kind == 2:
+		return numbers[random.Intn(len(numbers))]
+	case kind <= 4 || depth == 0:
+		return randomString(random)
+	case kind == 5:
+		list := []any{}
+		for range random.Intn(4) {
+			list = append(list, randomValue(random, depth-1))
+		}
+		return list
+	}
+	fields := map[string]any{}
+	for range random.Intn(5) {
+		fields[randomKey(random)] = randomValue(random, depth-1)
+	}
+	return fields
+}

@@ -1,0 +1,198 @@
+// Package controller holds the reconcilers: thin ways from an event to the engine and on to a report.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/objects"
+)
+
+// Namespaces brings each namespace to what templates declare for it.
+type Namespaces struct {
+	Reader    client.Reader
+	Metadata  metadata.Interface
+	Templates *Templates
+	Objects   *objects.Store
+	Applier   *populate.Applier
+	Ledger    *Ledger
+	Recorder  events.EventRecorder
+	Metrics   *Metrics
+	// Exclude names namespaces that are never populated, besides those that match.Unpopulated names.
+	Exclude []string
+}
+
+// Reconcile is match, render, plan, apply and report.
+func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Templates.Load(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	ns := &corev1.Namespace{}
+	if err := r.Reader.Get(ctx, req.NamespacedName, ns); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Ledger.Forget(req.Name)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	templates, unpopulated := populate.Matching(r.Templates.Index, ns, r.Exclude...)
+	if unpopulated != "" {
+		return reconcile.Result{}, r.leave(ctx, ns)
+	}
+	declared := populate.Declare(r.Templates.Cache, ns, templates)
+	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(ctx, declared))
+	result := r.Applier.Apply(ctx, plan)
+	r.Objects.Record(ns.Name, result)
+	r.Metrics.count(plan, result)
+	if result.NamespaceGone() {
+		return reconcile.Result{}, nil
+	}
+	return r.conclude(ctx, plan, result)
+}
+
+// observe returns what is in the namespace: nothing yet, if it was created just now.
+func (r *Namespaces) observe(ctx context.Context, declared populate.Declared) populate.Observed {
+	kinds := map[schema.GroupKind]bool{}
+	var all []schema.GroupKind
+	for _, object := range declared.Objects {
+		if kind := object.ID().GroupKind; !kinds[kind] {
+			kinds[kind] = true
+			all = append(all, kind)
+		}
+	}
+	observed := r.Objects.Observe(ctx, declared.Namespace.Name, all)
+	if r.Ledger.Fresh(declared.Namespace.Name, declared.Namespace.UID) {
+		observed.Objects = nil
+	}
+	return observed
+}
+
+// conclude reports, and asks for another try if something failed.
+func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result populate.Result) (reconcile.Result, error) {
+	ns := plan.Namespace
+	report := reportOf(plan, result)
+	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
+	if err := r.report(ctx, ns, report, func() { r.announce(plan, result) }); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.announceCorrections(ctx, ns, result)
+	if !born.IsZero() {
+		r.Metrics.population.Observe(time.Since(born).Seconds())
+	}
+	var failures []error
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure != nil {
+			failures = append(failures, fmt.Errorf("%s %s: %w", outcome.Action, outcome.ID(), outcome.Failure))
+		}
+	}
+	if wait := result.RetryAfter(); wait > 0 {
+		ctrl.LoggerFrom(ctx).Info("the API server asks to wait", "seconds", wait.Seconds(), "failures", errors.Join(failures...).Error())
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return reconcile.Result{}, errors.Join(failures...)
+}
+
+// leave reports a namespace that is not populated. An opted-out one is counted with the templates that would match it.
+func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
+	out := map[string]Standing{}
+	if match.OptedOut(ns) {
+		for _, template := range r.Templates.Index.Match(ns) {
+			out[template.Name] = Standing{State: OptedOut}
+		}
+	}
+	r.Ledger.Record(ns.Name, ns.UID, out, false)
+	if ns.DeletionTimestamp != nil {
+		return nil
+	}
+	return r.report(ctx, ns, Report{}, func() {})
+}
+
+// report makes the namespace say what is new. The condition is also the memory of what was announced: a restart, or a
+// failure that stays the same, announces nothing twice.
+func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Report, announce func()) error {
+	before, since := found(ns)
+	if reported, ok := r.Ledger.Reported(ns.Name, ns.UID); ok {
+		before = reported
+	}
+	if report == before {
+		return nil
+	}
+	if report.Status != before.Status || since.IsZero() {
+		since = metav1.Now()
+	}
+	body, err := report.patch(ns.UID, since)
+	if err != nil {
+		return err
+	}
+	_, err = r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+		Patch(ctx, ns.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		// The namespace is gone, and maybe another has its name: that one has its own event.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("report on namespace %s: %w", ns.Name, err)
+	}
+	r.Ledger.SetReported(ns.Name, ns.UID, report)
+	announce()
+	return nil
+}
+
+// announce records an Event in the namespace for each thing that somebody should know.
+func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
+	ns := inside(plan.Namespace)
+	warn := func(reason, action, note string, arguments ...any) {
+		r.Recorder.Eventf(ns, nil, corev1.EventTypeWarning, reason, action, note, arguments...)
+	}
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure != nil {
+			warn("ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template, shorten(outcome.Failure.Error()))
+		}
+	}
+	for _, broken := range plan.Broken {
+		warn("TemplateNotAccepted", "Render", "%s", shorten(broken.Err.Error()))
+	}
+	for _, omission := range plan.Omitted {
+		warn("CreatorUnknown", "Render", "%s/%s of template %s is left out: %s",
+			omission.Kind.GroupKind(), omission.Name, omission.Template, omission.Reason)
+	}
+	for _, overridden := range plan.Overridden {
+		warn("DeclaredTwice", "Render", "%s is declared by templates %s and %s: the latter's is applied",
+			overridden.Object, overridden.Template, overridden.By)
+	}
+	for _, change := range plan.Changes {
+		if change.Drifted && change.Action == populate.LeaveAlone {
+			warn("Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template, change.Reason)
+		}
+	}
+}
+
+// announceCorrections tells those whose changes were undone.
+func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
+	for _, outcome := range result.Outcomes {
+		if outcome.Drifted && outcome.Failure == nil {
+			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template, "reason", outcome.Reason)
+			r.Recorder.Eventf(inside(ns), nil, corev1.EventTypeNormal, "DriftCorrected", "Apply",
+				"%s of template %s was applied again: %s", outcome.ID(), outcome.Template, outcome.Reason)
+		}
+	}
+}
+
+// inside refers to a namespace in such a way that Events about it are in it, where those who may read it find them.
+func inside(ns *corev1.Namespace) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, Namespace: ns.Name, UID: ns.UID}
+}

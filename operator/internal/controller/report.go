@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// Report is what a namespace says of its population: the Populated condition, and the seals of templates with
+// driftPolicy Report. The zero value says nothing, as for a namespace that no template matches.
+type Report struct {
+	Status  corev1.ConditionStatus
+	Reason  string
+	Message string
+	Seals   string
+}
+
+// Reasons of the Populated condition.
+const (
+	reasonPopulated      = "Populated"
+	reasonObjectsFailed  = "ObjectsFailed"
+	reasonTemplateBroken = "TemplateNotAccepted"
+)
+
+// maxMessage bounds a condition's message. The template's status and the Events have the rest.
+const maxMessage = 1000
+
+// reportOf says what became of a plan.
+func reportOf(plan populate.Plan, result populate.Result) Report {
+	if len(plan.Templates) == 0 {
+		return Report{}
+	}
+	report := Report{Status: corev1.ConditionTrue, Reason: reasonPopulated}
+	var parts []string
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure == nil {
+			continue
+		}
+		if fatal(outcome) {
+			report.Status, report.Reason = corev1.ConditionFalse, reasonObjectsFailed
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s", outcome.ID(), outcome.Failure))
+	}
+	for _, broken := range plan.Broken {
+		if broken.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore {
+			report.Status, report.Reason = corev1.ConditionFalse, reasonTemplateBroken
+		}
+		parts = append(parts, broken.Err.Error())
+	}
+	for _, change := range plan.Changes {
+		if change.Action == populate.LeaveAlone && change.Declared != nil {
+			parts = append(parts, fmt.Sprintf("%s drifted: %s", change.ID(), change.Reason))
+		}
+	}
+	for _, omission := range plan.Omitted {
+		parts = append(parts, fmt.Sprintf("%s/%s is left out: %s", omission.Kind.GroupKind(), omission.Name, omission.Reason))
+	}
+	for _, overridden := range plan.Overridden {
+		parts = append(parts, fmt.Sprintf("%s is declared by templates %s and %s: the latter's is applied",
+			overridden.Object, overridden.Template, overridden.By))
+	}
+	if report.Status == corev1.ConditionTrue {
+		parts = slices.Insert(parts, 0, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
+		report.Seals = populate.FormatSeals(plan.Seals)
+	} else {
+		report.Seals = plan.Namespace.Annotations[v1alpha1.SealAnnotation]
+	}
+	report.Message = shorten(strings.Join(parts, "; "))
+	return report
+}
+
+// fatal tells whether a failure keeps the namespace from being populated. What can't be pruned is too much, not too
+// little.
+func fatal(outcome populate.Outcome) bool {
+	return outcome.Failure != nil && outcome.Action != populate.Prune &&
+		outcome.Declared.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore
+}
+
+func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
+	names := make([]string, 0, len(templates))
+	for _, template := range templates {
+		names = append(names, template.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// shorten cuts a message between characters.
+func shorten(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+}
+
+// found returns what a namespace says of its population now.
+func found(ns *corev1.Namespace) (Report, metav1.Time) {
+	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation]}
+	for _, condition := range ns.Status.Conditions {
+		if condition.Type == v1alpha1.NamespacePopulated {
+			report.Status, report.Reason, report.Message = condition.Status, condition.Reason, condition.Message
+			return report, condition.LastTransitionTime
+		}
+	}
+	return report, metav1.Time{}
+}
+
+// patch returns the one write that makes a namespace say it, good for just this namespace, not for one that takes its
+// name later.
+func (r Report) patch(uid types.UID, transition metav1.Time) ([]byte, error) {
+	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
+	if r.Status != "" {
+		condition = map[string]any{
+			"type": v1alpha1.NamespacePopulated, "status": r.Status, "reason": r.Reason, "message": r.Message,
+			"lastTransitionTime": transition,
+		}
+	}
+	metadata := map[string]any{"uid": uid}
+	if r.Seals == "" {
+		metadata["annotations"] = map[string]any{v1alpha1.SealAnnotation: nil}
+	} else {
+		metadata["annotations"] = map[string]any{v1alpha1.SealAnnotation: r.Seals}
+	}
+	return json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"conditions": []any{condition}},
+	})
+}
+
+// standings says how each matching template stands in a namespace.
+func standings(plan populate.Plan, result populate.Result) map[string]Standing {
+	all := map[string]Standing{}
+	for _, template := range plan.Templates {
+		all[template.Name] = Standing{State: Populated}
+	}
+	fail := func(template, object string, err error) {
+		standing, matches := all[template]
+		if !matches {
+			return
+		}
+		standing.State = Failed
+		standing.Failures = append(standing.Failures,
+			v1alpha1.ObjectFailure{Namespace: plan.Namespace.Name, Object: object, Message: shorten(err.Error())})
+		all[template] = standing
+	}
+	for _, change := range plan.Changes {
+		if standing := all[change.Template]; change.Action == populate.LeaveAlone && change.Declared != nil {
+			standing.State = Drifted
+			all[change.Template] = standing
+		}
+	}
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure != nil {
+			fail(outcome.Template, outcome.ID().String(), outcome.Failure)
+		}
+	}
+	for _, broken := range plan.Broken {
+		fail(broken.Template.Name, "", broken.Err)
+	}
+	for _, overridden := range plan.Overridden {
+		for _, template := range []string{overridden.Template, overridden.By} {
+			standing := all[template]
+			standing.Overridden = append(standing.Overridden, overridden)
+			all[template] = standing
+		}
+	}
+	return all
+}

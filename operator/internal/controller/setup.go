@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+type (
+	requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	limiter  = workqueue.TypedRateLimiter[reconcile.Request]
+)
+
+// workers is how many namespaces are worked on at once. Each has its objects written in parallel.
+const workers = 16
+
+// SetupWithManager has the namespaces looked at that the queue names, and fills the queue from the watch of namespaces.
+func (r *Namespaces) SetupWithManager(mgr ctrl.Manager, queue *Queue) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("namespace").
+		Watches(&corev1.Namespace{}, r.handler(queue)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			NewQueue:                func(string, limiter) requests { return queue },
+		}).
+		Complete(r)
+}
+
+func (r *Namespaces) handler(queue *Queue) handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) {
+			if e.IsInInitialList {
+				queue.AddBulk(e.Object.GetName())
+				return
+			}
+			r.born(e.Object, queue)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
+			switch {
+			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID():
+				r.born(e.ObjectNew, queue)
+			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()),
+				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()),
+				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()):
+				queue.AddChanged(e.ObjectNew.GetName())
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) {
+			r.Ledger.Forget(e.Object.GetName())
+		},
+	}
+}
+
+func (r *Namespaces) born(ns client.Object, queue *Queue) {
+	r.Ledger.Born(ns.GetName(), ns.GetUID(), time.Now())
+	queue.AddNew(ns.GetName())
+}
+
+// NewTemplateQueue returns the queue of templates, and a function that puts one in it for its status: soon, not at once,
+// because many namespaces change at a time.
+func NewTemplateQueue() (requests, func(template string)) {
+	queue := priorityqueue.New[reconcile.Request]("namespacetemplate")
+	return queue, func(template string) {
+		queue.AddWithOpts(priorityqueue.AddOpts{After: statusDelay}, reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
+	}
+}
+
+// SetupWithManager has templates taken in as they change, and again when a kind of theirs comes to the cluster.
+func (r *Templates) SetupWithManager(mgr ctrl.Manager, queue requests) error {
+	definition := &metav1.PartialObjectMetadata{}
+	definition.SetGroupVersionKind(schema.GroupVersionKind{
+		Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
+		For(&v1alpha1.NamespaceTemplate{}).
+		WatchesMetadata(definition, handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
+		WithOptions(controller.Options{
+			NewQueue: func(string, limiter) requests { return queue },
+		}).
+		Complete(r)
+}
+
+// withKindsOf returns the templates that have objects of a CustomResourceDefinition's group.
+func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []reconcile.Request {
+	_, group, _ := strings.Cut(definition.GetName(), ".")
+	var found []reconcile.Request
+	for _, template := range r.Index.All() {
+		for _, kind := range template.Status.Kinds {
+			if kind.Group == group {
+				found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(template)})
+				break
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,176 @@
+// Package objects keeps the metadata of every populated object, kind by kind: what the operator knows of a namespace
+// without asking the API server.
+package objects
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/metadata"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// syncTimeout bounds the wait for the first list of a kind. What takes longer goes on and is there at the next try.
+const syncTimeout = 30 * time.Second
+
+// Store watches populated objects. Informers start when a kind is first needed and run until the context given to New
+// ends.
+type Store struct {
+	//nolint:containedctx // informers outlive the calls that start them
+	ctx     context.Context
+	client  metadata.Interface
+	mapper  meta.RESTMapper
+	reviews authorizationclient.SelfSubjectAccessReviewInterface
+	changed func(namespace string)
+
+	mu    sync.Mutex
+	kinds map[schema.GroupKind]*kind
+}
+
+// New returns a store that calls changed with the namespace of each populated object that somebody else changed or
+// deleted.
+func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
+	reviews authorizationclient.SelfSubjectAccessReviewInterface, changed func(namespace string),
+) *Store {
+	return &Store{ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed, kinds: map[schema.GroupKind]*kind{}}
+}
+
+// Observe returns what is in a namespace, of all kinds watched so far and of those declared.
+func (s *Store) Observe(ctx context.Context, namespace string, declared []schema.GroupKind) populate.Observed {
+	observed := populate.Observed{Unreadable: map[schema.GroupKind]error{}}
+	for _, kind := range declared {
+		if err := s.Watch(ctx, kind); err != nil {
+			observed.Unreadable[kind] = err
+		}
+	}
+	for _, kind := range s.watched() {
+		observed.Objects = append(observed.Objects, kind.in(namespace)...)
+	}
+	return observed
+}
+
+// Watch makes sure that a kind is watched, and returns when its objects are known. The error says what is missing: the
+// kind itself, or a right of the operator's.
+func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
+	s.mu.Lock()
+	known := s.kinds[groupKind]
+	s.mu.Unlock()
+	if known == nil {
+		mapping, err := s.mapper.RESTMapping(groupKind)
+		if err != nil {
+			return err
+		}
+		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+			return fmt.Errorf("%s is not namespace-scoped: take it out of the template", groupKind)
+		}
+		if err := s.checkRights(ctx, mapping.Resource); err != nil {
+			return err
+		}
+		known = s.start(mapping)
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	return known.wait(ctx)
+}
+
+func (s *Store) start(mapping *meta.RESTMapping) *kind {
+	groupKind := mapping.GroupVersionKind.GroupKind()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.kinds[groupKind]; known != nil {
+		return known
+	}
+	known := newKind(s.client, mapping, s.changed)
+	s.kinds[groupKind] = known
+	go known.informer.RunWithContext(s.ctx)
+	return known
+}
+
+func (s *Store) watched() []*kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	watched := make([]*kind, 0, len(s.kinds))
+	for _, kind := range s.kinds {
+		watched = append(watched, kind)
+	}
+	return watched
+}
+
+// Record notes what came of a plan, so that the next one knows it before the watch tells.
+func (s *Store) Record(namespace string, result populate.Result) {
+	for _, outcome := range result.Outcomes {
+		s.mu.Lock()
+		known := s.kinds[outcome.Kind.GroupKind()]
+		s.mu.Unlock()
+		if known == nil || outcome.Failure != nil {
+			continue
+		}
+		if outcome.Written != nil {
+			known.wrote(namespace, outcome.Written)
+		}
+		if outcome.Observed != nil && (outcome.Action == populate.Prune || outcome.Replaced) {
+			known.deleted(outcome.Observed.UID)
+		}
+	}
+}
+
+// Populated returns the namespaces that hold objects of a template, with those objects.
+func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMetadata {
+	found := map[string][]*metav1.PartialObjectMetadata{}
+	for _, kind := range s.watched() {
+		for _, object := range kind.of(template) {
+			found[object.Namespace] = append(found[object.Namespace], object)
+		}
+	}
+	return found
+}
+
+// verbs are what the operator needs on a kind: to watch it, to apply and to prune. An apply that creates is checked for
+// create and patch both.
+var verbs = []string{"list", "watch", "create", "patch", "delete"}
+
+// checkRights says which rule the operator's ClusterRole lacks for a resource.
+func (s *Store) checkRights(ctx context.Context, resource schema.GroupVersionResource) error {
+	var missing []string
+	for _, verb := range verbs {
+		review, err := s.reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Verb: verb,
+				},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask for the operator's rights on %s: %w", resource.GroupResource(), err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, verb)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &MissingRule{Resource: resource.GroupResource(), Verbs: missing}
+}
+
+// MissingRule is a rule that the operator's ClusterRole lacks.
+type MissingRule struct {
+	Resource schema.GroupResource
+	Verbs    []string
+}
+
+func (m *MissingRule) Error() string {
+	return fmt.Sprintf(`the operator may not %s %s: add a ClusterRole with the label %s: "true" and the rule `+
+		`{apiGroups: [%q], resources: [%q], verbs: [%s]}`,
+		strings.Join(m.Verbs, ", "), m.Resource, v1alpha1.AggregateLabel, m.Resource.Group, m.Resource.Resource, strings.Join(verbs, ", "))
+}

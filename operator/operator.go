@@ -1,0 +1,119 @@
+// Package operator runs the controllers.
+package operator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/controller"
+	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/version"
+)
+
+// Options are the operator's flags.
+type Options struct {
+	// LeaderElect lets several replicas run of which one works.
+	LeaderElect bool
+	// MetricsAddress and ProbeAddress are host:port; "0" serves nothing.
+	MetricsAddress, ProbeAddress string
+	// ExcludeNamespaces are never populated.
+	ExcludeNamespaces []string
+}
+
+// Run runs the operator until ctx ends or its leadership is lost.
+func Run(ctx context.Context, config *rest.Config, options Options) error {
+	config = rest.CopyConfig(config)
+	// The API server's priority and fairness is the throttle.
+	config.QPS = -1
+	config.UserAgent = "nstpl-operator/" + version.String()
+	mgr, err := newManager(config, options)
+	if err != nil {
+		return err
+	}
+	metadataClient, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	operatorMetrics, err := controller.NewMetrics(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	queue := controller.NewQueue()
+	templateQueue, statusDue := controller.NewTemplateQueue()
+	ledger := controller.NewLedger(statusDue)
+	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddChanged)
+	templates := &controller.Templates{
+		Client: mgr.GetClient(), Index: match.NewIndex(), Cache: render.NewCache(),
+		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
+	}
+	namespaces := &controller.Namespaces{
+		Reader: mgr.GetClient(), Metadata: metadataClient, Templates: templates, Objects: store,
+		Applier: &populate.Applier{Client: metadataClient, Mapper: mgr.GetRESTMapper()},
+		Ledger:  ledger, Recorder: mgr.GetEventRecorder("nstpl-operator"), Metrics: operatorMetrics,
+		Exclude: options.ExcludeNamespaces,
+	}
+	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
+		return fmt.Errorf("set up the controller of templates: %w", err)
+	}
+	if err := namespaces.SetupWithManager(mgr, queue); err != nil {
+		return fmt.Errorf("set up the controller of namespaces: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress:        options.ProbeAddress,
+		LeaderElection:                options.LeaderElect,
+		LeaderElectionID:              v1alpha1.OperatorLease,
+		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		// A label's value has no "+".
+		LeaderElectionLabels: map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("caches", func(request *http.Request) error {
+		ctx, cancel := context.WithCancel(request.Context())
+		cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return fmt.Errorf("the first lists of namespaces and templates have not come yet")
+		}
+		return nil
+	})
+}

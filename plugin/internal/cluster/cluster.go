@@ -1,0 +1,123 @@
+// Package cluster reads from the API server what the commands need, with the rights of whoever runs them.
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/dynamic"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Cluster holds clients that share one connection.
+type Cluster struct {
+	Namespaces corev1client.NamespaceInterface
+	Leases     coordinationv1client.LeasesGetter
+	Dynamic    dynamic.Interface
+	Metadata   metadata.Interface
+	Mapper     meta.RESTMapper
+}
+
+// Connect makes the clients. It sends no request.
+func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
+	config, err := getter.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	mapper, err := getter.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
+	coordination, err := coordinationv1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := dynamic.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
+	metadatas, err := metadata.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Namespaces: core.Namespaces(), Leases: coordination, Dynamic: objects, Metadata: metadatas, Mapper: mapper}, nil
+}
+
+// NotInstalledError says that the cluster does not know NamespaceTemplates.
+type NotInstalledError struct{}
+
+func (NotInstalledError) Error() string {
+	return "nstpl is not installed in this cluster, which has no NamespaceTemplates: " +
+		"apply its manifests first (kubectl apply -k manifests/)"
+}
+
+// Templates returns all templates of the cluster, or a NotInstalledError.
+func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, error) {
+	list, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, NotInstalledError{}
+	}
+	if err != nil {
+		return nil, err
+	}
+	templates := make([]*v1alpha1.NamespaceTemplate, 0, len(list.Items))
+	for i := range list.Items {
+		template := &v1alpha1.NamespaceTemplate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, template); err != nil {
+			return nil, fmt.Errorf("read template %s: %w", list.Items[i].GetName(), err)
+		}
+		templates = append(templates, template)
+	}
+	return templates, nil
+}
+
+// Objects returns the client for the objects of a kind in a namespace. The kind may come without a version.
+func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return nil, fmt.Errorf("%s is not namespace-scoped: take it out of the template", kind.GroupKind())
+	}
+	return c.Dynamic.Resource(mapping.Resource).Namespace(namespace), nil
+}
+
+// Each calls do for every item, some at a time, and returns the results in order.
+func Each[T, R any](items []T, do func(T) R) []R {
+	const atOnce = 32
+	results := make([]R, len(items))
+	slots := make(chan struct{}, atOnce)
+	done := make(chan struct{})
+	for i, item := range items {
+		go func() {
+			slots <- struct{}{}
+			results[i] = do(item)
+			<-slots
+			done <- struct{}{}
+		}()
+	}
+	for range items {
+		<-done
+	}
+	return results
+}

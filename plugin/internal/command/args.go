@@ -1,0 +1,52 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+// exactly wants so many arguments, described as in the command's use line.
+func exactly(count int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != count {
+			return usageError(cmd, fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), what, len(args)))
+		}
+		return nil
+	}
+}
+
+// checkName refuses what can't be the name of a namespace.
+func checkName(name string) error {
+	if reasons := apivalidation.ValidateNamespaceName(name, false); len(reasons) > 0 {
+		return fmt.Errorf("%q is no name for a namespace: %s", name, strings.Join(reasons, ", "))
+	}
+	return nil
+}
+
+// labels reads key=value pairs, each of which may be several with commas between them.
+func labels(pairs []string) (map[string]string, error) {
+	var single []string
+	for _, pair := range pairs {
+		single = append(single, strings.Split(pair, ",")...)
+	}
+	labels, _, err := cmdutil.ParsePairs(single, "label", false)
+	if err != nil {
+		return nil, err
+	}
+	return labels, metav1validation.ValidateLabels(labels, field.NewPath("--label")).ToAggregate()
+}
+
+// annotations reads key=value pairs.
+func annotations(pairs []string) (map[string]string, error) {
+	annotations, _, err := cmdutil.ParsePairs(pairs, "annotation", false)
+	if err != nil {
+		return nil, err
+	}
+	return annotations, apivalidation.ValidateAnnotations(annotations, field.NewPath("--annotation")).ToAggregate()
+}

@@ -1,0 +1,167 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// Exit codes of diff, which are those of diff(1).
+const (
+	exitDifferent = 1
+	exitTrouble   = 2
+)
+
+type diff struct {
+	session
+	selection
+	template string
+	files    []string
+	format   string
+}
+
+func newDiff(s session) *cobra.Command {
+	d := &diff{session: s}
+	cmd := &cobra.Command{
+		Use:   "diff [NAMESPACE... | -A | -l SELECTOR] [--template TEMPLATE] [-f FILE]... [-o table|json]",
+		Short: "Show what differs from what templates declare",
+		Long: templates.LongDesc(`
+			Show how objects in namespaces differ from what templates declare for them: what the operator would create,
+			configure or prune, and what drifted and is left so by driftPolicy Report. Without arguments it is about the
+			current namespace; with -f, about all.
+
+			With -f the templates in the files stand in for the cluster's of the same names: the difference is what
+			applying the files would do.
+
+			A field that no template declares is no difference. The values of Secrets are masked. The program that shows
+			the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are on standard
+			error.
+
+			What you may not read is said to be unknown and never taken for absent. What the API server refuses to try out
+			for you is estimated, and that is said.
+
+			Exit status:
+			 0
+			No differences were found.
+			 1
+			Differences were found.
+			 2
+			The command failed, or there is no difference among what could be read, but not everything could.`),
+		Example: templates.Examples(`
+			# What differs in the current namespace
+			kubectl nstpl diff
+
+			# A drift report on all namespaces
+			kubectl nstpl diff -A -o table
+
+			# What applying a changed template would do to all namespaces
+			kubectl nstpl diff -f template.yaml`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     s.completeNamespaces(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.names = args
+			if err := d.check(cmd); err != nil {
+				return &Exit{exitTrouble, err}
+			}
+			different, err := d.run(cmd.Context())
+			switch {
+			case err != nil:
+				return &Exit{exitTrouble, err}
+			case different:
+				return &Exit{Code: exitDifferent}
+			}
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Exit{exitTrouble, usageError(cmd, err)} })
+	d.selection.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
+	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")
+	completeValues(cmd, "output", tableFormat, jsonFormat)
+	s.completeTemplates(cmd, "template")
+	return cmd
+}
+
+func (d *diff) check(cmd *cobra.Command) error {
+	switch d.format {
+	case "", tableFormat, jsonFormat:
+	default:
+		return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, tableFormat, jsonFormat))
+	}
+	return d.selection.check(cmd)
+}
+
+// run tells whether there are differences. Having none and not knowing everything is an error.
+func (d *diff) run(ctx context.Context) (different bool, err error) {
+	if err := d.defaultScope(); err != nil {
+		return false, err
+	}
+	c, err := d.connect()
+	if err != nil {
+		return false, err
+	}
+	report, err := d.compare(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	if err := d.write(ctx, c, report); err != nil {
+		return false, err
+	}
+	if report.Different == 0 && !report.complete() {
+		return false, errors.New("nothing differs in what could be compared, but not everything could be: see above")
+	}
+	return report.Different > 0, nil
+}
+
+func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error) {
+	defer d.progress("comparing namespaces with templates")()
+	templates, err := d.templates(ctx, c, d.files)
+	if err != nil {
+		return nil, err
+	}
+	index := match.NewIndex(templates...)
+	if d.template != "" && index.Get(d.template) == nil {
+		return nil, fmt.Errorf("there is no template %s: kubectl get namespacetemplates lists them", d.template)
+	}
+	namespaces, unread, err := d.read(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: d.many(), Template: d.template})
+	if err != nil {
+		return nil, err
+	}
+	return newReport(found, unread), nil
+}
+
+func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
+	report.explain(d.session)
+	switch d.format {
+	case tableFormat:
+		return report.table().Print(d.Out, false)
+	case jsonFormat:
+		return output.JSON(d.Out, report)
+	}
+	report.explainDifferences(d.session)
+	return d.unified(ctx, c, report)
+}
+
+// defaultScope is the current namespace or, with files, all namespaces.
+func (d *diff) defaultScope() error {
+	if len(d.names) > 0 || d.all || d.selector != "" || len(d.files) > 0 {
+		return nil
+	}
+	current, _, err := d.config.ToRawKubeConfigLoader().Namespace()
+	d.names = []string{current}
+	return err
+}

@@ -1,0 +1,183 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+type preview struct {
+	session
+	print       *genericclioptions.PrintFlags
+	labels      []string
+	creator     string
+	files       []string
+	withCluster bool
+	server      bool
+}
+
+func newPreview(s session) *cobra.Command {
+	p := &preview{session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput("yaml")}
+	cmd := &cobra.Command{
+		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",
+		Short: "Show what a namespace gets from templates, and why",
+		Long: templates.LongDesc(`
+			Show the objects that templates declare for a namespace, which may exist or not. The objects are on standard
+			output, as the operator applies them; which template matches and what would become of each object, and why, is
+			on standard error.
+
+			With -f only the templates in the files are used and no cluster is asked, unless --with-cluster or --server
+			says so: then a template in a file stands in for the cluster's of the same name.
+
+			Here --server is not the address of the API server, which -s or --api-server gives.`),
+		Example: templates.Examples(`
+			# What a namespace gets, whether it exists or not
+			kubectl nstpl preview team-a
+
+			# What it would get with another label
+			kubectl nstpl preview team-a -l tier=production -o table
+
+			# What a template in a file declares, without a cluster
+			kubectl nstpl preview team-a -f template.yaml --creator jane@example.com
+
+			# What the API server would store for a changed template
+			kubectl nstpl preview team-a -f template.yaml --server`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(1, "the NAME of a namespace"),
+		ValidArgsFunction:     s.completeNamespaces(1),
+		RunE:                  func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
+	}
+	p.print.AddFlags(cmd)
+	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(append(p.print.AllowedFormats(), tableFormat), ", ") + ")."
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&p.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE, besides those that it has.")
+	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names.")
+	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
+	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
+	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
+	completeValues(cmd, "output", tableFormat, "yaml", "json", "name")
+	return cmd
+}
+
+func (p *preview) run(ctx context.Context, name string) error {
+	p.withCluster = p.withCluster || p.server
+	view, err := p.look(ctx, name)
+	if err != nil {
+		return err
+	}
+	if p.server && !view.exists {
+		return fmt.Errorf("namespace %s does not exist, so the API server can't be asked what it would store in it: "+
+			"create it first, or leave out --server", name)
+	}
+	p.explain(view)
+	errs := []error{p.write(ctx, view)}
+	for _, broken := range view.Broken {
+		errs = append(errs, broken.Err)
+	}
+	return errors.Join(errs...)
+}
+
+// explain says which templates match and why, and what would become of each object.
+func (p *preview) explain(v view) {
+	if v.Skipped != "" {
+		p.note("namespace/%s is not populated: %s", v.Declared.Namespace.Name, v.Skipped)
+		return
+	}
+	for _, verdict := range v.verdicts {
+		p.note("%s", sayVerdict(verdict))
+	}
+	for _, unreadable := range v.unreadable {
+		p.note("whether any %s would be pruned is unknown: %v", unreadable.Kind, unreadable.Err)
+	}
+	if *p.print.OutputFormat != tableFormat {
+		for _, change := range v.Changes {
+			p.note("%s", sayChange(change))
+		}
+	}
+}
+
+func sayVerdict(verdict match.Verdict) string {
+	if !verdict.Matches {
+		return fmt.Sprintf("template %s does not match: %s", verdict.Template, verdict.Reason)
+	}
+	overlays := ""
+	if len(verdict.Overlays) > 0 {
+		overlays = " (overlays: " + strings.Join(verdict.Overlays, ", ") + ")"
+	}
+	return fmt.Sprintf("template %s matches: %s%s", verdict.Template, verdict.Reason, overlays)
+}
+
+func (p *preview) write(ctx context.Context, v view) error {
+	if *p.print.OutputFormat == tableFormat {
+		return changesTable(v.Changes).Print(p.Out, false)
+	}
+	if p.server {
+		objects, err := stored(ctx, v)
+		return errors.Join(p.printObjects(objects), err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, object := range v.Objects {
+		objects = append(objects, object.Unstructured)
+	}
+	return p.printObjects(objects)
+}
+
+// printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
+func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
+	if *p.print.OutputFormat == "yaml" {
+		return output.YAMLStream(p.Out, objects)
+	}
+	printer, err := p.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
+	for _, object := range objects {
+		list.Items = append(list.Items, *object)
+	}
+	return printer.PrintObj(list, p.Out)
+}
+
+// stored asks the API server what it would store. The error joins those of the objects that it would not.
+func stored(ctx context.Context, v view) ([]*unstructured.Unstructured, error) {
+	type answer struct {
+		object *unstructured.Unstructured
+		err    error
+	}
+	answers := cluster.Each(v.Changes, func(change populate.Change) answer {
+		if change.Declared == nil {
+			return answer{}
+		}
+		sides, err := survey.See(ctx, v.cluster, v.Declared.Namespace.Name, change)
+		if err == nil {
+			err = sides.Refusal
+		}
+		if err != nil {
+			return answer{err: fmt.Errorf("%s: %w", objectOf(change), err)}
+		}
+		sides.Stored.SetManagedFields(nil)
+		return answer{object: sides.Stored}
+	})
+	var objects []*unstructured.Unstructured
+	var errs []error
+	for _, a := range answers {
+		errs = append(errs, a.err)
+		if a.object != nil {
+			objects = append(objects, a.object)
+		}
+	}
+	return objects, errors.Join(errs...)
+}

@@ -1,0 +1,154 @@
+package command
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// report is a drift report, and what diff -o json prints.
+type report struct {
+	Different  int               `json:"different"`
+	Namespaces []namespaceReport `json:"namespaces"`
+	// Unknown says what could not be compared, and why.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+type namespaceReport struct {
+	Name string `json:"name"`
+	// NotPopulated says why no template populates the namespace.
+	NotPopulated string `json:"notPopulated,omitempty"`
+	// Unchanged counts the objects that are as declared; Objects are all others.
+	Unchanged int            `json:"unchanged"`
+	Objects   []objectReport `json:"objects,omitempty"`
+}
+
+type objectReport struct {
+	Object    string          `json:"object"`
+	Template  string          `json:"template"`
+	Action    populate.Action `json:"action"`
+	Reason    string          `json:"reason"`
+	Drifted   bool            `json:"drifted,omitempty"`
+	Different bool            `json:"different"`
+	change    populate.Change
+}
+
+// newReport leaves out what is as declared. unread are the namespaces that the caller may not read.
+func newReport(found survey.Survey, unread []error) *report {
+	r := &report{Namespaces: []namespaceReport{}}
+	unknown := map[string]bool{}
+	for _, err := range unread {
+		unknown[err.Error()] = true
+	}
+	for _, kind := range found.Unreadable {
+		unknown[kind.String()] = true
+	}
+	for _, ns := range found.Namespaces {
+		one := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
+		for _, broken := range ns.Broken {
+			unknown[broken.Err.Error()] = true
+		}
+		for _, change := range ns.Changes {
+			if change.Action == populate.Unchanged {
+				one.Unchanged++
+				continue
+			}
+			object := newObjectReport(change)
+			if object.Different {
+				r.Different++
+			}
+			one.Objects = append(one.Objects, object)
+		}
+		r.Namespaces = append(r.Namespaces, one)
+	}
+	r.Unknown = slices.Sorted(maps.Keys(unknown))
+	return r
+}
+
+func newObjectReport(change populate.Change) objectReport {
+	object := objectReport{
+		Object: objectOf(change), Template: change.Template, Action: change.Action, Reason: change.Reason,
+		Drifted: change.Drifted, Different: change.Drifted, change: change,
+	}
+	switch change.Action {
+	case populate.Create, populate.Configure, populate.Prune:
+		object.Different = true
+	case populate.Unchanged, populate.LeaveAlone, populate.Unknown:
+	}
+	return object
+}
+
+// complete tells whether everything could be compared.
+func (r *report) complete() bool {
+	return len(r.Unknown) == 0
+}
+
+func (r *report) table() output.Table {
+	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
+	for _, ns := range r.Namespaces {
+		for _, o := range ns.Objects {
+			table.Rows = append(table.Rows, []string{ns.Name, o.Object, o.Template, string(o.Action), o.Reason})
+		}
+	}
+	return table
+}
+
+// explain says what is not in the report, and sums it up.
+func (r *report) explain(s session) {
+	for _, unknown := range r.Unknown {
+		s.note("unknown: %s", unknown)
+	}
+	skipped := map[string][]string{}
+	different := 0
+	for _, ns := range r.Namespaces {
+		if ns.NotPopulated != "" {
+			skipped[ns.NotPopulated] = append(skipped[ns.NotPopulated], ns.Name)
+		}
+		if slices.ContainsFunc(ns.Objects, func(o objectReport) bool { return o.Different }) {
+			different++
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
+		s.note("not populated: %s: %s", some(skipped[reason]), reason)
+	}
+	s.note("%s in %d of %s", count(r.Different, "difference"), different, count(len(r.Namespaces), "namespace"))
+}
+
+// explainDifferences says why objects differ, and how many are left alone.
+func (r *report) explainDifferences(s session) {
+	alone := map[string][]string{}
+	for _, ns := range r.Namespaces {
+		for _, o := range ns.Objects {
+			switch {
+			case o.Different:
+				s.note("%s: %s", ns.Name, sayChange(o.change))
+			case o.Action == populate.LeaveAlone:
+				alone[o.Reason] = append(alone[o.Reason], ns.Name+": "+o.Object)
+			}
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(alone)) {
+		s.note("left alone: %s: %s", some(alone[reason]), reason)
+	}
+}
+
+// some names the first few.
+func some(names []string) string {
+	const few = 3
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

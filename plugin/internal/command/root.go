@@ -1,0 +1,88 @@
+// Package command holds the commands of `kubectl nstpl`, a file for each.
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// fieldManager is who changes namespaces. Populated objects are the operator's.
+const fieldManager = "kubectl-nstpl"
+
+// session is what every command works with.
+type session struct {
+	genericiooptions.IOStreams
+	config *genericclioptions.ConfigFlags
+}
+
+// New returns the command `kubectl nstpl`.
+func New(streams genericiooptions.IOStreams) *cobra.Command {
+	s := session{IOStreams: streams, config: genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1)}
+	s.config.WrapConfigFn = s.wrap
+	root := &cobra.Command{
+		Use:   "nstpl",
+		Short: "Create namespaces with their policy objects, and see what populates them",
+		Long: templates.LongDesc(`
+			Create namespaces that come up with the objects that the cluster's administrators chose in NamespaceTemplates,
+			see beforehand what a namespace gets and why, and compare what is there with what is declared.`),
+		Example: templates.Examples(`
+			# Create a namespace and wait until it is populated
+			kubectl nstpl create team-a
+
+			# Show what a namespace would get, and why
+			kubectl nstpl preview team-a --label tier=production
+
+			# Show what differs from the templates in any namespace
+			kubectl nstpl diff -A`),
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nstpl"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(usageError)
+	s.config.AddFlags(root.PersistentFlags())
+	root.AddCommand(
+		newCreate(s), newPreview(s), newDiff(s), newStatus(s), newOptOut(s), newVersion(s), newCompletion(s),
+	)
+	s.completeConfigFlags(root)
+	return root
+}
+
+// wrap leaves the throttle to the API server's priority and fairness and shows its warnings, each once.
+func (s session) wrap(config *rest.Config) *rest.Config {
+	config.QPS = -1
+	config.UserAgent = "kubectl-nstpl/" + version.String()
+	config.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{
+		Deduplicate: true, Color: printers.AllowsColorOutput(s.ErrOut),
+	})
+	return config
+}
+
+func (s session) connect() (*cluster.Cluster, error) {
+	return cluster.Connect(s.config)
+}
+
+// note says something beside the result.
+func (s session) note(format string, args ...any) {
+	output.Line(s.ErrOut, format, args...)
+}
+
+// usageError says how a command line is wrong, and where to read how it is right.
+func usageError(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w: see '%s -h' for help and examples", err, cmd.CommandPath())
+}

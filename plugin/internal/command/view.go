@@ -1,0 +1,124 @@
+package command
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// view is what a preview shows.
+type view struct {
+	survey.Namespace
+	// exists says that the namespace is there.
+	exists     bool
+	verdicts   []match.Verdict
+	unreadable []survey.Unreadable
+	// cluster is nil when none is asked.
+	cluster *cluster.Cluster
+}
+
+func (p *preview) look(ctx context.Context, name string) (view, error) {
+	if err := checkName(name); err != nil {
+		return view{}, err
+	}
+	v := view{}
+	if len(p.files) == 0 || p.withCluster {
+		var err error
+		if v.cluster, err = p.connect(); err != nil {
+			return view{}, err
+		}
+	}
+	templates, err := p.templates(ctx, v.cluster, p.files)
+	if err != nil {
+		return view{}, err
+	}
+	ns, err := p.namespace(name)
+	if err != nil {
+		return view{}, err
+	}
+	var unread error
+	if v.cluster != nil {
+		if v.exists, unread, err = p.asItIs(ctx, v.cluster, ns); err != nil {
+			return view{}, err
+		}
+	}
+	index := match.NewIndex(templates...)
+	for _, template := range index.All() {
+		v.verdicts = append(v.verdicts, match.Explain(template, ns))
+	}
+	if v.exists {
+		found, err := survey.Compare(ctx, v.cluster, index, []*corev1.Namespace{ns}, survey.Scope{})
+		if err != nil {
+			return view{}, err
+		}
+		v.Namespace, v.unreadable = found.Namespaces[0], found.Unreadable
+		return v, nil
+	}
+	v.Namespace = survey.Declare(render.NewCache(), index, ns)
+	v.Changes = populate.NewPlan(v.Declared, index, nothing(v.Declared, unread)).Changes
+	return v, nil
+}
+
+// namespace is what the command line says of the namespace.
+func (p *preview) namespace(name string) (*corev1.Namespace, error) {
+	labels, err := labels(p.labels)
+	if err != nil {
+		return nil, err
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	if p.creator != "" {
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: p.creator}
+	}
+	return ns, nil
+}
+
+// asItIs completes what the command line says of a namespace by what the cluster knows of it. unread says why the cluster
+// doesn't tell.
+func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (exists bool, unread, err error) {
+	live, err := c.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		p.note("namespace/%s does not exist yet", ns.Name)
+		return false, nil, nil
+	case apierrors.IsForbidden(err):
+		p.note("whether namespace/%s exists and which labels it has is unknown: %v", ns.Name, err)
+		return false, err, nil
+	case err != nil:
+		return false, nil, err
+	}
+	given := ns.DeepCopy()
+	live.DeepCopyInto(ns)
+	ns.Labels = union(ns.Labels, given.Labels)
+	ns.Annotations = union(ns.Annotations, given.Annotations)
+	return true, nil, nil
+}
+
+func union(a, b map[string]string) map[string]string {
+	both := map[string]string{}
+	maps.Copy(both, a)
+	maps.Copy(both, b)
+	return both
+}
+
+// nothing is what is observed in a namespace that does not exist or, for the reason unread, may not be read.
+func nothing(declared populate.Declared, unread error) populate.Observed {
+	observed := populate.Observed{}
+	if unread != nil {
+		observed.Unreadable = map[schema.GroupKind]error{}
+		for _, kind := range populate.KindsToObserve(nil, declared) {
+			observed.Unreadable[kind] = unread
+		}
+	}
+	return observed
+}

@@ -1,0 +1,85 @@
+package output_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+func TestYAMLHoldsWhateverJSONHolds(t *testing.T) {
+	for _, text := range []string{
+		"plain", "", "yes", "1e3", "0x10", "null", "a: b", "- a", "x\ny\n", " lead", "trail ", "#", "'\"",
+		"\x00", "\x07", "\x1b[31m", "\x7f", "\u0080", "\u0085", "\u009f", "\u2028", "\ufeff", "\ufffe", "\uffff", "é🦊", "\t", "\r\n",
+	} {
+		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
+			want := map[string]any{"value": text, "key " + text: "x", "integer": float64(1 << 53)}
+			document, err := output.YAML(want)
+			require.NoError(t, err)
+			var got map[string]any
+			require.NoError(t, yaml.Unmarshal(document, &got), "%s", document)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func TestYAMLStreamSeparatesDocuments(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, output.YAMLStream(&out, []map[string]string{{"a": "1"}, {"b": "\x7f"}, {"c": "3"}}))
+	require.Equal(t, "a: \"1\"\n---\n{\n  \"b\": \"\\u007f\"\n}\n---\nc: \"3\"\n", out.String())
+}
+
+func TestLineKeepsControlCharactersFromTheTerminal(t *testing.T) {
+	var out bytes.Buffer
+	output.Line(&out, "%s is %q", "a\x1b[31m\nb\u202e", "é")
+	require.Equal(t, `a\x1b[31m\nb\u202e is "é"`+"\n", out.String())
+}
+
+func TestTableEscapesCells(t *testing.T) {
+	var out bytes.Buffer
+	table := output.Table{Columns: []string{"Name"}, WideColumns: []string{"Message"}, Rows: [][]string{{"a", "x\x1by\nz"}}}
+	require.NoError(t, table.Print(&out, true))
+	require.Equal(t, "NAME   MESSAGE\na      x\\x1by\\nz\n", out.String())
+	out.Reset()
+	require.NoError(t, table.Print(&out, false))
+	require.Equal(t, "NAME\na\n", out.String())
+}
+
+func TestError(t *testing.T) {
+	namespaces := schema.GroupResource{Resource: "namespaces"}
+	refused := &url.Error{Op: "Get", URL: "https://127.0.0.1:1/api", Err: fmt.Errorf("dial: %w", syscall.ECONNREFUSED)}
+	tests := map[string]struct {
+		err  error
+		want string
+	}{
+		"ours":     {errors.New("no such thing"), "error: no such thing"},
+		"server's": {apierrors.NewNotFound(namespaces, "x"), `Error from server (NotFound): namespaces "x" not found`},
+		"wrapped": {fmt.Errorf("read it: %w", apierrors.NewNotFound(namespaces, "x")),
+			`Error from server (NotFound): read it: namespaces "x" not found`},
+		"forbidden": {apierrors.NewForbidden(namespaces, "x", errors.New("no")),
+			`Error from server (Forbidden): namespaces "x" is forbidden: no: ask an administrator of the cluster for it`},
+		"refused": {fmt.Errorf("list: %w", refused),
+			"The connection to the server 127.0.0.1:1 was refused - did you specify the right host or port?"},
+		"several": {errors.Join(errors.New("one"), apierrors.NewNotFound(namespaces, "x")),
+			"error: one\nError from server (NotFound): namespaces \"x\" not found"},
+		"hostile": {errors.New("a\x1b[0m"), `error: a\x1b[0m`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, output.Error(test.err)) })
+	}
+}
+
+func TestObject(t *testing.T) {
+	require.Equal(t, "configmap/limits", output.Object(schema.GroupKind{Kind: "ConfigMap"}, "limits"))
+	require.Equal(t, "networkpolicy.networking.k8s.io/deny",
+		output.Object(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}, "deny"))
+}

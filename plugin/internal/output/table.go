@@ -1,0 +1,35 @@
+package output
+
+import (
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// Table is printed as `kubectl get` prints its tables.
+type Table struct {
+	Columns []string
+	// WideColumns come last and are shown when a wide table is asked for.
+	WideColumns []string
+	Rows        [][]string
+}
+
+// Print writes the table.
+func (t Table) Print(w io.Writer, wide bool) error {
+	var table metav1.Table
+	for _, name := range t.Columns {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
+	}
+	for _, name := range t.WideColumns {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
+	}
+	for _, row := range t.Rows {
+		cells := make([]any, len(row))
+		for i, cell := range row {
+			cells[i] = Escape(cell)
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+	}
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(&table, w)
+}

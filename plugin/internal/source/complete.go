@@ -1,0 +1,60 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// complete does to a template what the API server does by its CustomResourceDefinition: it fills in defaults and refuses
+// what can't be stored.
+func complete(template *v1alpha1.NamespaceTemplate) error {
+	if template.Name == "" {
+		return errors.New("metadata.name is missing")
+	}
+	reasons := append(validation.IsDNS1123Subdomain(template.Name), validation.IsValidLabelValue(template.Name)...)
+	if len(reasons) > 0 {
+		return fmt.Errorf("metadata.name: %s", strings.Join(reasons, ", "))
+	}
+	spec := &template.Spec
+	return errors.Join(
+		choice("driftPolicy", &spec.DriftPolicy, v1alpha1.DriftCorrect, v1alpha1.DriftReport),
+		choice("failurePolicy", &spec.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
+		choice("deletionPolicy", &spec.DeletionPolicy, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
+	)
+}
+
+// choice sets a field that is empty to the first value, its default.
+func choice[T ~string](field string, value *T, values ...T) error {
+	if *value == "" {
+		*value = values[0]
+	}
+	if !slices.Contains(values, *value) {
+		return fmt.Errorf("spec.%s is %q: it can be %v", field, *value, values)
+	}
+	return nil
+}
+
+// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps the identity
+// and the status that the cluster's has: they say what was populated before.
+func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
+	merged := slices.Clone(cluster)
+	for _, file := range files {
+		at := slices.IndexFunc(merged, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == file.Name })
+		if at < 0 {
+			merged = append(merged, file)
+			continue
+		}
+		template := file.DeepCopy()
+		template.UID = merged[at].UID
+		template.DeletionTimestamp = merged[at].DeletionTimestamp
+		template.Status = merged[at].Status
+		merged[at] = template
+	}
+	return merged
+}

@@ -1,0 +1,120 @@
+package survey
+
+import (
+	"context"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// Sides are an object as it is and as it would be stored. What is not there is nil.
+type Sides struct {
+	Live, Stored *unstructured.Unstructured
+	// Refusal is why Stored is an estimate: what the API server said to the dry run. It is nil when it isn't.
+	Refusal error
+	// Replaced objects can't be changed in place: they are deleted and created anew.
+	Replaced bool
+}
+
+// See reads the object of a change in a namespace and asks the API server, by a dry run, what it would store.
+func See(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
+	objects, err := c.Objects(change.Kind, namespace)
+	if meta.IsNoMatchError(err) && change.Declared != nil {
+		return Sides{Stored: change.Declared.Unstructured, Refusal: err}, nil
+	}
+	if err != nil {
+		return Sides{}, err
+	}
+	live, err := objects.Get(ctx, change.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		live, err = nil, nil
+	}
+	if err != nil || change.Declared == nil {
+		return Sides{Live: live}, err
+	}
+	return wouldStore(ctx, objects, change, live)
+}
+
+func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
+	body, err := populate.Body(change.Declared, live != nil && !created(live))
+	if err != nil {
+		return Sides{}, err
+	}
+	force := true
+	stored, refusal := objects.Patch(ctx, change.Name, types.ApplyPatchType, body, metav1.PatchOptions{
+		FieldManager: v1alpha1.FieldManager, Force: &force, DryRun: []string{metav1.DryRunAll},
+	})
+	if refusal == nil {
+		return Sides{Live: live, Stored: stored}, nil
+	}
+	if apierrors.IsInvalid(refusal) && live != nil && replaceable(change, live) {
+		if stored, err := anew(ctx, objects, change.Declared.Unstructured); err == nil {
+			return Sides{Live: live, Stored: stored, Replaced: true}, nil
+		}
+	}
+	stored, err = estimate(live, body)
+	return Sides{Live: live, Stored: stored, Refusal: refusal}, err
+}
+
+// created tells whether this project made the object, which otherwise it adopts.
+func created(live *unstructured.Unstructured) bool {
+	if live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
+		return false
+	}
+	entries := live.GetManagedFields()
+	for i := range entries {
+		if populate.IsOwnEntry(&entries[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// replaceable tells whether the operator deletes an object that it can't change in place.
+func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
+	return created(live) &&
+		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
+}
+
+// anew asks what would be stored if the name were free: under another name.
+func anew(ctx context.Context, objects dynamic.ResourceInterface, declared *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	trial := declared.DeepCopy()
+	trial.SetName("")
+	trial.SetGenerateName("nstpl-trial-")
+	stored, err := objects.Create(ctx, trial, metav1.CreateOptions{
+		FieldManager: v1alpha1.FieldManager, DryRun: []string{metav1.DryRunAll},
+	})
+	if err != nil {
+		return nil, err
+	}
+	stored.SetName(declared.GetName())
+	stored.SetGenerateName("")
+	return stored, nil
+}
+
+// estimate lays what is declared over what is there. It knows no schema: a list is replaced as a whole.
+func estimate(live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
+	base := []byte("{}")
+	if live != nil {
+		var err error
+		if base, err = live.MarshalJSON(); err != nil {
+			return nil, err
+		}
+	}
+	data, err := jsonpatch.MergePatch(base, body)
+	if err != nil {
+		return nil, err
+	}
+	merged := &unstructured.Unstructured{}
+	return merged, merged.UnmarshalJSON(data)
+}

@@ -1,0 +1,183 @@
+// Package survey compares namespaces with what templates declare for them, as the operator would, with the rights of
+// whoever asks: what they may not read is unknown and never taken for absent.
+package survey
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// Namespace is what the operator would do in a namespace.
+type Namespace struct {
+	populate.Declared
+	// Skipped says why no template populates the namespace, or is empty.
+	Skipped string
+	Changes []populate.Change
+}
+
+// Survey is what the operator would do in some namespaces.
+type Survey struct {
+	Namespaces []Namespace
+	// Unreadable are the kinds that the caller may not list, in each namespace where they were asked for one by one.
+	Unreadable []Unreadable
+}
+
+// Unreadable is a kind that the caller may not list.
+type Unreadable struct {
+	Kind schema.GroupKind
+	// Namespace is empty when all were asked for at once.
+	Namespace string
+	Err       error
+}
+
+func (u Unreadable) String() string {
+	if u.Namespace == metav1.NamespaceAll {
+		return fmt.Sprintf("%s: %v", u.Kind, u.Err)
+	}
+	return fmt.Sprintf("%s in namespace %s: %v", u.Kind, u.Namespace, u.Err)
+}
+
+// Scope says which objects to look at.
+type Scope struct {
+	// Everywhere asks once for the objects of all namespaces, not once for each namespace.
+	Everywhere bool
+	// Template, if not empty, is the only template whose objects matter.
+	Template string
+}
+
+// Declare renders templates for a namespace without looking at what is there.
+func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Namespace {
+	templates, skipped := populate.Matching(index, ns)
+	if skipped != "" {
+		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
+	}
+	return Namespace{Declared: populate.Declare(cache, ns, templates)}
+}
+
+// Compare says what the operator would do in namespaces. It reads metadata only: a list for each kind in use.
+func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope) (Survey, error) {
+	cache := render.NewCache()
+	var survey Survey
+	var declared []populate.Declared
+	for _, ns := range namespaces {
+		one := Declare(cache, index, ns)
+		survey.Namespaces = append(survey.Namespaces, one)
+		declared = append(declared, scope.narrow(one.Declared))
+	}
+	observed, err := observe(ctx, c, scope.kinds(index, declared), survey.places(scope))
+	if err != nil {
+		return Survey{}, err
+	}
+	survey.Unreadable = observed.unreadable
+	for i := range survey.Namespaces {
+		ns := &survey.Namespaces[i]
+		if ns.Skipped == "" {
+			plan := populate.NewPlan(ns.Declared, index, observed.in(ns.Namespace.Name))
+			ns.Changes = scope.only(plan.Changes)
+		}
+	}
+	return survey, nil
+}
+
+// places are the namespaces to ask for objects, where "" is all of them.
+func (s Survey) places(scope Scope) []string {
+	var places []string
+	for _, ns := range s.Namespaces {
+		if ns.Skipped == "" {
+			places = append(places, ns.Namespace.Name)
+		}
+	}
+	if scope.Everywhere && len(places) > 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return places
+}
+
+// narrow leaves only the scope's template's objects.
+func (s Scope) narrow(declared populate.Declared) populate.Declared {
+	if s.Template != "" {
+		declared.Objects = slices.DeleteFunc(slices.Clone(declared.Objects), func(o populate.Object) bool {
+			return o.Template.Name != s.Template
+		})
+	}
+	return declared
+}
+
+func (s Scope) kinds(index *match.Index, declared []populate.Declared) []schema.GroupKind {
+	templates := index.All()
+	if s.Template != "" {
+		templates = slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name != s.Template })
+	}
+	kinds := populate.KindsToObserve(templates, declared...)
+	slices.SortFunc(kinds, func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
+	return kinds
+}
+
+func (s Scope) only(changes []populate.Change) []populate.Change {
+	if s.Template == "" {
+		return changes
+	}
+	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
+}
+
+type observation struct {
+	objects    map[string][]*metav1.PartialObjectMetadata
+	unreadable []Unreadable
+}
+
+// observe lists every kind in every place.
+func observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, places []string) (observation, error) {
+	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
+	type answer struct {
+		Unreadable
+		found map[string][]*metav1.PartialObjectMetadata
+	}
+	var questions []Unreadable
+	for _, kind := range kinds {
+		for _, place := range places {
+			questions = append(questions, Unreadable{Kind: kind, Namespace: place})
+		}
+	}
+	answers := cluster.Each(questions, func(q Unreadable) answer {
+		found, err := observer.Observe(ctx, q.Kind, q.Namespace)
+		q.Err = err
+		return answer{q, found}
+	})
+	seen := observation{objects: map[string][]*metav1.PartialObjectMetadata{}}
+	for _, a := range answers {
+		switch {
+		case apierrors.IsForbidden(a.Err):
+			seen.unreadable = append(seen.unreadable, a.Unreadable)
+		case a.Err != nil:
+			return observation{}, fmt.Errorf("list %s: %w", a.Kind, a.Err)
+		}
+		for namespace, objects := range a.found {
+			seen.objects[namespace] = append(seen.objects[namespace], objects...)
+		}
+	}
+	return seen, nil
+}
+
+// in returns what was observed of a namespace.
+func (o observation) in(namespace string) populate.Observed {
+	observed := populate.Observed{Objects: o.objects[namespace], Unreadable: map[schema.GroupKind]error{}}
+	for _, u := range o.unreadable {
+		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
+			observed.Unreadable[u.Kind] = u.Err
+		}
+	}
+	return observed
+}

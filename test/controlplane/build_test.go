@@ -1,0 +1,63 @@
+package controlplane
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// notify is an io.Writer that hands over what is written to it.
+type notify chan string
+
+func (n notify) Write(p []byte) (int, error) {
+	n <- string(p)
+	return len(p), nil
+}
+
+func TestLockLetsOneBuildAndTheOthersWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), path, io.Discard)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = lock(ctx, path, io.Discard)
+	require.ErrorIs(t, err, context.Canceled)
+
+	progress, locked := make(notify), make(chan error)
+	go func() {
+		unlockToo, err := lock(t.Context(), path, progress)
+		if err == nil {
+			unlockToo()
+		}
+		locked <- err
+	}()
+	require.Contains(t, <-progress, "waiting for another process")
+	unlock()
+	require.NoError(t, <-locked)
+}
+
+func TestBuildSaysWhyItFailsAndCanBeRepeated(t *testing.T) {
+	src := source{dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
+	assets := filepath.Join(t.TempDir(), "assets")
+	write := func(name, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(src.dir, name), []byte(content), 0o644))
+	}
+	write("go.mod", "module example.org/controlplane\n\ngo 1.26.0\n")
+	write("main.go", "package main\n\nfunc main() { run() }\n")
+	require.ErrorContains(t, src.build(t.Context(), assets, io.Discard), "undefined: run")
+	require.NoDirExists(t, assets)
+
+	write("main.go", "package main\n\nfunc main() { println(\"hello\") }\n")
+	require.NoError(t, src.build(t.Context(), assets, io.Discard))
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
+		out, err := exec.Command(filepath.Join(assets, name)).CombinedOutput()
+		require.NoError(t, err)
+		require.Equal(t, "hello\n", string(out))
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+var update = flag.Bool("update", false, "write what the commands print into README.md")
+
+func TestParseSteps(t *testing.T) {
+	markdown := "text\n```console\n$ one\nits output\n\nmore\n$ two \\\n  three\n```\n$ not a command\n```sh\n$ nor this\n```\n```console\n$ four\n```\n"
+	require.Equal(t, []step{
+		{command: "one", output: "its output\n\nmore\n"},
+		{command: "two \\\n  three"},
+		{command: "four"},
+	}, parseSteps(markdown))
+}
+
+// What the README shows is what happens.
+func TestREADME(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	readme := filepath.Join(root, "README.md")
+	cluster := controlplane.New(t)
+	sh := shell{dir: root, bin: build(t, root), kubectl: cluster.Kubectl, kubeconfig: cluster.Kubeconfig}
+	steps, err := readSteps(readme)
+	require.NoError(t, err)
+	require.NotEmpty(t, steps)
+
+	require.Contains(t, read(t, readme), "\n"+installation+"\n")
+	require.NoError(t, sh.run(t.Context(), installation, t.Output()))
+	log := filepath.Join(t.TempDir(), "operator.log")
+	operator, err := startOperator(t.Context(), sh, log)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, operator.Process.Kill())
+		_ = operator.Wait() // it says that it was killed
+	})
+
+	var outputs []string
+	for _, step := range steps {
+		var out bytes.Buffer
+		err := sh.run(t.Context(), step.command, &out)
+		require.NoError(t, err, "%s\nthe operator's log:\n%s", &out, read(t, log))
+		outputs = append(outputs, out.String())
+		if !*update {
+			require.Equal(t, normalize(step.output), normalize(out.String()), "$ %s", step.command)
+		}
+	}
+	if *update {
+		rewrite(t, readme, steps, outputs)
+	}
+}
+
+func build(t *testing.T, root string) string {
+	t.Helper()
+	bin := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/...")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return bin
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
+// rewrite writes what the commands printed into the README.
+func rewrite(t *testing.T, readme string, steps []step, outputs []string) {
+	t.Helper()
+	content := read(t, readme)
+	done := 0
+	for i, step := range steps {
+		before, after := step.command+"\n"+step.output, step.command+"\n"+outputs[i]
+		at := done + strings.Index(content[done:], before)
+		content = content[:at] + after + content[at+len(before):]
+		done = at + len(after)
+	}
+	require.NoError(t, os.WriteFile(readme, []byte(content), 0o644))
+}
+
+var (
+	duration = regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|s|m)\b`)
+	spaces   = regexp.MustCompile(` {2,}`)
+)
+
+// normalize takes out what differs from run to run: how long things took, and how wide that makes a column.
+func normalize(output string) string {
+	return spaces.ReplaceAllString(duration.ReplaceAllString(strings.TrimSpace(output), "<time>"), " ")
+}
