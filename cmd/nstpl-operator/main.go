@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"go.uber.org/zap/zapcore"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -21,7 +22,8 @@ func main() {
 	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz, or 0")
 	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
 	printVersion := flag.Bool("version", false, "print the version and exit")
-	var logging zap.Options
+	// An error of the API server's says what is wrong; where it passed through our code does not.
+	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	if *printVersion {

@@ -27,9 +27,9 @@ const (
 	// AdoptedAnnotation set to "true" on a populated object says that somebody else created it: it is never pruned.
 	AdoptedAnnotation = "policy.nstpl.dev/adopted"
 
-	// SealAnnotation says, on a Namespace, for which templates with driftPolicy Report all objects were there, so that
-	// one that is missing later is known to have been deleted.
-	SealAnnotation = "policy.nstpl.dev/reported-templates"
+	// SealAnnotation says, on a Namespace, which objects of templates with driftPolicy Report were there, so that one
+	// that is missing later is known to have been deleted.
+	SealAnnotation = "policy.nstpl.dev/reported-objects"
 )
 
 const (

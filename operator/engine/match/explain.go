@@ -3,6 +3,7 @@ package match
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,9 +70,12 @@ func explainSelector(selector labels.Selector, set labels.Set) (bool, string) {
 func miss(requirement labels.Requirement, set labels.Set) string {
 	key := requirement.Key()
 	value, has := set[key]
-	values := requirement.ValuesUnsorted()
-	slices.Sort(values)
-	wanted := strings.Join(values, " or ")
+	var quoted []string
+	for _, wanted := range requirement.ValuesUnsorted() {
+		quoted = append(quoted, strconv.Quote(wanted))
+	}
+	slices.Sort(quoted)
+	wanted := strings.Join(quoted, " or ")
 	switch requirement.Operator() {
 	case selection.DoesNotExist:
 		return fmt.Sprintf("label %s is there, and may not be", key)

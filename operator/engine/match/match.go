@@ -65,13 +65,14 @@ func Selector(namespaces v1alpha1.NamespaceSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-// labelsOf returns the labels that selectors are held against. The API server labels every namespace with its name;
-// one that does not exist yet gets that label here.
+// labelsOf returns the labels that selectors are held against. The API server labels every namespace with its name,
+// whatever the request says; one that does not exist yet gets that label here.
 func labelsOf(ns *corev1.Namespace) labels.Set {
-	if _, ok := ns.Labels[corev1.LabelMetadataName]; ok {
+	if ns.Labels[corev1.LabelMetadataName] == ns.Name {
 		return ns.Labels
 	}
-	set := labels.Set{corev1.LabelMetadataName: ns.Name}
+	set := labels.Set{}
 	maps.Copy(set, ns.Labels)
+	set[corev1.LabelMetadataName] = ns.Name
 	return set
 }

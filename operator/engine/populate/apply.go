@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,12 +164,27 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
 	written, err := patch(ctx, objects, change.Declared, options{})
 	if apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
-		return patch(ctx, objects, change.Declared, options{force: true, adopted: true})
+		return takeOver(ctx, objects, change)
 	}
-	if err != nil || !shared(written) {
+	if err != nil || !shared(written) || change.Lost != nil && change.Lost.UID == written.UID {
 		return written, err
 	}
 	return patch(ctx, objects, change.Declared, options{force: true, adopted: true})
+}
+
+// takeOver forces an object on one that is in its place: somebody else's, or the lost one with other contents.
+func takeOver(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
+	mark := options{force: true, adopted: true}
+	if change.Lost != nil {
+		// A list of one needs no right to get.
+		there, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + change.Name})
+		if err != nil {
+			return nil, err
+		}
+		mark.adopted = adopted(change.Lost) ||
+			!slices.ContainsFunc(there.Items, func(o metav1.PartialObjectMetadata) bool { return o.UID == change.Lost.UID })
+	}
+	return patch(ctx, objects, change.Declared, mark)
 }
 
 // shared tells whether an object has fields of others: right after its creation it has not.

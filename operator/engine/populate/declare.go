@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -63,9 +64,9 @@ type ObjectID struct {
 	Name string
 }
 
-// String returns kind and name, with the group where there is one: RoleBinding.rbac.authorization.k8s.io/creator.
+// String names the object as kubectl does: rolebinding.rbac.authorization.k8s.io/creator.
 func (id ObjectID) String() string {
-	return id.GroupKind.String() + "/" + id.Name
+	return strings.ToLower(id.GroupKind.String()) + "/" + id.Name
 }
 
 // ID returns what identifies the object in its namespace.

@@ -22,7 +22,7 @@ const (
 )
 
 // Failure is why an object could not be written. It is the one place that decides what an API error means here.
-type Failure struct {
+type Failure struct { //nolint:errname // an Outcome carries it as a value
 	// Reason is a word for metrics and Events.
 	Reason metav1.StatusReason
 	// RetryAfter is how long the API server asks to wait, or zero.
@@ -53,6 +53,8 @@ func failure(err error, namespace string) *Failure {
 		f.err = fmt.Errorf("the cluster has no such kind (%w): install its CustomResourceDefinition", err)
 	case f.Reason == metav1.StatusReasonUnknown && (errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)):
 		f.Reason = ReasonConnection
+	case f.Reason == metav1.StatusReasonUnknown:
+		f.Reason = "Unknown"
 	}
 	return f
 }

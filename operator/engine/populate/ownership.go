@@ -75,10 +75,10 @@ func (s fieldSet) child(key string) fieldSet {
 // lost returns the paths below a declared value that are not owned, where key is the value's key in s.
 func (s fieldSet) lost(path, key string, value any) []string {
 	node, ok := s[key]
-	if !ok {
+	if fields, isMap := value.(map[string]any); !ok && (!isMap || len(fields) == 0) {
 		return []string{path}
 	}
-	if len(node) == 0 {
+	if ok && len(node) == 0 {
 		return nil
 	}
 	var lost []string

@@ -2,9 +2,7 @@ package populate
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +35,9 @@ const (
 type Observed struct {
 	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
 	Objects []*metav1.PartialObjectMetadata
+	// Lost are those that were seen with their label and are no longer, as they were last: deleted by somebody, or without
+	// the label. What was lost before anybody looked is not among them.
+	Lost map[ObjectID]*metav1.PartialObjectMetadata
 	// Unreadable are the kinds of which nothing is known, and why.
 	Unreadable map[schema.GroupKind]error
 }
@@ -54,6 +55,8 @@ type Change struct {
 	Declared *Object
 	// Observed is the object's metadata; nil when the object isn't there.
 	Observed *metav1.PartialObjectMetadata
+	// Lost is what the object was before it was deleted or lost its label; nil when that isn't known.
+	Lost *metav1.PartialObjectMetadata
 	// Err is why nothing is known of the object; nil unless Action is Unknown.
 	Err error
 }
@@ -67,9 +70,6 @@ func (c Change) ID() ObjectID {
 type Plan struct {
 	Declared
 	Changes []Change
-	// Seals are, for each template with driftPolicy Report, a digest of the objects it declares here. The namespace keeps
-	// it once they are all there: what is missing later was deleted by somebody.
-	Seals map[string]string
 }
 
 // Pending returns the changes that need a write.
@@ -87,12 +87,12 @@ func (p Plan) Pending() []Change {
 
 // NewPlan compares what is declared with what is observed. The index knows all templates, matching or not.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
-	plan := Plan{Declared: declared, Seals: seals(declared)}
+	plan := Plan{Declared: declared}
 	there := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
 		there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 	}
-	sealed := readSeals(declared.Namespace.Annotations[v1alpha1.SealAnnotation])
+	sealed := parseSeals(declared.Namespace.Annotations[v1alpha1.SealAnnotation])
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
 		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
@@ -102,9 +102,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 			continue
 		}
-		template := object.Template.Name
-		wasThere := plan.Seals[template] != "" && sealed[template] == plan.Seals[template]
-		plan.Changes = append(plan.Changes, compare(object, there[object.ID()], wasThere))
+		plan.Changes = append(plan.Changes, compare(object, there[object.ID()], observed.Lost[object.ID()], sealed.has(object)))
 		delete(there, object.ID())
 	}
 	for _, overridden := range declared.Overridden {
@@ -126,19 +124,19 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	return plan
 }
 
-// compare plans a declared object. wasThere says that all objects of its template were there before.
-func compare(object *Object, observed *metav1.PartialObjectMetadata, wasThere bool) Change {
+// compare plans a declared object. wasThere says that it was there before.
+func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasThere bool) Change {
 	change := Change{
 		Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
-		Declared: object, Observed: observed,
+		Declared: object, Observed: observed, Lost: lost,
 	}
 	var entry *metav1.ManagedFieldsEntry
 	if observed != nil {
 		entry = ownEntry(observed)
 	}
 	switch {
-	case entry == nil && wasThere:
-		change.Drifted, change.Reason = true, "somebody deleted it"
+	case entry == nil && (wasThere || lost != nil):
+		change.Drifted, change.Reason = true, "somebody deleted it or took its label away"
 	case observed == nil:
 		change.Action, change.Reason = Create, "it is not there"
 		return change
@@ -245,42 +243,4 @@ func withholds(declared Declared, template string, kind schema.GroupKind) bool {
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
 	return fmt.Sprintf("template %s no longer matches: %s", template.Name, match.Explain(template, declared.Namespace).Reason)
-}
-
-// seals digests which objects each template with driftPolicy Report declares.
-func seals(declared Declared) map[string]string {
-	sums := map[string]uint64{}
-	for _, object := range declared.Objects {
-		if object.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
-			continue
-		}
-		sum := fnv.New64a()
-		fmt.Fprint(sum, object.ID())
-		sums[object.Template.Name] += sum.Sum64()
-	}
-	seals := map[string]string{}
-	for template, sum := range sums {
-		seals[template] = strconv.FormatUint(sum, 36)
-	}
-	return seals
-}
-
-// FormatSeals writes seals as the value of SealAnnotation, in a stable order.
-func FormatSeals(seals map[string]string) string {
-	var parts []string
-	for template, seal := range seals {
-		parts = append(parts, template+"="+seal)
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ",")
-}
-
-func readSeals(annotation string) map[string]string {
-	seals := map[string]string{}
-	for part := range strings.SplitSeq(annotation, ",") {
-		if template, seal, ok := strings.Cut(part, "="); ok {
-			seals[template] = seal
-		}
-	}
-	return seals
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -377,6 +378,41 @@ func TestCompileKeepsEveryValue(t *testing.T) {
 			gotJSON, err := json.Marshal(objects[i].Object)
 			require.NoError(t, err)
 			require.Equal(t, string(wantJSON), string(gotJSON))
+		}
+	}
+}
+
+// Whatever JSON an object holds, kustomize hands it on, or Compile says why not.
+func FuzzCompile(f *testing.F) {
+	f.Add([]byte(`{"a": [1, null, "\ta\nb", {"1": "yes", "on": 0.5}]}`))
+	f.Add([]byte(`"- a: b"`))
+	f.Add([]byte(`[[], {}, "", "\u0085", 1e21, 9223372036854775807, 18446744073709551616]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var spec any
+		if utiljson.Unmarshal(data, &spec) != nil {
+			return
+		}
+		raw, err := json.Marshal(map[string]any{"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec})
+		require.NoError(t, err)
+		template := templateOf(t)
+		template.Spec.Templates = []runtime.RawExtension{{Raw: raw}}
+		compiled, err := Compile(template, nil)
+		if err != nil {
+			return
+		}
+		wantJSON, err := json.Marshal(spec)
+		require.NoError(t, err)
+		gotJSON, err := json.Marshal(compiled.objects[0].Object["spec"])
+		require.NoError(t, err)
+		require.Equal(t, string(wantJSON), string(gotJSON))
+	})
+}
+
+func BenchmarkCompileTenObjects(b *testing.B) {
+	template := withOverlays(b, tenObjects(b), "[{name: a, labels: {a: b}, replicas: [{name: gate, count: 3}]}]")
+	for b.Loop() {
+		if _, err := Compile(template, []string{"a"}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

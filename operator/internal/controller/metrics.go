@@ -41,12 +41,11 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) count(plan populate.Plan, result populate.Result) {
-	for _, change := range plan.Changes {
-		if change.Drifted {
-			m.drifted.WithLabelValues(change.Kind.Group, change.Kind.Kind).Inc()
-		}
-	}
+func (m *Metrics) drift(change populate.Change) {
+	m.drifted.WithLabelValues(change.Kind.Group, change.Kind.Kind).Inc()
+}
+
+func (m *Metrics) count(result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		switch {
 		case outcome.Failure != nil:

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/objects"
@@ -46,6 +47,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Reader.Get(ctx, req.NamespacedName, ns); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Ledger.Forget(req.Name)
+			r.Objects.Forget(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -54,10 +56,10 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, r.leave(ctx, ns)
 	}
 	declared := populate.Declare(r.Templates.Cache, ns, templates)
-	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(ctx, declared))
+	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
 	result := r.Applier.Apply(ctx, plan)
 	r.Objects.Record(ns.Name, result)
-	r.Metrics.count(plan, result)
+	r.Metrics.count(result)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
@@ -65,7 +67,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // observe returns what is in the namespace: nothing yet, if it was created just now.
-func (r *Namespaces) observe(ctx context.Context, declared populate.Declared) populate.Observed {
+func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	kinds := map[schema.GroupKind]bool{}
 	var all []schema.GroupKind
 	for _, object := range declared.Objects {
@@ -74,9 +76,9 @@ func (r *Namespaces) observe(ctx context.Context, declared populate.Declared) po
 			all = append(all, kind)
 		}
 	}
-	observed := r.Objects.Observe(ctx, declared.Namespace.Name, all)
+	observed := r.Objects.Observe(declared.Namespace.Name, all)
 	if r.Ledger.Fresh(declared.Namespace.Name, declared.Namespace.UID) {
-		observed.Objects = nil
+		observed.Objects, observed.Lost = nil, nil
 	}
 	return observed
 }
@@ -96,7 +98,7 @@ func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result po
 	var failures []error
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure != nil {
-			failures = append(failures, fmt.Errorf("%s %s: %w", outcome.Action, outcome.ID(), outcome.Failure))
+			failures = append(failures, fmt.Errorf("%s: %w", outcome.ID(), outcome.Failure))
 		}
 	}
 	if wait := result.RetryAfter(); wait > 0 {
@@ -115,6 +117,7 @@ func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
 		}
 	}
 	r.Ledger.Record(ns.Name, ns.UID, out, false)
+	r.Objects.Forget(ns.Name)
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
@@ -155,28 +158,31 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 // announce records an Event in the namespace for each thing that somebody should know.
 func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 	ns := inside(plan.Namespace)
-	warn := func(reason, action, note string, arguments ...any) {
-		r.Recorder.Eventf(ns, nil, corev1.EventTypeWarning, reason, action, note, arguments...)
+	// Events that differ in their note alone are counted as one, so each names the object that it is about.
+	warn := func(object populate.ObjectID, reason, action, note string, arguments ...any) {
+		r.Recorder.Eventf(ns, related(ns, object), corev1.EventTypeWarning, reason, action, note, arguments...)
 	}
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure != nil {
-			warn("ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template, shorten(outcome.Failure.Error()))
+			warn(outcome.ID(), "ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template, shorten(outcome.Failure.Error()))
 		}
 	}
 	for _, broken := range plan.Broken {
-		warn("TemplateNotAccepted", "Render", "%s", shorten(broken.Err.Error()))
+		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
+		warn(populate.ObjectID{GroupKind: template, Name: broken.Template.Name}, "TemplateNotAccepted", "Render", "%s", shorten(broken.Err.Error()))
 	}
 	for _, omission := range plan.Omitted {
-		warn("CreatorUnknown", "Render", "%s/%s of template %s is left out: %s",
-			omission.Kind.GroupKind(), omission.Name, omission.Template, omission.Reason)
+		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
+		warn(id, "CreatorUnknown", "Render", "%s of template %s is left out: %s", id, omission.Template, omission.Reason)
 	}
 	for _, overridden := range plan.Overridden {
-		warn("DeclaredTwice", "Render", "%s is declared by templates %s and %s: the latter's is applied",
+		warn(overridden.Object, "DeclaredTwice", "Render", "%s is declared by templates %s and %s: the latter's is applied",
 			overridden.Object, overridden.Template, overridden.By)
 	}
 	for _, change := range plan.Changes {
 		if change.Drifted && change.Action == populate.LeaveAlone {
-			warn("Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template, change.Reason)
+			r.Metrics.drift(change)
+			warn(change.ID(), "Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template, change.Reason)
 		}
 	}
 }
@@ -185,8 +191,9 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		if outcome.Drifted && outcome.Failure == nil {
+			r.Metrics.drift(outcome.Change)
 			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template, "reason", outcome.Reason)
-			r.Recorder.Eventf(inside(ns), nil, corev1.EventTypeNormal, "DriftCorrected", "Apply",
+			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeNormal, "DriftCorrected", "Apply",
 				"%s of template %s was applied again: %s", outcome.ID(), outcome.Template, outcome.Reason)
 		}
 	}
@@ -195,4 +202,10 @@ func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespa
 // inside refers to a namespace in such a way that Events about it are in it, where those who may read it find them.
 func inside(ns *corev1.Namespace) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, Namespace: ns.Name, UID: ns.UID}
+}
+
+func related(ns *corev1.ObjectReference, object populate.ObjectID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name, Namespace: ns.Name,
+	}
 }

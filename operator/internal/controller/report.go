@@ -61,7 +61,8 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 		}
 	}
 	for _, omission := range plan.Omitted {
-		parts = append(parts, fmt.Sprintf("%s/%s is left out: %s", omission.Kind.GroupKind(), omission.Name, omission.Reason))
+		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
+		parts = append(parts, fmt.Sprintf("%s is left out: %s", id, omission.Reason))
 	}
 	for _, overridden := range plan.Overridden {
 		parts = append(parts, fmt.Sprintf("%s is declared by templates %s and %s: the latter's is applied",
@@ -69,10 +70,8 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 	}
 	if report.Status == corev1.ConditionTrue {
 		parts = slices.Insert(parts, 0, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
-		report.Seals = populate.FormatSeals(plan.Seals)
-	} else {
-		report.Seals = plan.Namespace.Annotations[v1alpha1.SealAnnotation]
 	}
+	report.Seals = populate.Seal(plan, result)
 	report.Message = shorten(strings.Join(parts, "; "))
 	return report
 }

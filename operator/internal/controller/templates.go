@@ -31,6 +31,11 @@ import (
 // statusDelay gathers what happens to a template's namespaces into one write of its status.
 const statusDelay = time.Second
 
+// kindsRetry is how often kinds are asked for again that the operator has no right to; nothing tells of a new right.
+const kindsRetry = 15 * time.Second
+
+const reasonKindsUnavailable = "KindsUnavailable"
+
 // Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it keeps
 // their status.
 type Templates struct {
@@ -82,7 +87,13 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if template.DeletionTimestamp != nil {
 		return r.release(ctx, template)
 	}
-	return reconcile.Result{}, r.keepStatus(ctx, template)
+	if err := r.keepStatus(ctx, template); err != nil {
+		return reconcile.Result{}, err
+	}
+	if accepted := acceptedOf(template); accepted != nil && accepted.Reason == reasonKindsUnavailable {
+		return reconcile.Result{RequeueAfter: kindsRetry}, nil
+	}
+	return reconcile.Result{}, nil
 }
 
 // Load takes in all templates that are there at the start, before anything is planned: a namespace must not be seen
@@ -142,7 +153,7 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 	if broken != nil {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Invalid", broken.Error()
 	} else if problems := r.watch(ctx, status.Kinds); problems != "" {
-		accepted.Reason, accepted.Message = "KindsUnavailable", problems
+		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 	}
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
 	if status.ObservedGeneration != template.Generation {
@@ -184,9 +195,13 @@ func (r *Templates) advance(template *v1alpha1.NamespaceTemplate) bool {
 	return true
 }
 
+func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
+	return apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
+}
+
 func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	s := state{uid: template.UID, generation: template.Generation, off: match.Off(template)}
-	if accepted := apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted); accepted != nil {
+	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message
 	}
 	return s

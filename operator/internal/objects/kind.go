@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 const byTemplate = "template"
@@ -31,6 +33,8 @@ type kind struct {
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// gone holds what this process deleted and the watch has not told yet.
 	gone map[types.UID]struct{}
+	// lost holds, by namespace and name, what others deleted or took the label from, as it was last.
+	lost map[string]map[string]*metav1.PartialObjectMetadata
 }
 
 func newKind(client metadata.Interface, mapping *meta.RESTMapping, changed func(namespace string)) *kind {
@@ -40,6 +44,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, changed func(
 		changed: changed,
 		recent:  map[types.NamespacedName]*metav1.PartialObjectMetadata{},
 		gone:    map[types.UID]struct{}{},
+		lost:    map[string]map[string]*metav1.PartialObjectMetadata{},
 		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
 			cache.Indexers{
 				cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
@@ -99,6 +104,12 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	_, own := k.gone[object.UID]
 	delete(k.gone, object.UID)
 	delete(k.recent, types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	if !own && populate.Ours(object) {
+		if k.lost[object.Namespace] == nil {
+			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
+		}
+		k.lost[object.Namespace][object.Name] = object
+	}
 	k.mu.Unlock()
 	if !own {
 		k.changed(object.Namespace)
@@ -118,6 +129,21 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.recent[types.NamespacedName{Namespace: namespace, Name: object.Name}] = reduced
+	delete(k.lost[namespace], object.Name)
+}
+
+// forget drops what is known of lost objects in a namespace.
+func (k *kind) forget(namespace string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lost, namespace)
+}
+
+// lostIn returns the objects that were lost in a namespace.
+func (k *kind) lostIn(namespace string) map[string]*metav1.PartialObjectMetadata {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.lost[namespace])
 }
 
 func (k *kind) deleted(uid types.UID) {

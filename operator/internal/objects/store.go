@@ -35,6 +35,8 @@ type Store struct {
 
 	mu    sync.Mutex
 	kinds map[schema.GroupKind]*kind
+	// unavailable says why a kind was not watched when that was tried last.
+	unavailable map[schema.GroupKind]error
 }
 
 // New returns a store that calls changed with the namespace of each populated object that somebody else changed or
@@ -42,26 +44,53 @@ type Store struct {
 func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
 	reviews authorizationclient.SelfSubjectAccessReviewInterface, changed func(namespace string),
 ) *Store {
-	return &Store{ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed, kinds: map[schema.GroupKind]*kind{}}
+	return &Store{
+		ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed,
+		kinds: map[schema.GroupKind]*kind{}, unavailable: map[schema.GroupKind]error{},
+	}
 }
 
-// Observe returns what is in a namespace, of all kinds watched so far and of those declared.
-func (s *Store) Observe(ctx context.Context, namespace string, declared []schema.GroupKind) populate.Observed {
-	observed := populate.Observed{Unreadable: map[schema.GroupKind]error{}}
+// Observe returns what is in a namespace, of all kinds watched so far. It says which of the declared kinds are not.
+func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.Observed {
+	observed := populate.Observed{
+		Lost:       map[populate.ObjectID]*metav1.PartialObjectMetadata{},
+		Unreadable: map[schema.GroupKind]error{},
+	}
+	watched := s.watched()
 	for _, kind := range declared {
-		if err := s.Watch(ctx, kind); err != nil {
-			observed.Unreadable[kind] = err
+		if _, ok := watched[kind]; !ok {
+			observed.Unreadable[kind] = s.why(kind)
 		}
 	}
-	for _, kind := range s.watched() {
+	for groupKind, kind := range watched {
 		observed.Objects = append(observed.Objects, kind.in(namespace)...)
+		for name, object := range kind.lostIn(namespace) {
+			observed.Lost[populate.ObjectID{GroupKind: groupKind, Name: name}] = object
+		}
 	}
 	return observed
+}
+
+// Forget drops what is remembered of a namespace that is gone, or that nothing is populated in.
+func (s *Store) Forget(namespace string) {
+	for _, kind := range s.watched() {
+		kind.forget(namespace)
+	}
 }
 
 // Watch makes sure that a kind is watched, and returns when its objects are known. The error says what is missing: the
 // kind itself, or a right of the operator's.
 func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
+	err := s.watch(ctx, groupKind)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unavailable[groupKind] = err; err == nil {
+		delete(s.unavailable, groupKind)
+	}
+	return err
+}
+
+func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind) error {
 	s.mu.Lock()
 	known := s.kinds[groupKind]
 	s.mu.Unlock()
@@ -83,6 +112,15 @@ func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	return known.wait(ctx)
 }
 
+func (s *Store) why(kind schema.GroupKind) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable[kind]; err != nil {
+		return err
+	}
+	return fmt.Errorf("%s is not watched yet", kind)
+}
+
 func (s *Store) start(mapping *meta.RESTMapping) *kind {
 	groupKind := mapping.GroupVersionKind.GroupKind()
 	s.mu.Lock()
@@ -96,12 +134,15 @@ func (s *Store) start(mapping *meta.RESTMapping) *kind {
 	return known
 }
 
-func (s *Store) watched() []*kind {
+// watched returns the kinds whose objects are known.
+func (s *Store) watched() map[schema.GroupKind]*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	watched := make([]*kind, 0, len(s.kinds))
-	for _, kind := range s.kinds {
-		watched = append(watched, kind)
+	watched := make(map[schema.GroupKind]*kind, len(s.kinds))
+	for groupKind, kind := range s.kinds {
+		if kind.synced.HasSynced() {
+			watched[groupKind] = kind
+		}
 	}
 	return watched
 }
