@@ -136,24 +136,19 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 	if err != nil {
 		return nil, err
 	}
-	compiled, broken := r.Cache.Compile(template, nil)
 	status := template.Status.DeepCopy()
 	if known := r.Index.Get(template.Name); known != nil && known.UID == template.UID {
 		addKinds(status, known.Status.Kinds)
 	}
-	if broken == nil {
-		for _, kind := range compiled.Kinds() {
-			addKinds(status, []v1alpha1.GroupKind{{Group: kind.Group, Kind: kind.Kind}})
+	accepted := r.accept(template, status)
+	if accepted.Status == metav1.ConditionTrue {
+		if problems := r.watch(ctx, status.Kinds); problems != "" {
+			accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 		}
 	}
-	accepted := metav1.Condition{
-		Type: v1alpha1.TemplateAccepted, ObservedGeneration: template.Generation,
-		Status: metav1.ConditionTrue, Reason: "Accepted", Message: "the template compiles",
-	}
-	if broken != nil {
-		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Invalid", broken.Error()
-	} else if problems := r.watch(ctx, status.Kinds); problems != "" {
-		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
+	if before := acceptedOf(template); before == nil || before.Message != accepted.Message {
+		ctrl.LoggerFrom(ctx).Info("took in a template", "template", template.Name, "accepted", accepted.Status, "reason", accepted.Reason,
+			"message", accepted.Message)
 	}
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
 	if status.ObservedGeneration != template.Generation {
@@ -170,13 +165,33 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 	return template, nil
 }
 
+// accept compiles a template, unless its status says that this was done, and adds its kinds to status.
+func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) metav1.Condition {
+	accepted := metav1.Condition{
+		Type: v1alpha1.TemplateAccepted, ObservedGeneration: template.Generation,
+		Status: metav1.ConditionTrue, Reason: "Accepted", Message: "the template compiles",
+	}
+	before := acceptedOf(template)
+	if before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == template.Generation {
+		return accepted
+	}
+	compiled, err := r.Cache.Compile(template, nil)
+	if err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Invalid", shorten(err.Error())
+		return accepted
+	}
+	for _, kind := range compiled.Kinds() {
+		addKinds(status, []v1alpha1.GroupKind{{Group: kind.Group, Kind: kind.Kind}})
+	}
+	return accepted
+}
+
 // watch says what keeps kinds from being populated: the cluster does not know them, or the operator lacks a right.
 func (r *Templates) watch(ctx context.Context, kinds []v1alpha1.GroupKind) string {
 	var problems []string
 	for _, kind := range kinds {
 		groupKind := schema.GroupKind{Group: kind.Group, Kind: kind.Kind}
 		if err := r.Objects.Watch(ctx, groupKind); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "objects of this kind can't be populated", "kind", groupKind.String())
 			problems = append(problems, fmt.Sprintf("%s: %s", groupKind, err))
 		}
 	}

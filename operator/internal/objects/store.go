@@ -21,7 +21,7 @@ import (
 )
 
 // syncTimeout bounds the wait for the first list of a kind. What takes longer goes on and is there at the next try.
-const syncTimeout = 30 * time.Second
+const syncTimeout = time.Minute
 
 // Store watches populated objects. Informers start when a kind is first needed and run until the context given to New
 // ends.
