@@ -62,7 +62,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	queue := controller.NewQueue()
 	templateQueue, statusDue := controller.NewTemplateQueue()
 	ledger := controller.NewLedger(statusDue)
-	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddChanged)
+	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
 	templates := &controller.Templates{
 		Client: mgr.GetClient(), Index: match.NewIndex(), Cache: render.NewCache(),
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,

@@ -3,8 +3,10 @@ package controller
 import (
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,30 +24,54 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
+// Somebody who changes a populated object is put right at once, a writer that never gives in (another controller that
+// wants the field) only so many times, and then slowly: two controllers must not keep the API server busy.
+const (
+	quickCorrections = 100
+	slowCorrections  = time.Second
+	// fights is how many namespaces are remembered for it.
+	fights = 10_000
+)
+
 // Queue holds the namespaces to look at. One that is queued twice is looked at once, with the higher priority.
 type Queue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
+	// corrections are the *rate.Limiter of namespaces.
+	corrections *lru.Cache
 }
 
 // NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return &Queue{priorityqueue.New("namespace", func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })}
+	return &Queue{
+		PriorityQueue: priorityqueue.New("namespace", func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
+		corrections:   lru.New(fights),
+	}
 }
 
 // AddNew queues a namespace that was just created.
-func (q *Queue) AddNew(namespace string) { q.add(priorityNew, namespace) }
+func (q *Queue) AddNew(namespace string) { q.add(priorityNew, 0, namespace) }
 
-// AddChanged queues a namespace in which something changed.
-func (q *Queue) AddChanged(namespace string) { q.add(0, namespace) }
+// AddChanged queues a namespace that itself changed.
+func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }
+
+// AddDrifted queues a namespace in which a populated object changed.
+func (q *Queue) AddDrifted(namespace string) {
+	limiter, ok := q.corrections.Get(namespace)
+	if !ok {
+		limiter = rate.NewLimiter(rate.Every(slowCorrections), quickCorrections)
+		q.corrections.Add(namespace, limiter)
+	}
+	q.add(0, limiter.(*rate.Limiter).Reserve().Delay(), namespace)
+}
 
 // AddBulk queues namespaces that a template's change is rolled out to.
-func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, namespaces...) }
+func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, 0, namespaces...) }
 
-func (q *Queue) add(priority int, namespaces ...string) {
+func (q *Queue) add(priority int, after time.Duration, namespaces ...string) {
 	requests := make([]reconcile.Request, 0, len(namespaces))
 	for _, namespace := range namespaces {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}})
 	}
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(priority)}, requests...)
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(priority), After: after}, requests...)
 }

@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// finalize makes sure that a template with deletionPolicy Delete stays until its objects are gone, and no other does.
+func (r *Templates) finalize(ctx context.Context, template *v1alpha1.NamespaceTemplate) (*v1alpha1.NamespaceTemplate, error) {
+	wanted := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+	if template.DeletionTimestamp != nil || controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) == wanted {
+		return template, nil
+	}
+	changed := template.DeepCopy()
+	if wanted {
+		controllerutil.AddFinalizer(changed, v1alpha1.DeletionFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
+	}
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
+	return changed, err
+}
+
+// release lets a template go that is being deleted, once none of its objects is left to prune.
+func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTemplate) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	if template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+		left, err := r.toPrune(ctx, template)
+		if err != nil || left {
+			return reconcile.Result{RequeueAfter: statusDelay}, err
+		}
+	}
+	changed := template.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// toPrune tells whether a template has objects in namespaces that are populated still.
+func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+	for namespace, there := range r.Objects.Populated(template.Name) {
+		ns := &corev1.Namespace{}
+		err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, ns)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if match.Unpopulated(ns, r.Exclude...) == "" && slices.ContainsFunc(there, populate.Ours) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

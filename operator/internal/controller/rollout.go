@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// advance notes the template's state, and tells whether it is new.
+func (r *Templates) advance(template *v1alpha1.NamespaceTemplate) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := stateOf(template)
+	if r.taken[template.Name] == now {
+		return false
+	}
+	r.taken[template.Name] = now
+	return true
+}
+
+func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
+	return apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
+}
+
+func stateOf(template *v1alpha1.NamespaceTemplate) state {
+	s := state{uid: template.UID, generation: template.Generation, off: match.Off(template)}
+	if accepted := acceptedOf(template); accepted != nil {
+		s.accepted = accepted.Message
+	}
+	return s
+}
+
+// rollOut queues the namespaces that the template matches, or matched, or has objects in.
+func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.NamespaceTemplate) error {
+	matching, err := r.matching(ctx, template)
+	if err != nil {
+		return err
+	}
+	affected := map[string]struct{}{}
+	add := func(namespaces []string) {
+		for _, namespace := range namespaces {
+			affected[namespace] = struct{}{}
+		}
+	}
+	add(matching)
+	if old != nil {
+		before, err := r.matching(ctx, old)
+		if err != nil {
+			return err
+		}
+		add(before)
+	}
+	add(slices.Collect(maps.Keys(r.Objects.Populated(template.Name))))
+	r.Ledger.Expect(template.Name, matching)
+	r.Queue.AddBulk(slices.Collect(maps.Keys(affected))...)
+	return nil
+}
+
+// matching returns the namespaces that a template populates.
+func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+	selector, err := match.Selector(template.Spec.Namespaces)
+	if err != nil || match.Off(template) != "" {
+		// It matches nothing; its status says why.
+		return nil, nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		if match.Unpopulated(&list.Items[i], r.Exclude...) == "" {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// drop forgets a template that is gone. What it populated stays: with deletionPolicy Delete, it went before.
+func (r *Templates) drop(name string) {
+	r.Index.Delete(name)
+	r.Cache.Forget(name)
+	r.mu.Lock()
+	delete(r.taken, name)
+	r.mu.Unlock()
+	r.Queue.AddBulk(r.Ledger.Drop(name)...)
+}
