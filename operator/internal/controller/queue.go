@@ -62,7 +62,11 @@ func (q *Queue) AddDrifted(namespace string) {
 		limiter = rate.NewLimiter(rate.Every(slowCorrections), quickCorrections)
 		q.corrections.Add(namespace, limiter)
 	}
-	q.add(0, limiter.(*rate.Limiter).Reserve().Delay(), namespace)
+	var after time.Duration
+	if !limiter.(*rate.Limiter).Allow() {
+		after = slowCorrections
+	}
+	q.add(0, after, namespace)
 }
 
 // AddBulk queues namespaces that a template's change is rolled out to.

@@ -29,8 +29,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// labels reads key=value pairs, each of which may be several with commas between them.
-func labels(pairs []string) (map[string]string, error) {
+// parseLabels reads key=value pairs, each of which may be several with commas between them.
+func parseLabels(pairs []string) (map[string]string, error) {
 	var single []string
 	for _, pair := range pairs {
 		single = append(single, strings.Split(pair, ",")...)
@@ -42,8 +42,8 @@ func labels(pairs []string) (map[string]string, error) {
 	return labels, metav1validation.ValidateLabels(labels, field.NewPath("--label")).ToAggregate()
 }
 
-// annotations reads key=value pairs.
-func annotations(pairs []string) (map[string]string, error) {
+// parseAnnotations reads key=value pairs.
+func parseAnnotations(pairs []string) (map[string]string, error) {
 	annotations, _, err := cmdutil.ParsePairs(pairs, "annotation", false)
 	if err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func (p *preview) explain(v view) {
 		p.note("%s", sayVerdict(verdict))
 	}
 	for _, unreadable := range v.unreadable {
-		p.note("whether any %s would be pruned is unknown: %v", unreadable.Kind, unreadable.Err)
+		p.note("unknown: %v", unreadable)
 	}
 	if *p.print.OutputFormat != tableFormat {
 		for _, change := range v.Changes {

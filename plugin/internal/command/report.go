@@ -45,8 +45,8 @@ func newReport(found survey.Survey, unread []error) *report {
 	for _, err := range unread {
 		unknown[err.Error()] = true
 	}
-	for _, kind := range found.Unreadable {
-		unknown[kind.String()] = true
+	for _, unreadable := range found.Unreadable {
+		unknown[unreadable.Error()] = true
 	}
 	for _, ns := range found.Namespaces {
 		one := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
@@ -88,17 +88,20 @@ func (r *report) complete() bool {
 	return len(r.Unknown) == 0
 }
 
+// table leaves out what is left alone and no difference, which explain says.
 func (r *report) table() output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
-			table.Rows = append(table.Rows, []string{ns.Name, o.Object, o.Template, string(o.Action), o.Reason})
+			if o.Different || o.Action == populate.Unknown {
+				table.Rows = append(table.Rows, []string{ns.Name, o.Object, o.Template, string(o.Action), o.Reason})
+			}
 		}
 	}
 	return table
 }
 
-// explain says what is not in the report, and sums it up.
+// explain says what is not shown as a difference, and sums it up.
 func (r *report) explain(s session) {
 	for _, unknown := range r.Unknown {
 		s.note("unknown: %s", unknown)
@@ -116,30 +119,41 @@ func (r *report) explain(s session) {
 	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
 		s.note("not populated: %s: %s", some(skipped[reason]), reason)
 	}
+	r.explainLeftAlone(s)
 	s.note("%s in %d of %s", count(r.Different, "difference"), different, count(len(r.Namespaces), "namespace"))
 }
 
-// explainDifferences says why objects differ, and how many are left alone.
-func (r *report) explainDifferences(s session) {
-	alone := map[string][]string{}
+// explainLeftAlone says what is not as declared and no difference, once for each reason.
+func (r *report) explainLeftAlone(s session) {
+	objects, namespaces := map[string][]string{}, map[string][]string{}
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
-			switch {
-			case o.Different:
-				s.note("%s: %s", ns.Name, sayChange(o.change))
-			case o.Action == populate.LeaveAlone:
-				alone[o.Reason] = append(alone[o.Reason], ns.Name+": "+o.Object)
+			if o.Action == populate.LeaveAlone && !o.Different {
+				objects[o.Reason] = append(objects[o.Reason], o.Object)
+				namespaces[o.Reason] = append(namespaces[o.Reason], ns.Name)
 			}
 		}
 	}
-	for _, reason := range slices.Sorted(maps.Keys(alone)) {
-		s.note("left alone: %s: %s", some(alone[reason]), reason)
+	for _, reason := range slices.Sorted(maps.Keys(objects)) {
+		s.note("left alone: %s in %s: %s", some(objects[reason]), some(namespaces[reason]), reason)
 	}
 }
 
-// some names the first few.
+// explainDifferences says why objects differ.
+func (r *report) explainDifferences(s session) {
+	for _, ns := range r.Namespaces {
+		for _, o := range ns.Objects {
+			if o.Different {
+				s.note("%s: %s", ns.Name, sayChange(o.change))
+			}
+		}
+	}
+}
+
+// some names the first few, each once.
 func some(names []string) string {
 	const few = 3
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) <= few {
 		return strings.Join(names, ", ")
 	}

@@ -2,13 +2,16 @@
 package command
 
 import (
+	"flag"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/version"
@@ -47,8 +50,6 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nstpl"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(streams.In)
@@ -56,11 +57,19 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(usageError)
 	s.config.AddFlags(root.PersistentFlags())
+	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
 		newCreate(s), newPreview(s), newDiff(s), newStatus(s), newOptOut(s), newVersion(s), newCompletion(s),
 	)
 	s.completeConfigFlags(root)
 	return root
+}
+
+// addVerbosity adds the one flag of klog that says something about the command: with 6 and more, its requests.
+func addVerbosity(flags *pflag.FlagSet) {
+	all := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(all)
+	flags.AddGoFlag(all.Lookup("v"))
 }
 
 // wrap leaves the throttle to the API server's priority and fairness and shows its warnings, each once.

@@ -72,7 +72,7 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 
 // namespace is what the command line says of the namespace.
 func (p *preview) namespace(name string) (*corev1.Namespace, error) {
-	labels, err := labels(p.labels)
+	labels, err := parseLabels(p.labels)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Nam
 		p.note("namespace/%s does not exist yet", ns.Name)
 		return false, nil, nil
 	case apierrors.IsForbidden(err):
-		p.note("whether namespace/%s exists and which labels it has is unknown: %v", ns.Name, err)
+		p.note("unknown: whether namespace/%s exists, and which labels it has: %v", ns.Name, err)
 		return false, err, nil
 	case err != nil:
 		return false, nil, err

@@ -20,7 +20,7 @@ func Error(err error) string {
 		}
 		return strings.Join(lines, "\n")
 	}
-	return Escape(sentence(err))
+	return sentence(err)
 }
 
 func sentence(err error) string {
@@ -28,13 +28,18 @@ func sentence(err error) string {
 	var connection *url.Error
 	switch {
 	case errors.As(err, &status):
-		return fromServer(err, status.Status().Reason)
+		return Escape(fromServer(err, status.Status().Reason))
 	case errors.As(err, &connection):
 		if message, ok := cmdutil.StandardErrorMessage(connection); ok {
-			return message
+			return Escape(message)
 		}
 	}
-	return "error: " + err.Error()
+	// An error of ours may have lines: those that suggest another command, or list what is wrong with a template.
+	lines := strings.Split(strings.TrimRight("error: "+err.Error(), "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.ReplaceAll(Escape(line), `\t`, "  ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 func fromServer(err error, reason metav1.StatusReason) string {

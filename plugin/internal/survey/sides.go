@@ -58,7 +58,7 @@ func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change p
 		return Sides{Live: live, Stored: stored}, nil
 	}
 	if apierrors.IsInvalid(refusal) && live != nil && replaceable(change, live) {
-		if stored, err := anew(ctx, objects, change.Declared.Unstructured); err == nil {
+		if stored, err := anew(ctx, objects, change.Name, body); err == nil {
 			return Sides{Live: live, Stored: stored, Replaced: true}, nil
 		}
 	}
@@ -87,8 +87,11 @@ func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
 }
 
 // anew asks what would be stored if the name were free: under another name.
-func anew(ctx context.Context, objects dynamic.ResourceInterface, declared *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	trial := declared.DeepCopy()
+func anew(ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte) (*unstructured.Unstructured, error) {
+	trial := &unstructured.Unstructured{}
+	if err := trial.UnmarshalJSON(body); err != nil {
+		return nil, err
+	}
 	trial.SetName("")
 	trial.SetGenerateName("nstpl-trial-")
 	stored, err := objects.Create(ctx, trial, metav1.CreateOptions{
@@ -97,7 +100,7 @@ func anew(ctx context.Context, objects dynamic.ResourceInterface, declared *unst
 	if err != nil {
 		return nil, err
 	}
-	stored.SetName(declared.GetName())
+	stored.SetName(name)
 	stored.SetGenerateName("")
 	return stored, nil
 }

@@ -4,6 +4,7 @@ package survey
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,14 +41,26 @@ type Unreadable struct {
 	Kind schema.GroupKind
 	// Namespace is empty when all were asked for at once.
 	Namespace string
-	Err       error
+	// Resource is what the right to ask for is called.
+	Resource string
 }
 
-func (u Unreadable) String() string {
-	if u.Namespace == metav1.NamespaceAll {
-		return fmt.Sprintf("%s: %v", u.Kind, u.Err)
+// Refused returns the kind that an API server's refusal to list is about.
+func Refused(kind schema.GroupKind, namespace string, err error) Unreadable {
+	unreadable := Unreadable{Kind: kind, Namespace: namespace, Resource: strings.ToLower(kind.String())}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		details := status.Status().Details
+		unreadable.Resource = schema.GroupResource{Group: details.Group, Resource: details.Kind}.String()
 	}
-	return fmt.Sprintf("%s in namespace %s: %v", u.Kind, u.Namespace, u.Err)
+	return unreadable
+}
+
+func (u Unreadable) Error() string {
+	if u.Namespace == metav1.NamespaceAll {
+		return fmt.Sprintf("you may not list %s in all namespaces", u.Resource)
+	}
+	return fmt.Sprintf("you may not list %s in namespace %s", u.Resource, u.Namespace)
 }
 
 // Scope says which objects to look at.
@@ -141,28 +154,32 @@ type observation struct {
 // observe lists every kind in every place.
 func observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, places []string) (observation, error) {
 	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
-	type answer struct {
-		Unreadable
-		found map[string][]*metav1.PartialObjectMetadata
+	type question struct {
+		kind  schema.GroupKind
+		place string
 	}
-	var questions []Unreadable
+	type answer struct {
+		question
+		found map[string][]*metav1.PartialObjectMetadata
+		err   error
+	}
+	var questions []question
 	for _, kind := range kinds {
 		for _, place := range places {
-			questions = append(questions, Unreadable{Kind: kind, Namespace: place})
+			questions = append(questions, question{kind, place})
 		}
 	}
-	answers := cluster.Each(questions, func(q Unreadable) answer {
-		found, err := observer.Observe(ctx, q.Kind, q.Namespace)
-		q.Err = err
-		return answer{q, found}
+	answers := cluster.Each(questions, func(q question) answer {
+		found, err := observer.Observe(ctx, q.kind, q.place)
+		return answer{q, found, err}
 	})
 	seen := observation{objects: map[string][]*metav1.PartialObjectMetadata{}}
 	for _, a := range answers {
 		switch {
-		case apierrors.IsForbidden(a.Err):
-			seen.unreadable = append(seen.unreadable, a.Unreadable)
-		case a.Err != nil:
-			return observation{}, fmt.Errorf("list %s: %w", a.Kind, a.Err)
+		case apierrors.IsForbidden(a.err):
+			seen.unreadable = append(seen.unreadable, Refused(a.kind, a.place, a.err))
+		case a.err != nil:
+			return observation{}, fmt.Errorf("list %s: %w", a.kind, a.err)
 		}
 		for namespace, objects := range a.found {
 			seen.objects[namespace] = append(seen.objects[namespace], objects...)
@@ -176,7 +193,7 @@ func (o observation) in(namespace string) populate.Observed {
 	observed := populate.Observed{Objects: o.objects[namespace], Unreadable: map[schema.GroupKind]error{}}
 	for _, u := range o.unreadable {
 		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
-			observed.Unreadable[u.Kind] = u.Err
+			observed.Unreadable[u.Kind] = u
 		}
 	}
 	return observed
