@@ -46,7 +46,7 @@ unit: ## Run the unit tests, with the race detector where there is a C compiler
 
 .PHONY: cli
 cli: control-plane ## Run the tests of the command line
-	go test $(RACE) ./test/cli/...
+	go test ./test/cli/...
 
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane

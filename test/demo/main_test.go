@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,11 +95,15 @@ func rewrite(t *testing.T, readme string, steps []step, outputs []string) {
 }
 
 var (
-	duration = regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|s|m)\b`)
-	spaces   = regexp.MustCompile(` {2,}`)
+	durations = regexp.MustCompile(`\b(\d+(\.\d+)?(µs|ms|s|m))+\b`)
+	spaces    = regexp.MustCompile(` {2,}`)
 )
 
-// normalize takes out what differs from run to run: how long things took, and how wide that makes a column.
+// normalize takes out what differs from run to run: how long things took, which makes columns wider, and the order in
+// which objects arrive.
 func normalize(output string) string {
-	return spaces.ReplaceAllString(duration.ReplaceAllString(strings.TrimSpace(output), "<time>"), " ")
+	output = spaces.ReplaceAllString(durations.ReplaceAllString(output, "<duration>"), " ")
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }

@@ -35,8 +35,8 @@ func TestExplain(t *testing.T) {
 		{"there", "{matchExpressions: [{key: tier, operator: DoesNotExist}]}", map[string]string{"tier": "a"}, false, "label tier is there, and may not be"},
 		{"the first that fails", "{matchLabels: {b: x, a: x}}", nil, false, `label a is missing, not "x"`},
 		{"one that fails", "{matchLabels: {b: x, a: x}}", map[string]string{"a": "x"}, false, `label b is missing, not "x"`},
-		{"malformed", "{matchExpressions: [{key: tier, operator: In, values: []}]}", nil, false,
-			"namespaces.labelSelector: values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"},
+		{"malformed", "{matchExpressions: [{key: tier, operator: In}]}", nil, false,
+			"namespaces.labelSelector: values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
 		{"nothing", "null", nil, false, "namespaces.labelSelector is missing: write {} to select every namespace"},
 	}
 	for _, test := range tests {

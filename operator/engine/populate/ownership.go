@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -41,7 +42,8 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 	var lost []string
 	for _, field := range slices.Sorted(maps.Keys(declared)) {
 		switch field {
-		case "apiVersion", "kind":
+		case "apiVersion", "kind", "status":
+			// Nobody owns these by an apply; a status of the main resource the API server drops.
 		case "metadata":
 			if metadata, ok := declared[field].(map[string]any); ok {
 				lost = append(lost, lostMetadata(metadata, owned.child("f:metadata"))...)
@@ -53,11 +55,14 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 	return lost, nil
 }
 
-// lostMetadata leaves out the fields that identify an object, which have no owner.
+// lostMetadata leaves out the fields that the API server keeps no owner of. Some of them are in what kubectl create
+// --dry-run prints.
 func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	var lost []string
 	for _, field := range slices.Sorted(maps.Keys(metadata)) {
-		if field != "name" && field != "namespace" {
+		switch field {
+		case "name", "namespace", "creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid":
+		default:
 			lost = append(lost, owned.lost("metadata."+field, "f:"+field, metadata[field])...)
 		}
 	}
@@ -88,73 +93,99 @@ func (s fieldSet) lost(path, key string, value any) []string {
 			lost = append(lost, node.lost(path+"."+field, "f:"+field, value[field])...)
 		}
 	case []any:
-		for _, item := range value {
-			itemKey, name := node.itemKey(item)
-			if itemKey == "" {
-				lost = append(lost, path+name)
-				continue
+		for i, key := range node.itemKeys(value) {
+			if name := path + "[" + itemName(key, value[i]) + "]"; key == "" {
+				lost = append(lost, name)
+			} else {
+				lost = append(lost, node.lost(name, key, value[i])...)
 			}
-			lost = append(lost, node.lost(path+name, itemKey, item)...)
 		}
 	}
 	return lost
 }
 
-// itemKey returns the key under which a list item is owned, or "", and a name for it in a path.
-func (s fieldSet) itemKey(item any) (key, name string) {
-	for _, key := range slices.Sorted(maps.Keys(s)) {
-		kind, text, _ := strings.Cut(key, ":")
-		switch kind {
-		case "v":
-			var value any
-			if json.Unmarshal([]byte(text), &value) == nil && sameJSON(value, item) {
-				return key, "[" + text + "]"
-			}
-		case "k":
-			var keys map[string]any
-			fields, ok := item.(map[string]any)
-			if ok && json.Unmarshal([]byte(text), &keys) == nil && hasKeys(fields, keys) {
-				return key, "[" + text + "]"
+// itemKeys returns, for each item of a list, the key under which it is owned, or "". A key that an item does not
+// declare was defaulted by the API server (the protocol of a port): such an item is the one that no other is.
+func (s fieldSet) itemKeys(items []any) []string {
+	owned := s.ownedItems()
+	keys := make([]string, len(items))
+	taken := map[string]bool{}
+	for i, item := range items {
+		for _, candidate := range owned {
+			if candidate.is(item) {
+				keys[i], taken[candidate.key] = candidate.key, true
+				break
 			}
 		}
+	}
+	for i, item := range items {
+		for _, candidate := range owned {
+			if keys[i] == "" && !taken[candidate.key] && candidate.mayBe(item) {
+				keys[i], taken[candidate.key] = candidate.key, true
+			}
+		}
+	}
+	return keys
+}
+
+// ownedItem is an item of a list as FieldsV1 names it: by the fields that are its list's keys, or by its value.
+type ownedItem struct {
+	key    string
+	fields map[string]any
+	value  any
+}
+
+func (s fieldSet) ownedItems() []ownedItem {
+	var items []ownedItem
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		item := ownedItem{key: key}
+		var err error
+		switch kind, text, _ := strings.Cut(key, ":"); kind {
+		case "k":
+			err = utiljson.Unmarshal([]byte(text), &item.fields)
+		case "v":
+			err = utiljson.Unmarshal([]byte(text), &item.value)
+		default:
+			continue
+		}
+		if err == nil {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// is tells whether a declared item is the owned one.
+func (o ownedItem) is(item any) bool {
+	if o.fields == nil {
+		return reflect.DeepEqual(o.value, item)
+	}
+	fields, ok := item.(map[string]any)
+	for key, want := range o.fields {
+		value, declared := fields[key]
+		ok = ok && declared && reflect.DeepEqual(value, want)
+	}
+	return ok
+}
+
+// mayBe tells whether a declared item is the owned one if the API server defaulted the keys that it lacks.
+func (o ownedItem) mayBe(item any) bool {
+	fields, ok := item.(map[string]any)
+	for key, want := range o.fields {
+		value, declared := fields[key]
+		ok = ok && (!declared || reflect.DeepEqual(value, want))
+	}
+	return ok && o.fields != nil
+}
+
+// itemName names an item in a path: by its key or, if it is not owned, by what is declared.
+func itemName(key string, item any) string {
+	if key != "" {
+		return key[len("k:"):]
 	}
 	text, err := json.Marshal(item)
 	if err != nil || len(text) > 40 {
-		return "", "[…]"
+		return "…"
 	}
-	return "", "[" + string(text) + "]"
-}
-
-// hasKeys tells whether an item has the values of a list's keys. One that it does not declare was defaulted by the API
-// server (the protocol of a port).
-func hasKeys(item, keys map[string]any) bool {
-	some := false
-	for key, want := range keys {
-		value, ok := item[key]
-		if !ok {
-			continue
-		}
-		if !sameJSON(value, want) {
-			return false
-		}
-		some = true
-	}
-	return some
-}
-
-func sameJSON(a, b any) bool {
-	return reflect.DeepEqual(number(a), number(b))
-}
-
-// number makes integers comparable with what encoding/json decodes.
-func number(value any) any {
-	if integer, ok := value.(int64); ok {
-		return float64(integer)
-	}
-	return value
-}
-
-// Ours tells whether this project created an object, so that it may delete it.
-func Ours(object *metav1.PartialObjectMetadata) bool {
-	return ownEntry(object) != nil && !adopted(object)
+	return string(text)
 }

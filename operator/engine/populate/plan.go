@@ -244,3 +244,8 @@ func withholds(declared Declared, template string, kind schema.GroupKind) bool {
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
 	return fmt.Sprintf("template %s no longer matches: %s", template.Name, match.Explain(template, declared.Namespace).Reason)
 }
+
+// Ours tells whether this project created an object, so that it may delete it.
+func Ours(object *metav1.PartialObjectMetadata) bool {
+	return ownEntry(object) != nil && !adopted(object)
+}

@@ -1,0 +1,39 @@
+package populate
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
+	annotated := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, annotations: {a: b, policy.nstpl.dev/applied-hash: forged}}}"
+	for _, source := range []string{settings, annotated} {
+		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
+		before, err := json.Marshal(object.Object)
+		require.NoError(t, err)
+		for _, adopted := range []bool{false, true} {
+			body, err := Body(&object, adopted)
+			require.NoError(t, err)
+			want := object.DeepCopy()
+			annotations := want.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[v1alpha1.HashAnnotation] = object.Hash
+			if adopted {
+				annotations[v1alpha1.AdoptedAnnotation] = "true"
+			}
+			want.SetAnnotations(annotations)
+			wantJSON, err := json.Marshal(want.Object)
+			require.NoError(t, err)
+			require.JSONEq(t, string(wantJSON), string(body))
+		}
+		after, err := json.Marshal(object.Object)
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after), "what is declared is left as it is")
+	}
+}

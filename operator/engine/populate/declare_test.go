@@ -1,0 +1,155 @@
+package populate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// templateOf returns a template of objects written in YAML that selects every namespace.
+func templateOf(t testing.TB, name string, objects ...string) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	for _, object := range objects {
+		raw, err := yaml.YAMLToJSON([]byte(object))
+		require.NoError(t, err)
+		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: raw})
+	}
+	return template
+}
+
+// teamA is a namespace that alice created.
+func teamA() *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "alice"}}}
+}
+
+func declare(ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) Declared {
+	return Declare(render.NewCache(), ns, templates)
+}
+
+const (
+	settings = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: blue}}"
+	limits   = "{apiVersion: v1, kind: LimitRange, metadata: {name: limits}, spec: {limits: [{type: Container, default: {cpu: 1}}]}}"
+	creator  = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: creator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}]
+`
+)
+
+func idsOf(objects []Object) []string {
+	ids := make([]string, 0, len(objects))
+	for _, object := range objects {
+		ids = append(ids, object.Template.Name+" "+object.ID().String())
+	}
+	return ids
+}
+
+func TestDeclareRendersInTheTemplatesOrder(t *testing.T) {
+	a, b := templateOf(t, "a", limits, settings), templateOf(t, "b", creator)
+	declared := declare(teamA(), a, b)
+	require.Equal(t, []string{"a limitrange/limits", "a configmap/settings", "b rolebinding.rbac.authorization.k8s.io/creator"}, idsOf(declared.Objects))
+	require.Equal(t, []*v1alpha1.NamespaceTemplate{a, b}, declared.Templates)
+	require.Empty(t, declared.Overridden)
+	require.Empty(t, declared.Omitted)
+	require.Empty(t, declared.Broken)
+	for _, object := range declared.Objects {
+		require.Equal(t, "team-a", object.GetNamespace())
+		require.Len(t, object.Hash, 16)
+	}
+	subjects, _, err := unstructured.NestedSlice(declared.Objects[2].Object, "subjects")
+	require.NoError(t, err)
+	require.Equal(t, "alice", subjects[0].(map[string]any)["name"])
+}
+
+func TestDeclareLetsTheLaterTemplateWin(t *testing.T) {
+	red := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red}}"
+	green := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: green}}"
+	declared := declare(teamA(), templateOf(t, "a", settings, limits), templateOf(t, "b", red), templateOf(t, "c", green))
+	require.Equal(t, []string{"c configmap/settings", "a limitrange/limits"}, idsOf(declared.Objects))
+	require.Equal(t, map[string]any{"color": "green"}, declared.Objects[0].Object["data"])
+	require.Equal(t, "c", declared.Objects[0].GetLabels()[v1alpha1.TemplateNameLabel])
+	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	require.Equal(t, []Overridden{{Object: id, Template: "a", By: "b"}, {Object: id, Template: "b", By: "c"}}, declared.Overridden)
+}
+
+func TestDeclareTakesVersionsOfAKindForOneObject(t *testing.T) {
+	declared := declare(teamA(),
+		templateOf(t, "a", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}"),
+		templateOf(t, "b", "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}"))
+	require.Equal(t, []string{"b horizontalpodautoscaler.autoscaling/a"}, idsOf(declared.Objects))
+	require.Equal(t, "autoscaling/v2", declared.Objects[0].GetAPIVersion())
+}
+
+func TestDeclareLeavesABrokenTemplateOut(t *testing.T) {
+	broken := templateOf(t, "b", settings, "{kind: a}")
+	twice := templateOf(t, "c", "{apiVersion: v1, kind: Secret, metadata: {name: team-a}}", "{apiVersion: v1, kind: Secret, metadata: {name: $(NAMESPACE)}}")
+	declared := declare(teamA(), templateOf(t, "a", settings), broken, twice, templateOf(t, "d", limits))
+	require.Equal(t, []string{"a configmap/settings", "d limitrange/limits"}, idsOf(declared.Objects))
+	require.Empty(t, declared.Overridden)
+	require.Len(t, declared.Broken, 2)
+	require.Same(t, broken, declared.Broken[0].Template)
+	require.ErrorContains(t, declared.Broken[0].Err, "spec.templates[1]: apiVersion is missing")
+	require.ErrorContains(t, declared.Broken[1].Err, "Secret team-a is there twice")
+}
+
+func TestDeclareOmitsWhatNeedsAnUnknownCreator(t *testing.T) {
+	ns := teamA()
+	ns.Annotations = nil
+	declared := declare(ns, templateOf(t, "a", settings, creator))
+	require.Equal(t, []string{"a configmap/settings"}, idsOf(declared.Objects))
+	require.Len(t, declared.Omitted, 1)
+	require.Equal(t, "creator", declared.Omitted[0].Name)
+	require.Equal(t, "a", declared.Omitted[0].Template)
+}
+
+func TestHashIdentifiesTheContent(t *testing.T) {
+	hash := func(ns *corev1.Namespace, template *v1alpha1.NamespaceTemplate) string {
+		return declare(ns, template).Objects[0].Hash
+	}
+	first := hash(teamA(), templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"))
+	for range 20 {
+		require.Equal(t, first, hash(teamA(), templateOf(t, "a", "{data: {d: d, c: c, b: b, a: a}, kind: ConfigMap, metadata: {name: settings}, apiVersion: v1}")))
+	}
+	teamB := teamA()
+	teamB.Name = "team-b"
+	require.Equal(t, first, hash(teamB, templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}")),
+		"the same in many namespaces")
+	for name, template := range map[string]*v1alpha1.NamespaceTemplate{
+		"a value":    templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: e}}"),
+		"a key":      templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, e: d}}"),
+		"a type":     templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: null}}"),
+		"a label":    templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {a: b}}, data: {a: a, b: b, c: c, d: d}}"),
+		"a template": templateOf(t, "b", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"),
+	} {
+		require.NotEqual(t, first, hash(teamA(), template), name)
+	}
+}
+
+func TestHashLeavesTheObjectAsItIs(t *testing.T) {
+	require.Equal(t, "team-a", declare(teamA(), templateOf(t, "a", settings)).Objects[0].GetNamespace())
+}
+
+func TestMatchingIsNoneWhereNothingIsPopulated(t *testing.T) {
+	index := match.NewIndex(templateOf(t, "b", settings), templateOf(t, "a", limits))
+	templates, reason := Matching(index, teamA())
+	require.Empty(t, reason)
+	require.Equal(t, []string{"a", "b"}, []string{templates[0].Name, templates[1].Name})
+
+	templates, reason = Matching(index, teamA(), "team-a")
+	require.Contains(t, reason, "--exclude-namespaces")
+	require.Empty(t, templates)
+}

@@ -1,0 +1,312 @@
+package populate
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// applied returns the metadata that the API server keeps of an object after its apply, but for the paths that somebody
+// else took since.
+func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
+	t.Helper()
+	body, err := Body(&object, false)
+	require.NoError(t, err)
+	written := &unstructured.Unstructured{}
+	require.NoError(t, written.UnmarshalJSON(body))
+	value, err := applyconfigurations.NewTypeConverter(scheme.Scheme).ObjectToTyped(written)
+	require.NoError(t, err)
+	owned, err := value.ToFieldSet()
+	require.NoError(t, err)
+	entry := entryOfSet(t, owned.Difference(fieldpath.NewSet(taken...)))
+	observed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: written.GetName(), Namespace: written.GetNamespace(), UID: "uid",
+		Labels: written.GetLabels(), Annotations: written.GetAnnotations(),
+		ManagedFields: []metav1.ManagedFieldsEntry{*entry},
+	}}
+	if len(taken) > 0 {
+		observed.ManagedFields = append(observed.ManagedFields,
+			metav1.ManagedFieldsEntry{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate},
+			metav1.ManagedFieldsEntry{Manager: "controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"})
+	}
+	observed.SetGroupVersionKind(written.GroupVersionKind())
+	return observed
+}
+
+// foreign returns the metadata of a ConfigMap of somebody's own.
+func foreign(name, template string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{v1alpha1.TemplateNameLabel: template},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate}},
+	}}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+	return object
+}
+
+func with(object *metav1.PartialObjectMetadata, change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+	change(object)
+	return object
+}
+
+func TestPlanOfADeclaredObject(t *testing.T) {
+	color, hash := fieldpath.MakePathOrDie("data", "color"), fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
+	label := fieldpath.MakePathOrDie("metadata", "labels", v1alpha1.TemplateNameLabel)
+	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	tests := []struct {
+		name     string
+		observed func(t *testing.T, object Object) Observed
+		sealed   bool
+		// action and reason are for driftPolicy Correct; under Report drift is left alone.
+		action  Action
+		drifted bool
+		reason  string
+	}{
+		{"not there", func(*testing.T, Object) Observed { return Observed{} }, false,
+			Create, false, "it is not there"},
+		{"somebody's own", func(*testing.T, Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{foreign("settings", "a")}}
+		}, false, Create, false, "it is there, and not populated yet"},
+		{"as declared", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, object)}}
+		}, false, Unchanged, false, "it is as declared"},
+		{"as declared, in the name of another template", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, label), func(o *metav1.PartialObjectMetadata) {
+				o.Labels[v1alpha1.TemplateNameLabel] = "b"
+			})}}
+		}, false, Configure, true, "metadata.labels.policy/namespace-template-name changed by kubectl-edit"},
+		{"declared in another way", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object), func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[v1alpha1.HashAnnotation] = "old"
+			})}}
+		}, false, Configure, false, "its declaration changed"},
+		{"declared in another way, and changed by somebody", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, color), func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[v1alpha1.HashAnnotation] = "old"
+			})}}
+		}, false, Configure, false, "its declaration changed"},
+		{"a field changed by somebody", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, object, color)}}
+		}, false, Configure, true, "data.color changed by kubectl-edit"},
+		{"the hash changed by somebody", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, hash), func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[v1alpha1.HashAnnotation] = "forged"
+			})}}
+		}, false, Configure, true, "its annotation policy.nstpl.dev/applied-hash was changed"},
+		{"ownership that can't be read", func(t *testing.T, object Object) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object), func(o *metav1.PartialObjectMetadata) {
+				o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
+			})}}
+		}, false, Configure, true, "its managedFields can't be read: unexpected end of JSON input"},
+		{"deleted by somebody long ago", func(*testing.T, Object) Observed { return Observed{} }, true,
+			Create, true, "somebody deleted it or took its label away"},
+		{"deleted by somebody just now", func(t *testing.T, object Object) Observed {
+			return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{id: applied(t, object)}}
+		}, false, Create, true, "somebody deleted it or took its label away"},
+	}
+	for _, test := range tests {
+		for _, policy := range []v1alpha1.DriftPolicy{"", v1alpha1.DriftCorrect, v1alpha1.DriftReport} {
+			t.Run(test.name+" "+string(policy), func(t *testing.T) {
+				template := templateOf(t, "a", settings)
+				template.Spec.DriftPolicy = policy
+				declared := declare(teamA(), template)
+				if test.sealed && policy == v1alpha1.DriftReport {
+					declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"a": {sealOf(id): true}}.String()
+				} else if test.sealed {
+					return // only templates that report have seals
+				}
+				observed := test.observed(t, declared.Objects[0])
+				changes := NewPlan(declared, match.NewIndex(template), observed).Changes
+				require.Len(t, changes, 1)
+				action, reason := test.action, test.reason
+				if policy == v1alpha1.DriftReport && test.drifted {
+					action, reason = LeaveAlone, reason+"; driftPolicy is Report"
+				}
+				require.Equal(t, action, changes[0].Action)
+				require.Equal(t, reason, changes[0].Reason)
+				require.Equal(t, test.drifted, changes[0].Drifted)
+				require.Equal(t, id, changes[0].ID())
+				require.Equal(t, "v1", changes[0].Kind.Version)
+				require.Equal(t, "a", changes[0].Template)
+				require.Equal(t, &declared.Objects[0], changes[0].Declared)
+				if len(observed.Objects) > 0 {
+					require.Same(t, observed.Objects[0], changes[0].Observed)
+				}
+			})
+		}
+	}
+}
+
+func TestPlanNamesTheFirstLostFieldsAndWhoMayHaveTakenThem(t *testing.T) {
+	template := templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d, e: e}}")
+	declared := declare(teamA(), template)
+	observed := applied(t, declared.Objects[0], fieldpath.MakePathOrDie("data", "a"), fieldpath.MakePathOrDie("data", "b"),
+		fieldpath.MakePathOrDie("data", "c"), fieldpath.MakePathOrDie("data", "d"), fieldpath.MakePathOrDie("data", "e"))
+	observed.ManagedFields = append(observed.ManagedFields, metav1.ManagedFieldsEntry{Manager: "helm"}, metav1.ManagedFieldsEntry{Manager: "helm"})
+	plan := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}})
+	require.Equal(t, "data.a, data.b, data.c and 2 more changed by kubectl-edit or helm", plan.Changes[0].Reason)
+
+	observed.ManagedFields = observed.ManagedFields[:1]
+	plan = NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}})
+	require.Equal(t, "data.a, data.b, data.c and 2 more changed", plan.Changes[0].Reason)
+}
+
+func TestPlanOfAnUndeclaredObject(t *testing.T) {
+	now := metav1.Now()
+	kinds := []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	matching := func(template *v1alpha1.NamespaceTemplate) { template.Status.Kinds = kinds }
+	selectsOthers := func(template *v1alpha1.NamespaceTemplate) {
+		template.Status.Kinds = kinds
+		template.Spec.Namespaces.LabelSelector.MatchLabels = map[string]string{"tier": "test"}
+	}
+	tests := []struct {
+		name string
+		// template changes template a, which once declared the object; it declares another now.
+		template func(*v1alpha1.NamespaceTemplate)
+		observed func(*metav1.PartialObjectMetadata)
+		action   Action
+		reason   string
+	}{
+		{"no longer declared", matching, nil, Prune, "template a no longer declares it"},
+		{"no longer declared, and changed by somebody", matching, func(o *metav1.PartialObjectMetadata) {
+			o.Annotations = nil
+			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:policy/namespace-template-name":{}}}}`)
+		}, Prune, "template a no longer declares it"},
+		{"somebody's own with the label", matching, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = foreign("", "").ManagedFields },
+			LeaveAlone, "it carries the label of a template, and was not populated by one"},
+		{"updated, not applied, in nstpl's name", matching, func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields[0].Operation = metav1.ManagedFieldsOperationUpdate
+		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
+		{"there before it was populated", matching, func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.AdoptedAnnotation] = "true" },
+			LeaveAlone, "it was there before it was populated"},
+		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &now }, LeaveAlone, "it is being deleted"},
+		{"of a template that is gone", matching, func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "z" },
+			LeaveAlone, "template z is gone"},
+		{"of a kind that the template never applied", func(*v1alpha1.NamespaceTemplate) {}, nil, LeaveAlone, "template a never applied a ConfigMap"},
+		{"of a template that is broken", func(template *v1alpha1.NamespaceTemplate) {
+			matching(template)
+			template.Spec.Templates[0].Raw = []byte("{}")
+		}, nil, LeaveAlone, "template a can't be rendered"},
+		{"of a template that no longer matches", selectsOthers, nil, LeaveAlone,
+			`template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
+		{"of a template that orphans", func(template *v1alpha1.NamespaceTemplate) {
+			selectsOthers(template)
+			template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
+		}, nil, LeaveAlone, `template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
+		{"of a template that deletes", func(template *v1alpha1.NamespaceTemplate) {
+			selectsOthers(template)
+			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+		}, nil, Prune, `template a no longer matches: label tier is missing, not "test"`},
+		{"of a template that is switched off and deletes", func(template *v1alpha1.NamespaceTemplate) {
+			matching(template)
+			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+			template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+		}, nil, Prune, "template a no longer matches: the template is switched off (annotation policy/namespace-template-apply: disable)"},
+		{"of a template that is being deleted and deletes", func(template *v1alpha1.NamespaceTemplate) {
+			matching(template)
+			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+			template.DeletionTimestamp = &now
+		}, nil, Prune, "template a no longer matches: the template is being deleted"},
+		{"somebody's own where the template deletes", func(template *v1alpha1.NamespaceTemplate) {
+			selectsOthers(template)
+			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+		}, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }, LeaveAlone,
+			"it carries the label of a template, and was not populated by one"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			old := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
+			if test.observed != nil {
+				test.observed(old)
+			}
+			template := templateOf(t, "a", limits)
+			test.template(template)
+			index := match.NewIndex(template)
+			declared := declare(teamA(), index.Match(teamA())...)
+			plan := NewPlan(declared, index, Observed{Objects: []*metav1.PartialObjectMetadata{old}})
+			require.Equal(t, Change{
+				Action: test.action, Kind: old.GroupVersionKind(), Name: "settings", Template: old.Labels[v1alpha1.TemplateNameLabel],
+				Reason: test.reason, Observed: old,
+			}, plan.Changes[len(plan.Changes)-1])
+			require.Len(t, plan.Changes, len(declared.Objects)+1)
+		})
+	}
+}
+
+func TestPlanPrunesNothingThatATemplateMayDeclareOnceTheCreatorIsKnown(t *testing.T) {
+	template := templateOf(t, "a", creator)
+	template.Status.Kinds = []v1alpha1.GroupKind{{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, {Kind: "ConfigMap"}}
+	index := match.NewIndex(template)
+	observed := Observed{Objects: []*metav1.PartialObjectMetadata{
+		applied(t, declare(teamA(), template).Objects[0]), applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
+	}}
+	forgotten := teamA()
+	forgotten.Annotations = nil
+	changes := NewPlan(declare(forgotten, template), index, observed).Changes
+	require.Len(t, changes, 3)
+	require.Equal(t, "it names the namespace's creator, who is not known", changes[0].Reason)
+	require.Equal(t, LeaveAlone, changes[0].Action)
+	require.Nil(t, changes[0].Declared)
+	require.Equal(t, "template a may declare it once the namespace's creator is known", changes[1].Reason)
+	require.Equal(t, LeaveAlone, changes[1].Action)
+	require.Equal(t, Prune, changes[2].Action, "an object of another kind is not held back")
+}
+
+func TestPlanSaysWhatIsOverridden(t *testing.T) {
+	a, b := templateOf(t, "a", settings), templateOf(t, "b", settings)
+	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b), Observed{}).Changes
+	require.Len(t, changes, 2)
+	require.Equal(t, Create, changes[0].Action)
+	require.Equal(t, "b", changes[0].Template)
+	require.Equal(t, LeaveAlone, changes[1].Action)
+	require.Equal(t, "a", changes[1].Template)
+	require.Equal(t, "template b declares it too, and comes later", changes[1].Reason)
+	require.Equal(t, changes[0].ID(), changes[1].ID())
+}
+
+func TestPlanHandsAnObjectOverWhenTemplatesDo(t *testing.T) {
+	a, b := templateOf(t, "a", limits), templateOf(t, "b", settings)
+	observed := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
+	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b), Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes
+	require.Len(t, changes, 2, "it is configured, not pruned")
+	require.Equal(t, Configure, changes[1].Action)
+	require.Equal(t, "its declaration changed", changes[1].Reason)
+}
+
+func TestPlanSaysWhatCannotBeRead(t *testing.T) {
+	template := templateOf(t, "a", settings, limits)
+	forbidden := errors.New("forbidden")
+	plan := NewPlan(declare(teamA(), template), match.NewIndex(template),
+		Observed{Unreadable: map[schema.GroupKind]error{{Kind: "ConfigMap"}: forbidden}})
+	require.Equal(t, Unknown, plan.Changes[0].Action)
+	require.Equal(t, "forbidden", plan.Changes[0].Reason)
+	require.ErrorIs(t, plan.Changes[0].Err, forbidden)
+	require.Equal(t, Create, plan.Changes[1].Action)
+	require.Len(t, plan.Pending(), 1)
+}
+
+func TestPlanAfterItsApplyIsEmpty(t *testing.T) {
+	for _, object := range realObjects {
+		template := templateOf(t, "a", object)
+		declared := declare(teamA(), template)
+		observed := Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, declared.Objects[0])}}
+		plan := NewPlan(declared, match.NewIndex(template), observed)
+		require.Empty(t, plan.Pending())
+		require.Equal(t, "it is as declared", plan.Changes[0].Reason)
+	}
+}
+
+func TestPendingAreTheChangesThatNeedAWrite(t *testing.T) {
+	plan := Plan{Changes: []Change{{Action: Unchanged}, {Action: Prune}, {Action: LeaveAlone}, {Action: Create}, {Action: Unknown}, {Action: Configure}}}
+	require.Equal(t, []Change{{Action: Prune}, {Action: Create}, {Action: Configure}}, plan.Pending())
+	require.Empty(t, Plan{}.Pending())
+}

@@ -1,0 +1,126 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+type create struct {
+	session
+	print       *genericclioptions.PrintFlags
+	labels      []string
+	annotations []string
+	optOut      bool
+	dryRun      cmdutil.DryRunStrategy
+	wait        bool
+	timeout     time.Duration
+}
+
+func newCreate(s session) *cobra.Command {
+	o := &create{session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
+	cmd := &cobra.Command{
+		Use:   "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] [--dry-run=none|client|server]",
+		Short: "Create a namespace and wait until it is populated",
+		Long: templates.LongDesc(`
+			Create a namespace, show each object as it arrives and end when the namespace has all objects that templates
+			declare for it, or say what is missing and why.
+
+			It waits for nothing when no template matches. Who may not read the namespace can't wait for it: that is said,
+			and no failure.
+
+			With --output only the namespace is on standard output, as it is right after its creation.`),
+		Example: templates.Examples(`
+			# Create a namespace and wait until it is populated
+			kubectl nstpl create team-a --label tier=production
+
+			# See whether the cluster would let you
+			kubectl nstpl create team-a --dry-run=server -o yaml
+
+			# Create one that no template populates
+			kubectl nstpl create scratch --opt-out`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(1, "the NAME of a namespace"),
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return usageError(cmd, err)
+			}
+			return o.run(cmd.Context(), args[0])
+		},
+	}
+	o.print.AddFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE.")
+	flags.StringArrayVar(&o.annotations, "annotation", nil, "An annotation of the namespace, KEY=VALUE.")
+	flags.BoolVar(&o.optOut, "opt-out", false, "Let no template populate the namespace.")
+	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "How long to wait. Zero means as long as it takes.")
+	completeValues(cmd, "output", o.print.AllowedFormats()...)
+	completeValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+func (o *create) run(ctx context.Context, name string) error {
+	ns, err := o.namespace(name)
+	if err != nil {
+		return err
+	}
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	if o.dryRun == cmdutil.DryRunClient {
+		return printer.PrintObj(ns, o.Out)
+	}
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	options := metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict}
+	if o.dryRun == cmdutil.DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	if ns, err = c.Namespaces.Create(ctx, ns, options); err != nil {
+		return err
+	}
+	if err := printer.PrintObj(ns, o.Out); err != nil {
+		return err
+	}
+	if !o.wait || o.dryRun != cmdutil.DryRunNone {
+		return nil
+	}
+	progress := o.Out
+	if *o.print.OutputFormat != "" {
+		progress = o.ErrOut
+	}
+	return (&waiting{session: o.session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
+}
+
+func (o *create) namespace(name string) (*corev1.Namespace, error) {
+	labels, labelsErr := parseLabels(o.labels)
+	annotations, annotationsErr := parseAnnotations(o.annotations)
+	if err := errors.Join(checkName(name), labelsErr, annotationsErr); err != nil {
+		return nil, err
+	}
+	if o.optOut {
+		annotations[v1alpha1.OptOutAnnotation] = "true"
+	}
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
+	}, nil
+}

@@ -1,0 +1,133 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+type optOut struct {
+	session
+	print  *genericclioptions.PrintFlags
+	undo   bool
+	dryRun cmdutil.DryRunStrategy
+}
+
+func newOptOut(s session) *cobra.Command {
+	o := &optOut{session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	cmd := &cobra.Command{
+		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",
+		Short: "Keep templates from populating namespaces",
+		Long: templates.LongDesc(`
+			Keep templates from populating namespaces. The objects that were populated before stay, and nobody puts
+			them right any more. With --undo the namespaces are populated again.`),
+		Example: templates.Examples(`
+			# Let no template populate the namespace any more
+			kubectl nstpl opt-out scratch
+
+			# Populate it again
+			kubectl nstpl opt-out scratch --undo`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     s.completeNamespaces(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError(cmd, errors.New("name at least one namespace"))
+			}
+			var err error
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return usageError(cmd, err)
+			}
+			return o.run(cmd.Context(), args)
+		},
+	}
+	o.print.AddFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "Let templates populate the namespaces again.")
+	completeValues(cmd, "output", o.print.AllowedFormats()...)
+	completeValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+// run goes on after a failure: the namespaces have nothing to do with one another.
+func (o *optOut) run(ctx context.Context, names []string) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	changed := 0
+	for _, name := range names {
+		ns, did, err := o.change(ctx, c, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if did {
+			changed++
+		}
+		errs = append(errs, o.say(ns, did))
+	}
+	if changed > 0 && !o.undo {
+		o.note("what was populated before stays as it is")
+	}
+	return errors.Join(errs...)
+}
+
+// change returns the namespace as it is now, and whether it was changed.
+func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (*corev1.Namespace, bool, error) {
+	ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || match.OptedOut(ns) != o.undo {
+		return ns, false, err
+	}
+	var value any
+	if !o.undo {
+		value = "true"
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{v1alpha1.OptOutAnnotation: value}},
+	})
+	if err != nil || o.dryRun == cmdutil.DryRunClient {
+		return ns, true, err
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	if o.dryRun == cmdutil.DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	ns, err = c.Namespaces.Patch(ctx, name, types.MergePatchType, patch, options)
+	return ns, true, err
+}
+
+func (o *optOut) say(ns *corev1.Namespace, did bool) error {
+	operation := "opted out"
+	if o.undo {
+		operation = "opted in"
+	}
+	if !did {
+		operation = "already " + operation
+	}
+	printer, err := o.printer(operation)
+	if err != nil {
+		return err
+	}
+	return printer.PrintObj(ns, o.Out)
+}
+
+func (o *optOut) printer(operation string) (printers.ResourcePrinter, error) {
+	o.print.NamePrintFlags.Operation = operation
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	return o.print.ToPrinter()
+}

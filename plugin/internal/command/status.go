@@ -1,0 +1,149 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type status struct {
+	session
+	selection
+	format string
+}
+
+func newStatus(s session) *cobra.Command {
+	o := &status{session: s}
+	cmd := &cobra.Command{
+		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
+		Short: "Show which namespaces are populated, and why the others aren't",
+		Long: templates.LongDesc(`
+			Show which namespaces are populated by which templates, and what the operator says of them. Without arguments
+			it is about the namespaces that a template matches.`),
+		Example: templates.Examples(`
+			# The namespaces that templates match
+			kubectl nstpl status
+
+			# What is wrong with one
+			kubectl nstpl status team-a -o wide`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     s.completeNamespaces(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.names = args
+			switch o.format {
+			case "", "wide", jsonFormat, "yaml":
+			default:
+				return usageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+			}
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.selection.addFlags(cmd)
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
+	completeValues(cmd, "output", "wide", jsonFormat, "yaml")
+	return cmd
+}
+
+// standing is how a namespace stands.
+type standing struct {
+	Name      string   `json:"name"`
+	Populated string   `json:"populated"`
+	Templates []string `json:"templates"`
+	Reason    string   `json:"reason,omitempty"`
+	Message   string   `json:"message,omitempty"`
+	// Since is when Populated became what it is.
+	Since   *time.Time `json:"since,omitempty"`
+	created time.Time
+}
+
+// What a namespace can be besides True and False.
+const (
+	notReported  = "Unknown"
+	notPopulated = "<none>"
+)
+
+func (o *status) run(ctx context.Context) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	templates, err := c.Templates(ctx)
+	if err != nil {
+		return err
+	}
+	namespaces, unread, failure := o.read(ctx, c)
+	if failure != nil && len(namespaces) == 0 {
+		return failure
+	}
+	index := match.NewIndex(templates...)
+	standings := []standing{}
+	for _, ns := range namespaces {
+		one := standingOf(index, ns)
+		if len(o.names) > 0 || o.all || o.selector != "" || len(one.Templates) > 0 || populated(ns) != nil {
+			standings = append(standings, one)
+		}
+	}
+	if err := o.write(standings, time.Now()); err != nil {
+		return err
+	}
+	return errors.Join(failure, errors.Join(unread...))
+}
+
+func standingOf(index *match.Index, ns *corev1.Namespace) standing {
+	one := standing{Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time}
+	matching, skipped := populate.Matching(index, ns)
+	for _, template := range matching {
+		one.Templates = append(one.Templates, template.Name)
+	}
+	condition := populated(ns)
+	switch {
+	case match.OptedOut(ns):
+		one.Reason, one.Message = "OptedOut", skipped
+	case skipped != "":
+		one.Reason, one.Message = "Excluded", skipped
+	case condition != nil:
+		one.Populated, one.Reason, one.Message = string(condition.Status), condition.Reason, condition.Message
+		one.Since = &condition.LastTransitionTime.Time
+	case len(matching) > 0:
+		one.Populated, one.Reason, one.Message = notReported, "NotReported", "no operator has said anything yet"
+	default:
+		one.Reason, one.Message = "NoTemplate", "no template matches"
+	}
+	return one
+}
+
+func (o *status) write(standings []standing, now time.Time) error {
+	list := map[string]any{"namespaces": standings}
+	switch o.format {
+	case jsonFormat:
+		return output.JSON(o.Out, list)
+	case "yaml":
+		return output.YAMLStream(o.Out, []any{list})
+	}
+	if len(standings) == 0 {
+		o.note("No resources found")
+		return nil
+	}
+	table := output.Table{Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"}}
+	for _, s := range standings {
+		table.Rows = append(table.Rows, []string{
+			s.Name, s.Populated, strings.Join(slices.Clone(s.Templates), ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
+		})
+	}
+	return table.Print(o.Out, o.format == "wide")
+}

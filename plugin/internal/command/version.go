@@ -1,0 +1,111 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type versions struct {
+	Client   string `json:"clientVersion"`
+	Operator string `json:"operatorVersion,omitempty"`
+	Server   string `json:"serverVersion,omitempty"`
+}
+
+func newVersion(s session) *cobra.Command {
+	var format string
+	var client bool
+	cmd := &cobra.Command{
+		Use:   "version [--client] [-o json|yaml]",
+		Short: "Show the versions of plugin, operator and API server",
+		Example: templates.Examples(`
+			# Show the versions of plugin, operator and API server
+			kubectl nstpl version
+
+			# Show the version of the plugin, without a cluster
+			kubectl nstpl version --client`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(0, "no arguments"),
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch format {
+			case "", jsonFormat, "yaml":
+			default:
+				return usageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", format))
+			}
+			found := versions{Client: version.String()}
+			var err error
+			if !client {
+				err = found.ask(cmd.Context(), s)
+			}
+			if writeErr := found.write(s, format); writeErr != nil {
+				return writeErr
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&client, "client", false, "Only the plugin's version: no cluster is asked.")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "Output format. One of: (json, yaml).")
+	completeValues(cmd, "output", jsonFormat, "yaml")
+	return cmd
+}
+
+// ask asks the cluster. What it could not tell stays empty.
+func (v *versions) ask(ctx context.Context, s session) error {
+	discovery, err := s.config.ToDiscoveryClient()
+	if err != nil {
+		return err
+	}
+	server, err := discovery.ServerVersion()
+	if err != nil {
+		return err
+	}
+	v.Server = server.GitVersion
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	lease, err := c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		v.Operator = "not installed"
+	case apierrors.IsForbidden(err):
+		v.Operator = "unknown (you may not read its lease)"
+	case err != nil:
+		return err
+	case lease.Labels[v1alpha1.VersionLabel] == "":
+		v.Operator = "unknown"
+	default:
+		v.Operator = lease.Labels[v1alpha1.VersionLabel]
+	}
+	if err == nil && expired(lease, time.Now()) {
+		v.Operator += " (not running)"
+	}
+	return nil
+}
+
+func (v *versions) write(s session, format string) error {
+	switch format {
+	case jsonFormat:
+		return output.JSON(s.Out, v)
+	case "yaml":
+		return output.YAMLStream(s.Out, []*versions{v})
+	}
+	output.Line(s.Out, "Client Version: %s", v.Client)
+	if v.Operator != "" {
+		output.Line(s.Out, "Operator Version: %s", v.Operator)
+	}
+	if v.Server != "" {
+		output.Line(s.Out, "Server Version: %s", v.Server)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+const (
+	// hintAfter is how long nothing may happen before it is asked whether an operator runs at all.
+	hintAfter = 3 * time.Second
+	// grace is how long objects may take to be seen once the namespace says that they are there.
+	grace = time.Second
+)
+
+// waiting waits for a namespace to be populated.
+type waiting struct {
+	session
+	cluster  *cluster.Cluster
+	progress io.Writer
+	timeout  time.Duration
+
+	// missing are the objects that are still to arrive, as far as is known.
+	missing map[populate.ObjectID]populate.Object
+}
+
+func (w *waiting) run(ctx context.Context, ns *corev1.Namespace) error {
+	expects, err := w.expect(ctx, ns)
+	if err != nil || !expects {
+		return err
+	}
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
+		defer cancel()
+	}
+	return w.follow(ctx, ns.Name)
+}
+
+var errTimeout = errors.New("timeout")
+
+// expect finds out what is to arrive, and whether there is anything to wait for.
+func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	templates, err := w.cluster.Templates(ctx)
+	switch {
+	case errors.Is(err, cluster.NotInstalledError{}):
+		w.note("%v", err)
+		return false, nil
+	case apierrors.IsForbidden(err):
+		w.note("unknown: which objects are to arrive: %v", err)
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	found := survey.Declare(render.NewCache(), match.NewIndex(templates...), ns)
+	if found.Skipped != "" {
+		w.note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
+		return false, nil
+	}
+	if len(found.Templates) == 0 {
+		w.note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
+		return false, nil
+	}
+	for _, omission := range found.Omitted {
+		w.note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
+	}
+	w.missing = map[populate.ObjectID]populate.Object{}
+	for _, object := range found.Objects {
+		w.missing[object.ID()] = object
+	}
+	return true, nil
+}
+
+// follow tells what happens until the namespace says how its population went.
+func (w *waiting) follow(ctx context.Context, name string) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	news := w.watch(watching, name)
+	hint := time.After(hintAfter)
+	var verdict *corev1.NamespaceCondition
+	var end <-chan time.Time
+	for verdict == nil || len(w.missing) > 0 {
+		select {
+		case <-ctx.Done():
+			return w.giveUp(ctx, name)
+		case <-end:
+			return w.conclude(name, *verdict)
+		case <-hint:
+			w.hint(ctx)
+		case item := <-news:
+			switch {
+			case item.err != nil:
+				return w.lost(item.err, name)
+			case item.unwatched != nil:
+				w.overlook(*item.unwatched)
+			case item.object != nil:
+				w.arrive(item.object)
+			case item.namespace != nil:
+				if verdict = populated(item.namespace); verdict != nil && end == nil {
+					end, hint = time.After(grace), nil
+				}
+			}
+		}
+	}
+	return w.conclude(name, *verdict)
+}
+
+// arrive shows an object that was populated, once.
+func (w *waiting) arrive(object *metav1.PartialObjectMetadata) {
+	id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
+	declared, missing := w.missing[id]
+	owned := slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return populate.IsOwnEntry(&entry) })
+	if missing && owned {
+		delete(w.missing, id)
+		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name), declared.Template.Name)
+	}
+}
+
+// overlook stops waiting for the objects of a kind that can't be watched.
+func (w *waiting) overlook(kind survey.Unreadable) {
+	w.note("unknown: %v", kind)
+	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
+}
+
+// conclude says how the population went, by the namespace's own word.
+func (w *waiting) conclude(name string, verdict corev1.NamespaceCondition) error {
+	w.sayMissing()
+	if verdict.Status != corev1.ConditionTrue {
+		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", name, verdict.Reason, verdict.Message)
+	}
+	output.Line(w.progress, "namespace/%s populated", name)
+	return nil
+}
+
+// giveUp says how far it got.
+func (w *waiting) giveUp(ctx context.Context, name string) error {
+	if !errors.Is(context.Cause(ctx), errTimeout) {
+		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated", name, name)
+	}
+	w.sayMissing()
+	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is", name, w.timeout, name)
+}
+
+// lost ends the waiting where the namespace can no longer be looked at.
+func (w *waiting) lost(err error, name string) error {
+	if apierrors.IsForbidden(err) {
+		w.note("unknown: when namespace/%s is populated: %v", name, err)
+		return nil
+	}
+	return fmt.Errorf("wait for namespace/%s: %w", name, err)
+}
+
+func (w *waiting) sayMissing() {
+	var lines []string
+	for id, object := range w.missing {
+		lines = append(lines, fmt.Sprintf("missing: %s (template %s)", output.Object(id.GroupKind, id.Name), object.Template.Name))
+	}
+	slices.Sort(lines)
+	for _, line := range lines {
+		w.note("%s", line)
+	}
+}
+
+// hint says why nothing may have happened: nobody is at work.
+func (w *waiting) hint(ctx context.Context) {
+	lease, err := w.cluster.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && expired(lease, time.Now()) {
+		w.note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
+			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
+	}
+}
+
+// expired tells whether nobody holds a lease.
+func expired(lease *coordinationv1.Lease, now time.Time) bool {
+	spec := lease.Spec
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil {
+		return true
+	}
+	return now.After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second))
+}
+
+// populated returns what a namespace says of its population, or nil.
+func populated(ns *corev1.Namespace) *corev1.NamespaceCondition {
+	for i := range ns.Status.Conditions {
+		if ns.Status.Conditions[i].Type == v1alpha1.NamespacePopulated {
+			return &ns.Status.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// Package cli_test runs the built plugin through kubectl, as a person does, against a real control plane. Each script in
+// testdata is a test: see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+var update = flag.Bool("update", false, "write what commands print into the scripts that compare it")
+
+// built is the folder with the plugin.
+var built string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nstpl-cli-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if out, err := exec.Command("go", "build", "-o", dir, "nstpl.dev/nstpl/cmd/kubectl-nstpl").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the plugin: %v: %s\n", err, out)
+		return 1
+	}
+	if err := os.Symlink("kubectl-nstpl", filepath.Join(dir, "kubectl_complete-nstpl")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	built = dir
+	return m.Run()
+}
+
+// Without a cluster.
+func TestOffline(t *testing.T) {
+	assets, err := controlplane.Build(t.Context(), controlplane.Version(), os.Stderr)
+	require.NoError(t, err)
+	scripts(t, "offline", filepath.Join(assets, "kubectl"), "")
+}
+
+// With a cluster that knows NamespaceTemplates, and no operator.
+func TestCluster(t *testing.T) {
+	cluster := controlplane.New(t)
+	install(t, cluster)
+	scripts(t, "cluster", cluster.Kubectl, cluster.Kubeconfig)
+}
+
+// With an operator at work.
+func TestOperator(t *testing.T) {
+	cluster := controlplane.New(t)
+	install(t, cluster)
+	startOperator(t, cluster)
+	scripts(t, "operator", cluster.Kubectl, cluster.Kubeconfig)
+}
+
+// With a cluster that knows nothing of nstpl.
+func TestNotInstalled(t *testing.T) {
+	cluster := controlplane.New(t)
+	scripts(t, "notinstalled", cluster.Kubectl, cluster.Kubeconfig)
+}
+
+func scripts(t *testing.T, dir, kubectl, kubeconfig string) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", dir),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("PATH", built+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("KUBECONFIG", kubeconfig)
+			return nil
+		},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "eventually": eventually},
+		RequireExplicitExec: true,
+		UpdateScripts:       *update,
+	})
+}
+
+// exits runs a program that is to end with an exit code: exits CODE PROGRAM ARG...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	code := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, not %d", code, want)
+	}
+}
+
+// eventually runs a program until it succeeds: eventually PROGRAM ARG...
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: eventually PROGRAM ARG...")
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("it still fails: %v", err)
+		}
+	}
+}
+
+// install makes the cluster know NamespaceTemplates.
+func install(t *testing.T, cluster *controlplane.Cluster) {
+	t.Helper()
+	kubectl(t, cluster, "apply", "--server-side", "-k", "../../manifests/crd")
+	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd/namespacetemplates.policy.nstpl.dev")
+}
+
+// startOperator starts the operator and ends it with the test.
+func startOperator(t *testing.T, cluster *controlplane.Cluster) {
+	t.Helper()
+	kubectl(t, cluster, "create", "namespace", "nstpl-system")
+	binary := filepath.Join(t.TempDir(), "nstpl-operator")
+	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
+	require.NoError(t, err, "build the operator: %s", out)
+	operator := exec.Command(binary, "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	operator.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig)
+	log, err := os.Create(filepath.Join(t.TempDir(), "operator.log"))
+	require.NoError(t, err)
+	operator.Stdout, operator.Stderr = log, log
+	require.NoError(t, operator.Start())
+	t.Cleanup(func() {
+		_ = operator.Process.Kill()
+		_ = operator.Wait()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("the operator's log:\n%s", text)
+		}
+	})
+}
+
+func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, cluster.Kubectl, append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}

@@ -1,0 +1,308 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// promptly is how long drift may last here: the goal is one second, on a machine that does nothing else.
+const promptly = 2 * time.Second
+
+// others are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes a
+// declared field.
+var others = map[string]string{
+	"NetworkPolicy":       `{"spec": {"egress": [{"ports": [{"protocol": "TCP", "port": 443}]}]}}`,
+	"Role":                `{"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}`,
+	"RoleBinding":         `{"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}]}`,
+	"ResourceQuota":       `{"spec": {"hard": {"pods": "1000"}}}`,
+	"LimitRange":          `{"spec": {"limits": []}}`,
+	"ServiceAccount":      `{"automountServiceAccountToken": true}`,
+	"ConfigMap":           `{"data": {"namespace": "elsewhere"}}`,
+	"Secret":              `{"data": {"token": "bm9uZQ=="}}`,
+	"PodDisruptionBudget": `{"spec": {"minAvailable": 0}}`,
+}
+
+// writers are those who change objects, and how.
+func writers(s *scene) map[string]func(*unstructured.Unstructured) error {
+	ctx := s.t.Context()
+	patch := func(object *unstructured.Unstructured, body string, options ...client.PatchOption) error {
+		return s.client.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
+	}
+	return map[string]func(*unstructured.Unstructured) error{
+		"patch": func(object *unstructured.Unstructured) error {
+			return patch(object, others[object.GetKind()], client.FieldOwner("kubectl-patch"))
+		},
+		"update": func(object *unstructured.Unstructured) error {
+			changed, err := mergePatched(object, others[object.GetKind()])
+			if err != nil {
+				return err
+			}
+			return s.client.Update(ctx, changed, client.FieldOwner("kubectl-edit"))
+		},
+		"force": func(object *unstructured.Unstructured) error {
+			mine, err := mergePatched(&unstructured.Unstructured{Object: map[string]any{}}, others[object.GetKind()])
+			if err != nil {
+				return err
+			}
+			mine.SetGroupVersionKind(object.GroupVersionKind())
+			mine.SetNamespace(object.GetNamespace())
+			mine.SetName(object.GetName())
+			if roleRef, ok := object.Object["roleRef"]; ok {
+				mine.Object["roleRef"] = roleRef
+			}
+			return s.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(mine), client.FieldOwner("argocd"), client.ForceOwnership)
+		},
+		"remove the label": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"labels": {"policy/namespace-template-name": null}}}`)
+		},
+		"change the label": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"labels": {"policy/namespace-template-name": "mine"}}}`)
+		},
+		"remove all labels": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"labels": null}}`)
+		},
+		"change the hash": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"annotations": {"policy.nstpl.dev/applied-hash": "0123456789abcdef"}}}`)
+		},
+		"remove the hash": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"annotations": {"policy.nstpl.dev/applied-hash": null}}}`)
+		},
+		"forget the managers": func(object *unstructured.Unstructured) error {
+			return patch(object, `{"metadata": {"managedFields": [{}]}}`)
+		},
+		"delete": func(object *unstructured.Unstructured) error {
+			return s.client.Delete(ctx, object)
+		},
+	}
+}
+
+func mergePatched(object *unstructured.Unstructured, patch string) (*unstructured.Unstructured, error) {
+	change := &unstructured.Unstructured{}
+	if err := change.UnmarshalJSON([]byte(`{"apiVersion": "v1", "kind": "Patch", ` + patch[1:])); err != nil {
+		return nil, err
+	}
+	merged := object.DeepCopy()
+	for field, value := range change.Object {
+		if field == "apiVersion" || field == "kind" {
+			continue
+		}
+		before, isMap := merged.Object[field].(map[string]any)
+		after, staysMap := value.(map[string]any)
+		if !isMap || !staysMap {
+			merged.Object[field] = value
+			continue
+		}
+		for key, value := range after {
+			before[key] = value
+		}
+	}
+	return merged, nil
+}
+
+// Whoever changes a populated object, in whatever way, it is put right at once. These tests run by themselves: they
+// have a time limit.
+func TestDriftIsCorrected(t *testing.T) {
+	s := newScene(t, shared)
+	s.declare("defaults", policyKinds)
+	ns := s.populatedNamespace("a")
+	for _, object := range parse(t, rendered(ns.Name)) {
+		for way, write := range writers(s) {
+			t.Run(object.GetKind()+"/"+way, func(t *testing.T) {
+				s := &scene{world: s.world, t: t, id: s.id}
+				before := s.mustStored(ns, object)
+				require.NoError(t, write(before))
+				s.holdsWithin(promptly, ns, object)
+				s.eventuallyWithin(promptly, func(c *assert.CollectT) {
+					after, err := s.stored(ns, object)
+					if !assert.NoError(c, err) {
+						return
+					}
+					assert.Equal(c, before.GetLabels(), after.GetLabels())
+					assert.Equal(c, before.GetAnnotations()[v1alpha1.HashAnnotation], after.GetAnnotations()[v1alpha1.HashAnnotation])
+					if way != "delete" {
+						assert.Equal(c, before.GetUID(), after.GetUID())
+					}
+				})
+			})
+		}
+	}
+	s.event(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
+	s.populated(ns)
+}
+
+// A correction is one write, of the object; the namespace's condition has nothing new to say.
+func TestCorrectionIsOneWrite(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", documents(configMap("settings", "v"), configMap("more", "v")))
+	ns := s.populatedNamespace("a")
+	for _, way := range []string{"patch", "delete"} {
+		settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+		if way == "patch" {
+			settings.Object["data"] = map[string]any{"key": "theirs"}
+			require.NoError(t, s.client.Update(t.Context(), settings))
+		} else {
+			s.delete(settings)
+		}
+		s.holds(ns, configMap("settings", "v"))
+	}
+	s.quiet(configMap("settings", "v"))
+	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.writes(ns))
+}
+
+// quiet returns when the operator has nothing left to do for what happened before to objects like these: the watch tells
+// of a later deletion in another namespace, and the queue brings it up, only after that.
+func (s *scene) quiet(like string) {
+	s.t.Helper()
+	marker := s.populatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
+	for _, object := range parse(s.t, like) {
+		before := s.mustStored(marker, object)
+		s.delete(before)
+		s.eventually(func(c *assert.CollectT) {
+			after, err := s.stored(marker, object)
+			assert.NoError(c, err)
+			assert.NotEqual(c, before.GetUID(), after.GetUID())
+		})
+	}
+}
+
+// What no template declares belongs to whoever set it.
+func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", policyKinds)
+	ns := s.populatedNamespace("a")
+	before := s.writes(ns)
+	additions := map[string]string{
+		"NetworkPolicy":       `{"spec": {"ingress": [{"ports": [{"port": 80}]}]}}`,
+		"ResourceQuota":       `{"spec": {"hard": {"services": "3"}}}`,
+		"ServiceAccount":      `{"imagePullSecrets": [{"name": "mine"}]}`,
+		"ConfigMap":           `{"data": {"mine": "too"}, "metadata": {"labels": {"mine": "too"}, "finalizers": ["example.com/mine"]}}`,
+		"Secret":              `{"data": {"mine": "bWluZQ=="}}`,
+		"PodDisruptionBudget": `{"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}`,
+	}
+	for _, object := range parse(t, policyKinds) {
+		addition, ok := additions[object.GetKind()]
+		if !ok {
+			addition = `{"metadata": {"annotations": {"mine": "too"}, "labels": {"mine": "too"}}}`
+		}
+		object.SetNamespace(ns.Name)
+		require.NoError(t, s.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(addition))))
+	}
+	s.quiet(policyKinds)
+	require.Equal(t, before, s.writes(ns))
+	for _, object := range parse(t, rendered(ns.Name)) {
+		require.Empty(t, missing(object.Object, s.mustStored(ns, object).Object))
+	}
+
+	// A correction of a declared field leaves them alone too.
+	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	require.NoError(t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
+	require.NoError(t, s.client.Update(t.Context(), settings))
+	s.holds(ns, rendered(ns.Name))
+	settings = s.mustStored(ns, settings)
+	require.Contains(t, settings.Object["data"], "mine")
+	require.Contains(t, settings.GetLabels(), "mine")
+	settings.SetFinalizers(nil)
+	require.NoError(t, s.client.Update(t.Context(), settings))
+}
+
+// A quota's status changes whenever something is counted: no reason to write.
+func TestStatusUpdatesCauseNoWrite(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: budget\nspec:\n  hard: {configmaps: \"20\"}\n"
+	s.declare("defaults", documents(quota, configMap("settings", "v")))
+	ns := s.populatedNamespace("a")
+	for i := range 3 {
+		mine := parse(t, configMap(fmt.Sprintf("mine-%d", i), "v"))[0]
+		mine.SetNamespace(ns.Name)
+		require.NoError(t, s.client.Create(t.Context(), mine))
+	}
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.ResourceQuota{}
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "budget"}, found))
+		used := found.Status.Used[corev1.ResourceConfigMaps]
+		assert.Equal(c, int64(5), used.Value())
+	})
+	s.quiet(quota)
+	require.Equal(t, map[string]int{"patch configmaps": 1, "patch resourcequotas": 1, "patch namespaces/status": 1}, s.writes(ns))
+}
+
+// With driftPolicy Report, drift stays and is told of in every way there is.
+func TestDriftIsReported(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("more", "v")), report)
+	ns := s.populatedNamespace("a")
+	s.populatedNamespace("b")
+	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	settings.Object["data"] = map[string]any{"key": "theirs"}
+	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionTrue, condition.Status)
+		assert.Contains(c, condition.Message, "ConfigMap/settings drifted: data.key changed by kubectl-edit")
+	})
+	s.event(ns, corev1.EventTypeWarning, "Drifted", "ConfigMap/settings")
+	s.drifted(template, 1)
+
+	s.delete(s.mustStored(ns, parse(t, configMap("more", ""))[0]))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "ConfigMap/more drifted: somebody deleted it")
+	})
+	s.event(ns, corev1.EventTypeWarning, "Drifted", "ConfigMap/more")
+	s.drifted(template, 1)
+	s.holds(ns, configMap("settings", "theirs"))
+	s.lacks(ns, configMap("more", ""))
+	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+
+	// Put back by hand, it is drift no more.
+	settings = s.mustStored(ns, settings)
+	settings.Object["data"] = map[string]any{"key": "v"}
+	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
+
+	// Correct puts right what Report left.
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftCorrect })
+	s.holds(ns, documents(configMap("settings", "v"), configMap("more", "v")))
+	s.drifted(template, 0)
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.NotContains(c, condition.Message, "drifted")
+	})
+}
+
+// What the template says anew is no drift: Report applies it.
+func TestReportAppliesAChangedTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap("settings", "v1"), report)
+	ns := s.populatedNamespace("a")
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, documents(configMap("settings", "v2"), configMap("more", "v2")))
+	})
+	s.holds(ns, documents(configMap("settings", "v2"), configMap("more", "v2")))
+	s.drifted(template, 0)
+}
+
+func report(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.DriftPolicy = v1alpha1.DriftReport
+}
+
+func (s *scene) drifted(template *v1alpha1.NamespaceTemplate, namespaces int32) {
+	s.t.Helper()
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, namespaces, status.Namespaces.Drifted)
+		assert.Equal(c, metav1.ConditionTrue, conditionOf(status, v1alpha1.TemplatePopulated).Status)
+	})
+}

@@ -1,0 +1,65 @@
+// Package integration_test tries the operator as its users meet it: a process with the rights of its ServiceAccount and
+// no others, on a real control plane with the project's manifests. What the operator writes is read from the API
+// server's audit log.
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"testing"
+)
+
+// shared is the world of all tests that don't disturb each other.
+var shared *world
+
+// operatorBinary is the path of the operator, built once.
+var operatorBinary string
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "nstpl-integration-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	operatorBinary = filepath.Join(dir, "nstpl-operator")
+	if err := buildOperator(operatorBinary); err != nil {
+		return 1, err
+	}
+	shared, err = newWorld(context.Background())
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, shared.end()) }()
+	if err := shared.startOperator(context.Background(), "--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// buildOperator compiles the operator with the race detector if the tests have it.
+func buildOperator(path string) error {
+	args := []string{"build", "-o", path}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "nstpl.dev/nstpl/cmd/nstpl-operator")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,621 @@
+package integration_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// policyKinds is one object of each kind that a platform team hands out.
+const policyKinds = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: default-deny
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+  egress:
+  - ports:
+    - {protocol: UDP, port: 53}
+    - {port: 5353}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: owner
+rules:
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [$(NAMESPACE)]
+  verbs: [get, delete]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: owner
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: owner}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "team:$(NAMESPACE)"}
+- {kind: ServiceAccount, name: deployer}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata:
+  name: budget
+spec:
+  hard: {pods: "10", requests.cpu: 1500m, limits.memory: 4096Mi}
+---
+apiVersion: v1
+kind: LimitRange
+metadata:
+  name: limits
+spec:
+  limits:
+  - type: Container
+    default: {memory: 256Mi}
+    defaultRequest: {cpu: 100m, memory: 128Mi}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: deployer
+automountServiceAccountToken: false
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  labels: {team: platform}
+  annotations: {example.com/doc: "see https://example.com/$(NAMESPACE)"}
+data:
+  namespace: $(NAMESPACE)
+  literal: $$(NAMESPACE) and ${NAMESPACE}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: pull
+type: Opaque
+stringData:
+  token: secret of $(NAMESPACE)
+data:
+  raw: AAEC
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: budget
+spec:
+  minAvailable: 1
+  selector:
+    matchLabels: {app: web}
+`
+
+// rendered is policyKinds as it is stored in a namespace.
+func rendered(ns string) string {
+	return strings.NewReplacer(
+		"$$(NAMESPACE)", "$(NAMESPACE)", "$(NAMESPACE)", ns,
+		"kind: ServiceAccount, name: deployer", "kind: ServiceAccount, name: deployer, namespace: "+ns,
+		"4096Mi", "4Gi",
+		"\nstringData:\n  token: secret of $(NAMESPACE)\ndata:", "\ndata:",
+	).Replace(policyKinds)
+}
+
+func configMap(name, value string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata:\n  key: %q\n", name, value)
+}
+
+func documents(objects ...string) string {
+	return strings.Join(objects, "\n---\n")
+}
+
+func creator(name string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: name}
+	}
+}
+
+func label(key, value string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) { ns.Labels[key] = value }
+}
+
+// The main job, with nothing but kubectl.
+func TestNewNamespaceIsPopulated(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("team-a")}}
+	s.declare("defaults", policyKinds, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selector(corev1.LabelMetadataName, ns.Name)
+	})
+
+	_, err := s.kubectl(t.Context(), "", "create", "namespace", ns.Name)
+	require.NoError(t, err)
+	_, err = s.kubectl(t.Context(), "", "wait", "--for=condition=policy.nstpl.dev/Populated", "namespace/"+ns.Name)
+	require.NoError(t, err)
+
+	for _, object := range parse(t, rendered(ns.Name)) {
+		stored := s.mustStored(ns, object)
+		require.Empty(t, missing(object.Object, stored.Object), "%s %s", object.GetKind(), object.GetName())
+		require.Equal(t, s.name("defaults"), stored.GetLabels()[v1alpha1.TemplateNameLabel])
+		require.NotContains(t, stored.GetAnnotations(), v1alpha1.AdoptedAnnotation)
+	}
+	require.Equal(t, map[string]int{
+		"patch networkpolicies": 1, "patch roles": 1, "patch rolebindings": 1, "patch resourcequotas": 1,
+		"patch limitranges": 1, "patch serviceaccounts": 1, "patch configmaps": 1, "patch secrets": 1,
+		"patch poddisruptionbudgets": 1, "patch namespaces/status": 1,
+	}, s.writes(ns), "one write for each object, and one for the namespace")
+}
+
+func TestExistingNamespacesArePopulatedByANewTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns, other := s.namespace("old"), s.namespace("other", label(sceneLabel, "none"))
+	template := s.declare("defaults", configMap("settings", "v"))
+	s.populated(ns)
+	s.holds(ns, configMap("settings", "v"))
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Equal(c, []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, status.Kinds)
+	})
+	require.Empty(t, s.writes(other))
+	_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Populated", "nstpl/"+template.Name)
+	require.NoError(t, err)
+}
+
+func TestSixtyObjects(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	var objects []string
+	for i := range 60 {
+		objects = append(objects, configMap(fmt.Sprintf("settings-%02d", i), fmt.Sprint(i)))
+	}
+	s.declare("many", documents(objects...))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, documents(objects...))
+	require.Equal(t, map[string]int{"patch configmaps": 60, "patch namespaces/status": 1}, s.writes(ns))
+}
+
+func TestUnicode(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const value = "Grüße, 世界 🎉 \u0085\u2028\u00a0\ufeff\u200f \U0001F468\u200d\U0001F469 $(NAMESPACE)…"
+	s.declare("words", configMap("words", value))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, configMap("words", strings.ReplaceAll(value, "$(NAMESPACE)", ns.Name)))
+}
+
+// Whatever a user is called, the name is a value and nothing else.
+func TestCreatorMayBeCalledAnything(t *testing.T) {
+	t.Parallel()
+	for short, name := range map[string]string{
+		"plain":     "jane",
+		"email":     "jane@example.com",
+		"account":   "system:serviceaccount:ci:deployer",
+		"quotes":    `"'; rm -rf \ "`,
+		"lines":     "a: b\n---\nkind: ClusterRoleBinding\n- c",
+		"yaml":      "*anchor &x !!binary {a: [b]} # c",
+		"number":    "007",
+		"boolean":   "yes",
+		"null":      "null",
+		"namespace": "$(NAMESPACE)",
+		"creator":   "$(CREATOR)$$(CREATOR)",
+		"unicode":   "Ünïcödé 世界",
+		"template":  "{{ .Values }} ${HOME} $HOME",
+	} {
+		t.Run(short, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			s.declare("binding", `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: creator
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
+`)
+			ns := s.populatedNamespace("a", creator(name))
+			binding := &rbacv1.RoleBinding{}
+			require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "creator"}, binding))
+			require.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}, binding.Subjects)
+			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.writes(ns))
+		})
+	}
+}
+
+// Who created a namespace that is older than the operator, nobody knows.
+func TestUnknownCreator(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, configMap("where", ns.Name))
+	s.lacks(ns, configMap("who", ""))
+	s.event(ns, corev1.EventTypeWarning, "CreatorUnknown", "ConfigMap/who")
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "ConfigMap/who is left out")
+	})
+
+	s.patchNamespace(ns, `{"metadata": {"annotations": {"authorization.k8s.io/creator": "jane"}}}`)
+	s.holds(ns, configMap("who", "jane"))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.NotContains(c, condition.Message, "left out")
+	})
+	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+}
+
+func TestKindInstalledAfterTheTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: 3\n"
+	template := s.declare("defaults", documents(configMap("settings", "v"), widget))
+	ns := s.namespace("a")
+	s.holds(ns, configMap("settings", "v"))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, "Widget.example.com/w")
+		assert.Contains(c, condition.Message, "CustomResourceDefinition")
+	})
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, int32(1), status.Namespaces.Failed)
+	})
+
+	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
+	require.NoError(t, err)
+	s.populated(ns)
+	s.holds(ns, widget)
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Empty(c, status.Failures)
+	})
+
+	stored := s.mustStored(ns, parse(t, widget)[0])
+	stored.Object["spec"] = map[string]any{"size": int64(7)}
+	require.NoError(t, s.client.Update(t.Context(), stored))
+	s.holds(ns, widget)
+}
+
+const widgetDefinition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.example.com
+spec:
+  group: example.com
+  names: {kind: Widget, plural: widgets}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer}
+              color: {type: string, default: red}
+`
+
+// A Job's template can't be changed: it is replaced only where the administrator says so.
+func TestJobIsReplacedWithConsentOnly(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	job := func(image, annotations string) string {
+		return fmt.Sprintf(`
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: setup
+  annotations: {%s}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: setup, image: %q, command: [setup, $(NAMESPACE)]}
+`, annotations, image)
+	}
+	image := func(ns *corev1.Namespace) func() (string, error) {
+		return func() (string, error) {
+			found := &batchv1.Job{}
+			err := s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "setup"}, found)
+			if err != nil {
+				return "", err
+			}
+			return found.Spec.Template.Spec.Containers[0].Image, nil
+		}
+	}
+	template := s.declare("setup", job("v1", ""))
+	ns := s.populatedNamespace("a")
+	first := s.mustStored(ns, parse(t, job("v1", ""))[0])
+
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, job("v2", "")) })
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, v1alpha1.ReplaceAnnotation)
+	})
+	require.Equal(t, first.GetUID(), s.mustStored(ns, first).GetUID())
+
+	consent := v1alpha1.ReplaceAnnotation + `: "true"`
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, job("v2", consent)) })
+	s.populated(ns)
+	got, err := image(ns)()
+	require.NoError(t, err)
+	require.Equal(t, "v2", got)
+	require.NotEqual(t, first.GetUID(), s.mustStored(ns, first).GetUID())
+}
+
+func TestRoleRefIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	binding := func(role string) string {
+		return fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: team
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}
+`, role)
+	}
+	template := s.declare("access", binding("view"))
+	ns := s.populatedNamespace("a")
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, binding("edit")) })
+	s.holds(ns, binding("edit"))
+	s.populated(ns)
+
+	// A role that the operator may not bind leaves the binding as it was, not deleted.
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, binding("cluster-admin")) })
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+	})
+	require.Empty(t, missing(parse(t, binding("edit"))[0].Object, s.mustStored(ns, parse(t, binding("edit"))[0]).Object))
+}
+
+// What can't be applied keeps nothing else from arriving.
+func TestFailureBesideGoodObjects(t *testing.T) {
+	t.Parallel()
+	var good []string
+	for i := range 9 {
+		good = append(good, configMap(fmt.Sprintf("good-%d", i), "v"))
+	}
+	const invalid = `
+apiVersion: v1
+kind: ResourceQuota
+metadata:
+  name: bad
+spec:
+  hard: {pods: "-1"}
+`
+	for policy, want := range map[v1alpha1.FailurePolicy]corev1.ConditionStatus{
+		v1alpha1.FailureFail: corev1.ConditionFalse, v1alpha1.FailureIgnore: corev1.ConditionTrue,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			template := s.declare("defaults", documents(append(good, invalid)...), func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.FailurePolicy = policy
+			})
+			ns := s.namespace("a")
+			s.holds(ns, documents(good...))
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Equal(c, want, condition.Status)
+				assert.Contains(c, condition.Message, "ResourceQuota/bad")
+				assert.Contains(c, condition.Message, "must be greater than or equal to 0")
+			})
+			s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "ResourceQuota/bad")
+			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+				assert.Equal(c, int32(1), status.Namespaces.Failed)
+				if assert.Len(c, status.Failures, 1) {
+					assert.Equal(c, ns.Name, status.Failures[0].Namespace)
+					assert.Contains(c, status.Failures[0].Message, "must be greater than or equal to 0")
+				}
+			})
+			require.Equal(t, 9, s.writes(ns)["patch configmaps"], "the good ones are written once, however often the bad one is tried")
+
+			s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, documents(good...)) })
+			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+				assert.Empty(c, status.Failures)
+			})
+			s.populated(ns)
+		})
+	}
+}
+
+// Admission that says no, and later yes.
+func TestObjectDeniedByAdmission(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	policy := strings.ReplaceAll(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: SCENE
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}
+  validations:
+  - {expression: "object.metadata.name != 'SCENE-forbidden'", message: nobody may have this}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: SCENE
+spec:
+  policyName: SCENE
+  validationActions: [Deny]
+`, "SCENE", s.id)
+	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
+	require.NoError(t, err)
+	forbidden := configMap(s.name("forbidden"), "v")
+	probe := parse(t, forbidden)[0]
+	probe.SetNamespace("default")
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Create(t.Context(), probe.DeepCopy(), client.DryRunAll)
+		assert.ErrorContains(c, err, "nobody may have this")
+	})
+
+	s.declare("defaults", documents(configMap("good", "v"), forbidden))
+	ns := s.namespace("a")
+	s.holds(ns, configMap("good", "v"))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, "nobody may have this")
+	})
+
+	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
+	require.NoError(t, err)
+	s.populated(ns)
+	s.holds(ns, forbidden)
+}
+
+// Of two templates that declare one object, the later name wins, until it goes.
+func TestObjectDeclaredTwice(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	earlier := s.declare("a", documents(configMap("settings", "a"), configMap("only-a", "a")))
+	later := s.declare("b", documents(configMap("settings", "b"), configMap("only-b", "b")))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, documents(configMap("settings", "b"), configMap("only-a", "a"), configMap("only-b", "b")))
+	require.Equal(t, 3, s.writes(ns)["patch configmaps"])
+	s.event(ns, corev1.EventTypeWarning, "DeclaredTwice", "ConfigMap/settings")
+	for _, template := range []*v1alpha1.NamespaceTemplate{earlier, later} {
+		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			message := conditionOf(status, v1alpha1.TemplatePopulated).Message
+			assert.Contains(c, message, fmt.Sprintf("ConfigMap/settings is declared by templates %s and %s", earlier.Name, later.Name))
+		})
+	}
+
+	uid := s.mustStored(ns, parse(t, configMap("settings", ""))[0]).GetUID()
+	s.delete(later)
+	s.holds(ns, configMap("settings", "a"))
+	stored := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	require.Equal(t, uid, stored.GetUID(), "it is taken over, not created anew")
+	require.Equal(t, earlier.Name, stored.GetLabels()[v1alpha1.TemplateNameLabel])
+	s.holds(ns, configMap("only-b", "b")) // deletionPolicy is Orphan
+	s.status(earlier, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.NotContains(c, conditionOf(status, v1alpha1.TemplatePopulated).Message, "is declared by templates")
+	})
+}
+
+func conditionOf(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
+	for _, condition := range status.Conditions {
+		if condition.Type == name {
+			return condition
+		}
+	}
+	return metav1.Condition{}
+}
+
+func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", documents(configMap("settings", "base"), configMap("extra", "base")), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{
+			{
+				Name: "production", Namespaces: selector("tier", "production"),
+				Labels:  map[string]string{"tier": "production"},
+				Patches: []v1alpha1.Patch{{Patch: configMap("settings", "production in $(NAMESPACE)")}},
+			},
+			{
+				Name: "bare", Namespaces: selector("bare", "true"),
+				Patches: []v1alpha1.Patch{{Patch: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: extra\n$patch: delete\n"}},
+			},
+		}
+	})
+	plain := s.populatedNamespace("plain")
+	s.holds(plain, documents(configMap("settings", "base"), configMap("extra", "base")))
+	ns := s.populatedNamespace("production", label("tier", "production"))
+	s.holds(ns, configMap("settings", "production in "+ns.Name))
+	require.Equal(t, "production", s.mustStored(ns, parse(t, configMap("extra", ""))[0]).GetLabels()["tier"])
+
+	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": "true"}}}`)
+	s.lacks(ns, configMap("extra", ""))
+	s.holds(ns, configMap("settings", "production in "+ns.Name))
+
+	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": null, "tier": null}}}`)
+	s.holds(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
+	require.NotContains(t, s.mustStored(ns, parse(t, configMap("settings", ""))[0]).GetLabels(), "tier")
+	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(plain), "nothing changed here")
+}
+
+func TestOptOut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	out := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
+	template := s.declare("defaults", configMap("settings", "v1"))
+	born := s.namespace("born-out", out)
+	ns := s.populatedNamespace("a")
+
+	// What is there stays as it is, with nobody looking after it.
+	s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{OptedOut: 2}, status.Namespaces)
+	})
+	before := s.writes(ns)
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, configMap("settings", "v2"))
+	})
+	stored := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	stored.Object["data"] = map[string]any{"key": "mine"}
+	require.NoError(t, s.client.Update(t.Context(), stored))
+	s.holds(s.populatedNamespace("b"), configMap("settings", "v2"))
+	s.holds(ns, configMap("settings", "mine"))
+	require.Equal(t, before, s.writes(ns))
+	require.Empty(t, s.writes(born))
+
+	for _, ns := range []*corev1.Namespace{ns, born} {
+		s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": null}}}`)
+		s.populated(ns)
+		s.holds(ns, configMap("settings", "v2"))
+	}
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
+	})
+}
+
+// The default namespace is one like any other; those of the system and the operator are not.
+func TestNamespacesThatAreNeverPopulated(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap(s.id, "v"))
+	excluded := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-by-flag"}}
+	require.NoError(t, s.client.Create(t.Context(), excluded))
+	namespaces := map[string]bool{
+		"default": true, "kube-system": false, "kube-public": false, "kube-node-lease": false,
+		v1alpha1.OperatorNamespace: false, excluded.Name: false,
+	}
+	for name := range namespaces {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, sceneLabel, s.id))
+	}
+	s.populatedNamespace("marker")
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 2, Populated: 2}, status.Namespaces)
+	})
+	for name, populated := range namespaces {
+		_, err := s.stored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, parse(t, configMap(s.id, ""))[0])
+		require.Equal(t, populated, !apierrors.IsNotFound(err), "%s: %v", name, err)
+	}
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, sceneLabel))
+}

@@ -1,0 +1,357 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func deletes(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+}
+
+func objects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
+	t.Helper()
+	all := raw(t, text)
+	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
+}
+
+// bystanders puts objects of others into a namespace that look like the template's, and fails the test at its end if
+// one of them isn't there any more as it was.
+func (s *scene) bystanders(ns *corev1.Namespace, template string) {
+	s.t.Helper()
+	var all []client.Object
+	for i, object := range parse(s.t, documents(
+		configMap("theirs", "x"), configMap("theirs-labelled", "x"), configMap("theirs-with-books", "x"),
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: theirs-labelled}\n",
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: theirs-labelled}\n",
+	)) {
+		object.SetNamespace(ns.Name)
+		if i > 0 {
+			object.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template})
+		}
+		if object.GetName() == "theirs-with-books" {
+			object.SetAnnotations(map[string]string{v1alpha1.HashAnnotation: "0123456789abcdef"})
+		}
+		require.NoError(s.t, s.client.Create(s.t.Context(), object))
+		all = append(all, object)
+	}
+	// Even somebody who applies by the operator's name but by another operation has an object of their own.
+	update := parse(s.t, configMap("theirs-by-our-name", "x"))[0]
+	update.SetNamespace(ns.Name)
+	update.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template})
+	require.NoError(s.t, s.client.Create(s.t.Context(), update, client.FieldOwner(v1alpha1.FieldManager)))
+	all = append(all, update)
+	s.t.Cleanup(func() {
+		for _, object := range all {
+			found := object.DeepCopyObject().(client.Object)
+			if assert.NoError(s.t, s.client.Get(context.Background(), client.ObjectKeyFromObject(object), found)) {
+				assert.Equal(s.t, object.GetUID(), found.GetUID(), object.GetName())
+				assert.Equal(s.t, object.GetResourceVersion(), found.GetResourceVersion(), object.GetName())
+			}
+		}
+	})
+}
+
+func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: reader\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
+	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v"), role))
+	ns := s.populatedNamespace("a")
+	s.bystanders(ns, template.Name)
+
+	s.edit(template, objects(t, documents(configMap("keep", "v"), role)))
+	s.lacks(ns, configMap("drop", ""))
+	s.holds(ns, documents(configMap("keep", "v"), role))
+
+	// The whole kind goes.
+	s.edit(template, objects(t, configMap("keep", "v")))
+	s.lacks(ns, role)
+	s.holds(ns, configMap("keep", "v"))
+
+	// And everything.
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.lacks(ns, configMap("keep", ""))
+	require.Equal(t, map[string]int{
+		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1, "patch namespaces/status": 4,
+	}, s.writes(ns))
+}
+
+// An object with a name made of the namespace's moves with what the template calls it.
+func TestRenamedObjectIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap("$(NAMESPACE)-v1", "v"))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, configMap(ns.Name+"-v1", "v"))
+	s.edit(template, objects(t, configMap("$(NAMESPACE)-v2", "v")))
+	s.holds(ns, configMap(ns.Name+"-v2", "v"))
+	s.lacks(ns, configMap(ns.Name+"-v1", ""))
+}
+
+// A template that is deleted, switched off or no longer selects a namespace takes its objects along only if it says so.
+func TestDeletionPolicy(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(s *scene, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
+		"deleted": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.delete(template)
+			s.gone(template)
+		},
+		"off": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+			})
+		},
+		"relabelled": func(s *scene, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
+			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "elsewhere"}}}`, sceneLabel))
+		},
+		"reselecting": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Namespaces = selector(sceneLabel, "elsewhere")
+			})
+		},
+	}
+	for way, withdraw := range ways {
+		t.Run(way+"/delete", func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			template := s.declare("defaults", policyKinds, deletes)
+			ns := s.populatedNamespace("a")
+			s.bystanders(ns, template.Name)
+			withdraw(s, template, ns)
+			s.lacks(ns, policyKinds)
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+		})
+		t.Run(way+"/orphan", func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			template := s.declare("defaults", policyKinds)
+			ns := s.populatedNamespace("a")
+			s.bystanders(ns, template.Name)
+			withdraw(s, template, ns)
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+			for _, object := range parse(t, rendered(ns.Name)) {
+				require.Empty(t, missing(object.Object, s.mustStored(ns, object).Object))
+			}
+		})
+	}
+}
+
+func (s *scene) gone(object client.Object) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), object.DeepCopyObject().(client.Object))
+		assert.True(c, apierrors.IsNotFound(err), "it is there: %v", err)
+	})
+}
+
+// A template that was switched off and comes back finds its objects as its own.
+func TestTemplateSwitchedOffAndOn(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
+	ns := s.populatedNamespace("a")
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	})
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.edit(template, objects(t, configMap("keep", "v")))
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil })
+	s.lacks(ns, configMap("drop", ""))
+	s.holds(ns, configMap("keep", "v"))
+	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+}
+
+// A namespace that is opted out keeps a template with deletionPolicy Delete from nothing, and keeps its objects.
+func TestDeletedTemplateLeavesOptedOutNamespacesAlone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap("settings", "v"), deletes)
+	out, in := s.populatedNamespace("out"), s.populatedNamespace("in")
+	s.patchNamespace(out, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
+	s.condition(out, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.delete(template)
+	s.gone(template)
+	s.lacks(in, configMap("settings", ""))
+	s.holds(out, configMap("settings", "v"))
+}
+
+// deletionPolicy may change its mind: the finalizer comes and goes with it.
+func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap("settings", "v"), deletes)
+	finalizers := func(want ...string) {
+		s.eventually(func(c *assert.CollectT) {
+			found := &v1alpha1.NamespaceTemplate{}
+			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), found))
+			assert.ElementsMatch(c, want, found.Finalizers)
+		})
+	}
+	finalizers(v1alpha1.DeletionFinalizer)
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan })
+	finalizers()
+	s.edit(template, deletes)
+	finalizers(v1alpha1.DeletionFinalizer)
+}
+
+// What a user had before the template came is brought to what is declared, and never deleted.
+func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
+	t.Parallel()
+	const binding = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: team
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ROLE}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}
+`
+	view, edit := strings.ReplaceAll(binding, "ROLE", "view"), strings.ReplaceAll(binding, "ROLE", "edit")
+	for creator, options := range map[string]client.CreateOption{
+		"with the same content": client.FieldOwner("kubectl-create"),
+		"by our name":           client.FieldOwner(v1alpha1.FieldManager),
+	} {
+		t.Run(creator, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			ns := s.namespace("a")
+			var theirs []client.Object
+			for _, object := range parse(t, documents(configMap("same", "v"), configMap("different", "theirs"), view)) {
+				object.SetNamespace(ns.Name)
+				require.NoError(t, s.client.Create(t.Context(), object, options))
+				theirs = append(theirs, object)
+			}
+			template := s.declare("defaults", documents(configMap("same", "v"), configMap("different", "ours"), view), deletes)
+			s.populated(ns)
+			s.holds(ns, documents(configMap("same", "v"), configMap("different", "ours"), view))
+
+			// The roleRef changes: an object of ours would be replaced.
+			s.edit(template, objects(t, documents(configMap("same", "v"), configMap("different", "ours"), edit)))
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Equal(c, corev1.ConditionFalse, condition.Status)
+				assert.Contains(c, condition.Message, "delete it by hand")
+			})
+			s.edit(template, objects(t, configMap("same", "v")))
+			s.populated(ns)
+			s.delete(template)
+			s.gone(template)
+			for _, object := range theirs {
+				require.Equal(t, object.GetUID(), s.mustStored(ns, object).GetUID(), object.GetName())
+			}
+			require.Zero(t, s.writes(ns)["delete configmaps"]+s.writes(ns)["delete rolebindings"])
+		})
+	}
+}
+
+// A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.
+func TestRecreatedObjectIsOurs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a")
+	theirs := parse(t, configMap("settings", "theirs"))[0]
+	theirs.SetNamespace(ns.Name)
+	require.NoError(t, s.client.Create(t.Context(), theirs))
+	template := s.declare("defaults", configMap("settings", "ours"))
+	s.holds(ns, configMap("settings", "ours"))
+	s.delete(theirs)
+	s.holds(ns, configMap("settings", "ours"))
+	require.NotContains(t, s.mustStored(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.lacks(ns, configMap("settings", ""))
+}
+
+// A template that can't be rendered says so, and leaves all that it populated before.
+func TestBrokenTemplatePrunesNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
+	ns := s.populatedNamespace("a")
+	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
+		"spec.templates[0]: kind is missing": objects(t, "apiVersion: v1\nmetadata: {name: x}\n"),
+		"is there twice":                     objects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
+		"sets metadata.namespace":            objects(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
+		"is not namespace-scoped":            objects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
+		"overlay production": func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays = []v1alpha1.Overlay{{
+				Name: "production", Namespaces: selector("tier", "production"),
+				Patches: []v1alpha1.Patch{{Patch: configMap("nowhere", "v")}},
+			}}
+		},
+	} {
+		s.edit(template, broken)
+		s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Equal(c, corev1.ConditionFalse, condition.Status)
+			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
+			assert.Contains(c, condition.Message, what)
+		})
+		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			accepted := conditionOf(status, v1alpha1.TemplateAccepted)
+			assert.Equal(c, metav1.ConditionFalse, accepted.Status)
+			assert.Contains(c, accepted.Message, what)
+			assert.Equal(c, metav1.ConditionFalse, conditionOf(status, v1alpha1.TemplatePopulated).Status)
+		})
+		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays, template.Spec.Templates = nil, raw(t, documents(configMap("keep", "v"), configMap("drop", "v")))
+		})
+		s.populated(ns)
+	}
+	s.event(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "overlay production")
+	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+	require.Zero(t, s.writes(ns)["delete configmaps"])
+}
+
+// An object that is to take the place of another, and can't be applied, leaves that one there.
+func TestFailureKeepsWhatItWasToReplace(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	quota := func(name, pods string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: %s\nspec:\n  hard: {pods: %q}\n", name, pods)
+	}
+	template := s.declare("defaults", quota("old", "1"))
+	ns := s.populatedNamespace("a")
+	s.edit(template, objects(t, quota("new", "-1")))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+	})
+	s.holds(ns, quota("old", "1"))
+	s.edit(template, objects(t, quota("new", "2")))
+	s.holds(ns, quota("new", "2"))
+	s.lacks(ns, quota("old", ""))
+}
+
+// The label of a template with deletionPolicy Delete, put by a user on what the operator populated for another one,
+// takes nothing away.
+func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("a", configMap("settings", "a"))
+	other := s.declare("b", configMap("more", "b"), deletes)
+	ns := s.populatedNamespace("a")
+	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	require.NoError(t, s.client.Patch(t.Context(), settings.DeepCopy(), client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, v1alpha1.TemplateNameLabel, other.Name))))
+	s.delete(other)
+	s.gone(other)
+	s.lacks(ns, configMap("more", ""))
+	s.eventually(func(c *assert.CollectT) {
+		found, err := s.stored(ns, settings)
+		assert.NoError(c, err)
+		assert.Equal(c, settings.GetUID(), found.GetUID())
+		assert.Equal(c, s.name("a"), found.GetLabels()[v1alpha1.TemplateNameLabel])
+	})
+}

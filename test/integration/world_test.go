@@ -1,0 +1,190 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// world is a control plane with the project's manifests, and at most one operator.
+type world struct {
+	cluster *controlplane.Cluster
+	// client is the administrator's.
+	client client.Client
+	audit  *auditLog
+	// dir holds what isn't the control plane's: the operator's kubeconfig, logs.
+	dir string
+	// operatorKubeconfig names the operator's ServiceAccount as the user.
+	operatorKubeconfig string
+	operator           *operator
+}
+
+// moreKinds lets the operator populate what it may not by default, as an administrator would.
+const moreKinds = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: integration-more-kinds
+  labels:
+    policy.nstpl.dev/aggregate-to-operator: "true"
+rules:
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [example.com]
+  resources: ["*"]
+  verbs: [list, watch, create, patch, delete]
+`
+
+func newWorld(ctx context.Context) (w *world, err error) {
+	w = &world{}
+	if w.dir, err = os.MkdirTemp("", "nstpl-world-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.end())
+		}
+	}()
+	policy := filepath.Join(w.dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
+	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: []string{
+		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking",
+	}})
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	if w.client, err = client.New(w.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	return w, w.install(ctx)
+}
+
+// ownWorld gives a test a world of its own, with an operator.
+func ownWorld(t *testing.T) *world {
+	t.Helper()
+	w, err := newWorld(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.end()) })
+	require.NoError(t, w.startOperator(t.Context()))
+	return w
+}
+
+// install applies the manifests as the README says, and gives the operator a token.
+func (w *world) install(ctx context.Context) error {
+	if _, err := w.kubectl(ctx, "", "apply", "--kustomize", "../../manifests"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, moreKinds, "apply", "--filename", "-"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "namespacetemplates.policy.nstpl.dev"); err != nil {
+		return err
+	}
+	if err := w.aggregated(ctx); err != nil {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-operator", Namespace: v1alpha1.OperatorNamespace}}
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 3600)}}
+	if err := w.client.SubResource("token").Create(ctx, account, token); err != nil {
+		return fmt.Errorf("get a token for the operator: %w", err)
+	}
+	config, err := clientcmd.LoadFromFile(w.cluster.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	w.operatorKubeconfig = filepath.Join(w.dir, "operator.kubeconfig")
+	return clientcmd.WriteToFile(*config, w.operatorKubeconfig)
+}
+
+// aggregated returns when the rules of the operator's ClusterRole are the sum of the others'.
+func (w *world) aggregated(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		parts, sum := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
+		if err := w.client.List(ctx, parts, client.MatchingLabels{v1alpha1.AggregateLabel: "true"}); err != nil {
+			return false, err
+		}
+		if err := w.client.Get(ctx, client.ObjectKey{Name: "nstpl-operator-populate"}, sum); err != nil {
+			return false, err
+		}
+		rules := 0
+		for _, part := range parts.Items {
+			rules += len(part.Rules)
+		}
+		return len(sum.Rules) == rules, nil
+	})
+}
+
+func (w *world) startOperator(ctx context.Context, flags ...string) (err error) {
+	w.operator, err = startOperator(ctx, w, append([]string{"--leader-elect=false"}, flags...)...)
+	return err
+}
+
+// restartOperator kills the operator as a crash would, and starts another.
+func (w *world) restartOperator(t *testing.T) {
+	t.Helper()
+	require.NoError(t, w.operator.kill())
+	require.NoError(t, w.startOperator(t.Context()))
+}
+
+// end stops everything. It fails if something was deleted that the operator had not created, and if the operator says
+// that it did what it must not.
+func (w *world) end() error {
+	var errs []error
+	if w.operator != nil {
+		errs = append(errs, w.operator.stop())
+	}
+	if w.cluster != nil {
+		errs = append(errs, w.audit.checkDeletions(), w.cluster.Stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(w.dir))...)
+}
+
+// kubectl runs the cluster's own kubectl as its administrator.
+func (w *world) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, w.cluster.Kubectl, append([]string{"--kubeconfig", w.cluster.Kubeconfig}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &stderr)
+	}
+	return stdout.String(), nil
+}

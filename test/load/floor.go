@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// floorSlots is how many namespaces are written to at a time: as many as the operator has workers.
+const floorSlots = 16
+
+var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+
+// floor writes what the operator writes, and does nothing else: it reads nothing, compares nothing and forgets all.
+type floor struct {
+	client  metadata.Interface
+	applies []apply
+	status  []byte
+}
+
+// apply is an apply request that waits for its namespace.
+type apply struct {
+	resource schema.GroupVersionResource
+	name     string
+	body     []byte
+}
+
+// newFloor gets the operator's credentials, so that the API server has the same work with its requests.
+func newFloor(config *rest.Config) (*floor, error) {
+	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{}).DialContext // a connection of its own, which clients of a like configuration would share
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	all, err := objects("a")
+	if err != nil {
+		return nil, err
+	}
+	f := &floor{client: client}
+	for _, object := range all {
+		// As many bytes of bookkeeping as the operator has in its objects.
+		labels := object.GetLabels()
+		labels["example/namespace-template-name"] = "load-floor"
+		object.SetLabels(labels)
+		object.SetAnnotations(map[string]string{"example.nstpl.dev/applied-hash": "0123456789abcdef"})
+		body, err := json.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		f.applies = append(f.applies, apply{resources[object.GetKind()], object.GetName(), body})
+	}
+	f.status, err = json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+		"type": floorSide.condition(), "status": corev1.ConditionTrue, "reason": "Populated",
+		"message": "5 objects of load-floor", "lastTransitionTime": metav1.Now(),
+	}}}})
+	return f, err
+}
+
+// run populates the namespaces of its side as they are created, until ctx ends or something fails.
+func (f *floor) run(ctx context.Context) error {
+	created, err := f.client.Resource(namespaces).Watch(ctx, metav1.ListOptions{LabelSelector: sideLabel + "=" + string(floorSide)})
+	if err != nil {
+		return err
+	}
+	defer created.Stop()
+	failed := make(chan error)
+	slots := make(chan struct{}, floorSlots)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case event, ok := <-created.ResultChan():
+			if !ok {
+				return fmt.Errorf("the floor's watch of namespaces has ended")
+			}
+			if event.Type != watch.Added {
+				continue
+			}
+			name := event.Object.(*metav1.PartialObjectMetadata).Name
+			go func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				if err := f.populate(ctx, name); err != nil && ctx.Err() == nil {
+					select {
+					case failed <- fmt.Errorf("the floor can't populate namespace %s: %w", name, err):
+					case <-ctx.Done():
+					}
+				}
+			}()
+		}
+	}
+}
+
+func (f *floor) populate(ctx context.Context, namespace string) error {
+	errs := make([]error, len(f.applies))
+	var wait sync.WaitGroup
+	for i, a := range f.applies {
+		wait.Go(func() {
+			_, errs[i] = f.client.Resource(a.resource).Namespace(namespace).
+				Patch(ctx, a.name, types.ApplyPatchType, a.body, metav1.PatchOptions{FieldManager: "floor"})
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	_, err := f.client.Resource(namespaces).
+		Patch(ctx, namespace, types.StrategicMergePatchType, f.status, metav1.PatchOptions{}, "status")
+	return err
+}

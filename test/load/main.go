@@ -1,0 +1,131 @@
+// Command load measures the operator, on a control plane of its own, against a floor: a bare client that writes the same
+// objects when it sees a new namespace, and has nothing else to do. It prints a table and judges nothing.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// sizes say how much to do.
+type sizes struct {
+	Serial     int           `json:"serial"`
+	Flood      int           `json:"flood"`
+	Writers    int           `json:"writers"`
+	Rollout    int           `json:"rollout"`
+	Rounds     int           `json:"rounds"`
+	Edits      int           `json:"edits"`
+	Idle       time.Duration `json:"idle"`
+	Namespaces int           `json:"namespaces"`
+
+	operator string // path
+}
+
+func main() {
+	var s sizes
+	flag.IntVar(&s.Serial, "serial", 50, "namespaces to create one by one")
+	flag.IntVar(&s.Flood, "flood", 500, "namespaces to create at once")
+	flag.IntVar(&s.Writers, "writers", 16, "how many create them")
+	flag.IntVar(&s.Rollout, "rollout-namespaces", 500, "namespaces that a template's change rolls out to")
+	flag.IntVar(&s.Rounds, "rounds", 2, "how often to flood each side, and to roll out")
+	flag.IntVar(&s.Edits, "edits", 100, "populated objects to edit")
+	flag.DurationVar(&s.Idle, "idle", time.Minute, "how long to watch an idle operator")
+	flag.IntVar(&s.Namespaces, "namespaces", 0, "namespaces that the operator has at least populated before it is idle and restarted")
+	flag.StringVar(&s.operator, "operator", "bin/nstpl-operator", "the operator's program")
+	output := flag.String("o", "table", "what to print: table or json")
+	flag.Parse()
+	if err := run(s, *output, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(s sizes, output string, out, progress io.Writer) (err error) {
+	if output != "table" && output != "json" {
+		return fmt.Errorf("-o is %q: it must be table or json", output)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	dir, err := os.MkdirTemp("", "nstpl-load-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Progress: progress})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	b := &bench{sizes: s, progress: progress, dir: dir, populated: newSightings(), made: map[side]int{}, fail: fail}
+	defer func() { b.operator.end() }()
+	if err := b.start(ctx, cluster); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	if err := b.run(ctx, cluster); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	if output == "table" {
+		return b.table.print(out)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Sizes sizes `json:"sizes"`
+		table
+	}{s, b.table})
+}
+
+// run goes through the phases.
+func (b *bench) run(ctx context.Context, cluster *controlplane.Cluster) error {
+	// The first namespace of each side pays for what is done once.
+	if _, err := b.byTurns(ctx, func(done int) bool { return done == 1 }); err != nil {
+		return err
+	}
+	if err := b.memory(ctx, "memory at the start"); err != nil {
+		return err
+	}
+	idle, err := b.serial(ctx)
+	if err != nil {
+		return err
+	}
+	b.table.latencies("new namespace", idle, map[int]string{50: "at most 1.5x", 95: "at most 3x"})
+	if err := b.flood(ctx); err != nil {
+		return err
+	}
+	busy, err := b.rollout(ctx)
+	if err != nil {
+		return err
+	}
+	b.table.latencies("new namespace during a rollout", busy, nil)
+	slowdown := func(of side) float64 { return float64(percentile(busy[of], 95)) / float64(percentile(idle[of], 95)) }
+	b.table.compare("new namespace during a rollout: p95 to that of idle", "x", slowdown(floorSide), slowdown(operatorSide), "at most 2")
+	if err := b.drift(ctx, cluster.RESTConfig()); err != nil {
+		return err
+	}
+	if missing := b.sizes.Namespaces - b.made[operatorSide] - b.made[rolloutSide]; missing > 0 {
+		b.say("%d more namespaces", missing)
+		if _, err := b.many(ctx, rolloutSide, missing); err != nil {
+			return err
+		}
+	}
+	if err := b.memory(ctx, "memory after that"); err != nil {
+		return err
+	}
+	if err := b.idle(ctx); err != nil {
+		return err
+	}
+	return b.restart(ctx)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// sightings tell when something that is expected is first seen on a watch, as anybody could have it.
+type sightings struct {
+	mu       sync.Mutex
+	expected map[string]chan time.Time
+}
+
+func newSightings() *sightings {
+	return &sightings{expected: map[string]chan time.Time{}}
+}
+
+// expect returns the channel on which the time of the sighting comes.
+func (s *sightings) expect(key string) <-chan time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expected[key] = make(chan time.Time, 1)
+	return s.expected[key]
+}
+
+func (s *sightings) see(key string) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seen, ok := s.expected[key]; ok {
+		seen <- now
+		delete(s.expected, key)
+	}
+}
+
+// follow hands what a watch tells to look, until ctx ends. That the watch ends earlier is an error.
+func follow(ctx context.Context, w watch.Interface, look func(watch.Event)) error {
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return fmt.Errorf("a watch has ended before its time")
+			}
+			look(event)
+		}
+	}
+}
+
+// await returns when the expected is seen.
+func await(ctx context.Context, what string, seen <-chan time.Time) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("%s: not seen within a minute", what))
+	defer cancel()
+	select {
+	case at := <-seen:
+		return at, nil
+	case <-ctx.Done():
+		return time.Time{}, context.Cause(ctx)
+	}
+}
