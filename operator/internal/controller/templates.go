@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,7 +30,12 @@ const statusDelay = time.Second
 // kindsRetry is how often kinds are asked for again that the operator has no right to; nothing tells of a new right.
 const kindsRetry = 15 * time.Second
 
-const reasonKindsUnavailable = "KindsUnavailable"
+// Reasons of the Accepted condition.
+const (
+	reasonAccepted         = "Accepted"
+	reasonInvalid          = "Invalid"
+	reasonKindsUnavailable = "KindsUnavailable"
+)
 
 // Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it keeps
 // their status.
@@ -141,10 +147,7 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 			accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 		}
 	}
-	if before := acceptedOf(template); before == nil || before.Message != accepted.Message {
-		ctrl.LoggerFrom(ctx).Info("took in a template", "template", template.Name, "accepted", accepted.Status, "reason", accepted.Reason,
-			"message", accepted.Message)
-	}
+	r.complain(ctx, template.Name, accepted)
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
 	if status.ObservedGeneration != template.Generation {
 		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{
@@ -160,11 +163,24 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 	return template, nil
 }
 
+// complain logs what is wrong with a template: once when this process first sees it, and when that changes.
+func (r *Templates) complain(ctx context.Context, template string, accepted metav1.Condition) {
+	if known := r.Index.Get(template); known != nil {
+		if before := acceptedOf(known); before != nil && before.Message == accepted.Message {
+			return
+		}
+	}
+	if accepted.Reason != reasonAccepted {
+		ctrl.LoggerFrom(ctx).Error(errors.New(accepted.Message), "the template can't be populated as it is",
+			"template", template, "reason", accepted.Reason)
+	}
+}
+
 // accept compiles a template, unless its status says that this was done, and adds its kinds to status.
 func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) metav1.Condition {
 	accepted := metav1.Condition{
 		Type: v1alpha1.TemplateAccepted, ObservedGeneration: template.Generation,
-		Status: metav1.ConditionTrue, Reason: "Accepted", Message: "the template compiles",
+		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the template compiles",
 	}
 	before := acceptedOf(template)
 	if before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == template.Generation {
@@ -172,7 +188,7 @@ func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha
 	}
 	compiled, err := r.Cache.Compile(template, nil)
 	if err != nil {
-		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Invalid", shorten(err.Error())
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalid, shorten(err.Error())
 		return accepted
 	}
 	for _, kind := range compiled.Kinds() {
