@@ -58,7 +58,7 @@ control-plane:
 	@go run ./test/controlplane/cluster build
 
 .PHONY: bench
-bench: ## Measure the operator against a bare client that writes the same objects
+bench: build ## Measure the operator against a bare client that writes the same objects
 	go run ./test/load
 
 .PHONY: demo

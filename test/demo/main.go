@@ -38,7 +38,7 @@ func run(out io.Writer) error {
 	if err := sh.play(ctx, installation, out); err != nil {
 		return err
 	}
-	log := filepath.Join(root, ".cluster", "operator.log")
+	log := filepath.Join(root, ".cluster", "data", "operator.log") // deleted by cluster-down
 	if _, err := startOperator(ctx, sh, log); err != nil {
 		return err
 	}

@@ -223,22 +223,22 @@ func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: budget\nspec:\n  hard: {configmaps: \"20\"}\n"
-	s.declare("defaults", documents(quota, configMap("settings", "v")))
+	const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: budget\nspec:\n  hard: {services: \"20\"}\n"
+	s.declare("defaults", quota)
 	ns := s.populatedNamespace("a")
 	for i := range 3 {
-		mine := parse(t, configMap(fmt.Sprintf("mine-%d", i), "v"))[0]
-		mine.SetNamespace(ns.Name)
-		require.NoError(t, s.client.Create(t.Context(), mine))
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: fmt.Sprintf("mine-%d", i)}}
+		service.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+		require.NoError(t, s.client.Create(t.Context(), service))
 	}
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.ResourceQuota{}
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "budget"}, found))
-		used := found.Status.Used[corev1.ResourceConfigMaps]
-		assert.Equal(c, int64(5), used.Value())
+		used := found.Status.Used[corev1.ResourceServices]
+		assert.Equal(c, int64(3), used.Value())
 	})
 	s.quiet(quota)
-	require.Equal(t, map[string]int{"patch configmaps": 1, "patch resourcequotas": 1, "patch namespaces/status": 1}, s.writes(ns))
+	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.writes(ns))
 }
 
 // With driftPolicy Report, drift stays and is told of in every way there is.
@@ -253,16 +253,16 @@ func TestDriftIsReported(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
-		assert.Contains(c, condition.Message, "ConfigMap/settings drifted: data.key changed by kubectl-edit")
+		assert.Contains(c, condition.Message, "configmap/settings drifted: data.key changed by kubectl-edit")
 	})
-	s.event(ns, corev1.EventTypeWarning, "Drifted", "ConfigMap/settings")
+	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
 	s.drifted(template, 1)
 
 	s.delete(s.mustStored(ns, parse(t, configMap("more", ""))[0]))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "ConfigMap/more drifted: somebody deleted it")
+		assert.Contains(c, condition.Message, "configmap/more drifted: somebody deleted it")
 	})
-	s.event(ns, corev1.EventTypeWarning, "Drifted", "ConfigMap/more")
+	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
 	s.drifted(template, 1)
 	s.holds(ns, configMap("settings", "theirs"))
 	s.lacks(ns, configMap("more", ""))

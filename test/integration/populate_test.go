@@ -213,6 +213,7 @@ func TestCreatorMayBeCalledAnything(t *testing.T) {
 		"namespace": "$(NAMESPACE)",
 		"creator":   "$(CREATOR)$$(CREATOR)",
 		"unicode":   "Ünïcödé 世界",
+		"controls":  "a\u0085b\u007fc\u0080d\u2028e\ufefff\x01",
 		"template":  "{{ .Values }} ${HOME} $HOME",
 	} {
 		t.Run(short, func(t *testing.T) {
@@ -244,9 +245,9 @@ func TestUnknownCreator(t *testing.T) {
 	ns := s.populatedNamespace("a")
 	s.holds(ns, configMap("where", ns.Name))
 	s.lacks(ns, configMap("who", ""))
-	s.event(ns, corev1.EventTypeWarning, "CreatorUnknown", "ConfigMap/who")
+	s.event(ns, corev1.EventTypeWarning, "CreatorUnknown", "configmap/who")
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "ConfigMap/who is left out")
+		assert.Contains(c, condition.Message, "configmap/who is left out")
 	})
 
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"authorization.k8s.io/creator": "jane"}}}`)
@@ -266,7 +267,7 @@ func TestKindInstalledAfterTheTemplate(t *testing.T) {
 	s.holds(ns, configMap("settings", "v"))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Contains(c, condition.Message, "Widget.example.com/w")
+		assert.Contains(c, condition.Message, "widget.example.com/w")
 		assert.Contains(c, condition.Message, "CustomResourceDefinition")
 	})
 	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -417,10 +418,10 @@ spec:
 			s.holds(ns, documents(good...))
 			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, want, condition.Status)
-				assert.Contains(c, condition.Message, "ResourceQuota/bad")
+				assert.Contains(c, condition.Message, "resourcequota/bad")
 				assert.Contains(c, condition.Message, "must be greater than or equal to 0")
 			})
-			s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "ResourceQuota/bad")
+			s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
 			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, int32(1), status.Namespaces.Failed)
 				if assert.Len(c, status.Failures, 1) {
@@ -497,11 +498,11 @@ func TestObjectDeclaredTwice(t *testing.T) {
 	ns := s.populatedNamespace("a")
 	s.holds(ns, documents(configMap("settings", "b"), configMap("only-a", "a"), configMap("only-b", "b")))
 	require.Equal(t, 3, s.writes(ns)["patch configmaps"])
-	s.event(ns, corev1.EventTypeWarning, "DeclaredTwice", "ConfigMap/settings")
+	s.event(ns, corev1.EventTypeWarning, "DeclaredTwice", "configmap/settings")
 	for _, template := range []*v1alpha1.NamespaceTemplate{earlier, later} {
 		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			message := conditionOf(status, v1alpha1.TemplatePopulated).Message
-			assert.Contains(c, message, fmt.Sprintf("ConfigMap/settings is declared by templates %s and %s", earlier.Name, later.Name))
+			assert.Contains(c, message, fmt.Sprintf("configmap/settings is declared by templates %s and %s", earlier.Name, later.Name))
 		})
 	}
 

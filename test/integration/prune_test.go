@@ -86,6 +86,9 @@ func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
 	// And everything.
 	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
 	s.lacks(ns, configMap("keep", ""))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "0 objects of "+template.Name)
+	})
 	require.Equal(t, map[string]int{
 		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1, "patch namespaces/status": 4,
 	}, s.writes(ns))
@@ -117,11 +120,11 @@ func TestDeletionPolicy(t *testing.T) {
 			})
 		},
 		"relabelled": func(s *scene, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
-			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "elsewhere"}}}`, sceneLabel))
+			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, sceneLabel))
 		},
 		"reselecting": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
 			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Namespaces = selector(sceneLabel, "elsewhere")
+				template.Spec.Namespaces = selector(sceneLabel, s.name("elsewhere"))
 			})
 		},
 	}
@@ -310,7 +313,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 		})
 		s.populated(ns)
 	}
-	s.event(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "overlay production")
+	s.event(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "template "+template.Name)
 	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
 	require.Zero(t, s.writes(ns)["delete configmaps"])
 }

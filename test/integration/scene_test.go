@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -89,15 +90,15 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if err == io.EOF { //nolint:errorlint // a decoder returns it as it is
+		var document runtime.RawExtension
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
 			return objects
 		}
 		require.NoError(t, err)
-		if object.Object != nil {
-			objects = append(objects, object)
-		}
+		object := &unstructured.Unstructured{}
+		require.NoError(t, object.UnmarshalJSON(document.Raw))
+		objects = append(objects, object)
 	}
 }
 

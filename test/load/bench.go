@@ -87,12 +87,16 @@ func (b *bench) start(ctx context.Context, cluster *controlplane.Cluster) error 
 	if err != nil {
 		return err
 	}
-	created, err := b.client.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{LabelSelector: sideLabel})
+	changed, err := b.watch(ctx, sideLabel, b.client.CoreV1().Namespaces().Watch)
 	if err != nil {
 		return err
 	}
-	go func() { b.fail(follow(ctx, created, b.look)) }()
-	go func() { b.fail(f.run(ctx)) }()
+	go func() { b.fail(follow(ctx, changed, b.look)) }()
+	created, err := b.watch(ctx, sideLabel+"="+string(floorSide), f.client.Resource(namespaces).Watch)
+	if err != nil {
+		return err
+	}
+	go f.run(ctx, created, b.fail)
 	if b.operator, err = startOperator(ctx, b.sizes.operator, b.dir, b.fail); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (b *bench) drift(ctx context.Context, config *rest.Config) error {
 	}
 	corrected := newSightings()
 	for kind, resource := range resources {
-		changed, err := editor.Resource(resource).Watch(ctx, metav1.ListOptions{LabelSelector: v1alpha1.TemplateNameLabel})
+		changed, err := b.watch(ctx, v1alpha1.TemplateNameLabel, editor.Resource(resource).Watch)
 		if err != nil {
 			return err
 		}

@@ -67,41 +67,22 @@ func newFloor(config *rest.Config) (*floor, error) {
 	return f, err
 }
 
-// run populates the namespaces of its side as they are created, until ctx ends or something fails.
-func (f *floor) run(ctx context.Context) error {
-	created, err := f.client.Resource(namespaces).Watch(ctx, metav1.ListOptions{LabelSelector: sideLabel + "=" + string(floorSide)})
-	if err != nil {
-		return err
-	}
-	defer created.Stop()
-	failed := make(chan error)
+// run populates the namespaces that a watch tells of, until ctx ends. What goes wrong goes to fail.
+func (f *floor) run(ctx context.Context, created watch.Interface, fail func(error)) {
 	slots := make(chan struct{}, floorSlots)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-failed:
-			return err
-		case event, ok := <-created.ResultChan():
-			if !ok {
-				return fmt.Errorf("the floor's watch of namespaces has ended")
-			}
-			if event.Type != watch.Added {
-				continue
-			}
-			name := event.Object.(*metav1.PartialObjectMetadata).Name
-			go func() {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				if err := f.populate(ctx, name); err != nil && ctx.Err() == nil {
-					select {
-					case failed <- fmt.Errorf("the floor can't populate namespace %s: %w", name, err):
-					case <-ctx.Done():
-					}
-				}
-			}()
+	fail(follow(ctx, created, func(event watch.Event) {
+		object, ok := event.Object.(*metav1.PartialObjectMetadata)
+		if !ok || event.Type != watch.Added {
+			return
 		}
-	}
+		go func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := f.populate(ctx, object.Name); err != nil {
+				fail(fmt.Errorf("the floor can't populate namespace %s: %w", object.Name, err))
+			}
+		}()
+	}))
 }
 
 func (f *floor) populate(ctx context.Context, namespace string) error {

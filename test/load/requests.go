@@ -53,15 +53,20 @@ type request struct{ verb, resource string }
 // requests counts requests that the API server has answered.
 type requests map[request]float64
 
-// requests reads the API server's own count.
-func (b *bench) requests(ctx context.Context) (requests, error) {
+// work is what the API server has done so far, by its own account.
+type work struct {
+	requests requests
+	cpu      time.Duration
+}
+
+func (b *bench) work(ctx context.Context) (work, error) {
 	text, err := b.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+		return work{}, fmt.Errorf("read the API server's metrics: %w", err)
 	}
 	all, err := parse(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+		return work{}, fmt.Errorf("read the API server's metrics: %w", err)
 	}
 	counted := requests{}
 	for _, metric := range all["apiserver_request_total"].GetMetric() {
@@ -72,7 +77,12 @@ func (b *bench) requests(ctx context.Context) (requests, error) {
 		}
 		counted[request{labels["verb"], resource}] += metric.GetCounter().GetValue()
 	}
-	return counted, nil
+	return work{counted, all.cpu()}, nil
+}
+
+// cpu returns the processor time of a program that tells its metrics.
+func (f families) cpu() time.Duration {
+	return time.Duration(f.sum("process_cpu_seconds_total", nil) * float64(time.Second))
 }
 
 func (r requests) since(before requests) requests {
@@ -130,21 +140,21 @@ func (r requests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// settle returns the count of requests once nobody has written anything for two seconds.
-func (b *bench) settle(ctx context.Context) (requests, error) {
-	last, err := b.requests(ctx)
+// settle returns once nobody has written anything for two seconds.
+func (b *bench) settle(ctx context.Context) (work, error) {
+	last, err := b.work(ctx)
 	if err != nil {
-		return nil, err
+		return work{}, err
 	}
 	for {
 		if err := pause(ctx, 2*time.Second); err != nil {
-			return nil, err
+			return work{}, err
 		}
-		now, err := b.requests(ctx)
+		now, err := b.work(ctx)
 		if err != nil {
-			return nil, err
+			return work{}, err
 		}
-		changed := now.since(last)
+		changed := now.requests.since(last.requests)
 		maps.DeleteFunc(changed, func(kind request, _ float64) bool { return kind.resource == "leases" })
 		if changed.writes() == 0 {
 			return now, nil

@@ -18,11 +18,11 @@ func (b *bench) idle(ctx context.Context) error {
 	if err := pause(ctx, b.sizes.Idle); err != nil {
 		return err
 	}
-	after, err := b.requests(ctx)
+	after, err := b.work(ctx)
 	if err != nil {
 		return err
 	}
-	made := after.since(before).toPopulate()
+	made := after.requests.since(before.requests).toPopulate()
 	b.say("requests while idle: %s", made)
 	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", made.writes(), "0")
 	return nil
@@ -67,7 +67,7 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made := after.since(before).toPopulate()
+	made := after.requests.since(before.requests).toPopulate()
 	b.say("requests of the restart: %s", made)
 	what := fmt.Sprintf("restart, %d namespaces x 5 objects in sync: ", ours)
 	b.table.add(what+"writes", "", made.writes(), "0")

@@ -46,7 +46,7 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 // changeTemplate changes all objects of the template. What it returns holds the time when they all were seen.
 func (b *bench) changeTemplate(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
 	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=load-" + string(rolloutSide)
-	changed, err := b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{LabelSelector: selector})
+	changed, err := b.watch(ctx, selector, b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,10 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // sightings tell when something that is expected is first seen on a watch, as anybody could have it.
@@ -35,6 +38,23 @@ func (s *sightings) see(key string) {
 		seen <- now
 		delete(s.expected, key)
 	}
+}
+
+// watch watches from now on. The API server drops watchers when it is as busy as it is made here: this one goes on where
+// it was.
+func (b *bench) watch(ctx context.Context, selector string,
+	start func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) (watch.Interface, error) {
+	now, err := b.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return start(ctx, options)
+		},
+	})
 }
 
 // follow hands what a watch tells to look, until ctx ends. That the watch ends earlier is an error.

@@ -27,6 +27,10 @@ const (
 	// AdoptedAnnotation set to "true" on a populated object says that somebody else created it: it is never pruned.
 	AdoptedAnnotation = "policy.nstpl.dev/adopted"
 
+	// UnownedAnnotation lists, on a populated object, the declared fields that the API server keeps no owner of, such as an
+	// empty list whose items are merged: that nobody owns them is no drift.
+	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
+
 	// SealAnnotation says, on a Namespace, which objects of templates with driftPolicy Report were there, so that one
 	// that is missing later is known to have been deleted.
 	SealAnnotation = "policy.nstpl.dev/reported-objects"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,7 +134,7 @@ func (a *Applier) apply(ctx context.Context, namespace string, change Change) Ou
 		if change.Action == Create {
 			outcome.Written, err = create(ctx, objects, change)
 		} else {
-			outcome.Written, err = patch(ctx, objects, change.Declared, options{force: true, adopted: adopted(change.Observed)})
+			outcome.Written, err = patch(ctx, objects, change.Declared, options{force: true, books: booksOf(change.Observed)})
 		}
 	}
 	if apierrors.IsInvalid(err) && change.Action == Configure {
@@ -169,20 +170,19 @@ func create(ctx context.Context, objects metadata.ResourceInterface, change Chan
 	if err != nil || !shared(written) || change.Lost != nil && change.Lost.UID == written.UID {
 		return written, err
 	}
-	return patch(ctx, objects, change.Declared, options{force: true, adopted: true})
+	return patch(ctx, objects, change.Declared, options{force: true, books: books{adopted: true, unowned: booksOf(written).unowned}})
 }
 
 // takeOver forces an object on one that is in its place: somebody else's, or the lost one with other contents.
 func takeOver(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
-	mark := options{force: true, adopted: true}
+	mark := options{force: true, books: books{adopted: true}}
 	if change.Lost != nil {
 		// A list of one needs no right to get.
 		there, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + change.Name})
 		if err != nil {
 			return nil, err
 		}
-		mark.adopted = adopted(change.Lost) ||
-			!slices.ContainsFunc(there.Items, func(o metav1.PartialObjectMetadata) bool { return o.UID == change.Lost.UID })
+		mark.adopted = !slices.ContainsFunc(there.Items, func(o metav1.PartialObjectMetadata) bool { return o.UID == change.Lost.UID })
 	}
 	return patch(ctx, objects, change.Declared, mark)
 }
@@ -197,16 +197,45 @@ func shared(object *metav1.PartialObjectMetadata) bool {
 	return false
 }
 
-func adopted(object *metav1.PartialObjectMetadata) bool {
-	return object != nil && object.Annotations[v1alpha1.AdoptedAnnotation] == "true"
+// books are what annotations of an object say of it, besides the hash.
+type books struct {
+	adopted bool
+	// unowned are the declared fields without an owner, a line each.
+	unowned string
+}
+
+func booksOf(object metav1.Object) books {
+	return books{
+		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true",
+		unowned: object.GetAnnotations()[v1alpha1.UnownedAnnotation],
+	}
 }
 
 type options struct {
-	force, adopted, dryRun bool
+	force, dryRun bool
+	books
 }
 
+// patch applies an object. Right after that this project owns whatever has an owner: what it does not own then is
+// written down, with a second write where that is news.
 func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
-	body, err := Body(object, o.adopted)
+	written, err := send(ctx, objects, object, o)
+	if err != nil || o.dryRun || ownEntry(written) == nil {
+		return written, err
+	}
+	unowned, err := lostFields(object.Object, ownEntry(written))
+	if err != nil {
+		return nil, err
+	}
+	if known := o.unowned; known != strings.Join(unowned, "\n") {
+		o.unowned = strings.Join(unowned, "\n")
+		return send(ctx, objects, object, o)
+	}
+	return written, nil
+}
+
+func send(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
+	body, err := object.body(o.books)
 	if err != nil {
 		return nil, err
 	}
@@ -217,10 +246,19 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
 }
 
-// Body returns the apply configuration of an object: what is declared, and the annotations that this package keeps its
-// books in.
-func Body(object *Object, adopted bool) ([]byte, error) {
-	body := maps.Clone(object.Object)
+// Body returns the apply configuration of an object over what is there, which may be nil: what is declared, and the
+// annotations that this package keeps its books in.
+func Body(object *Object, there metav1.Object) ([]byte, error) {
+	if there == nil {
+		return object.body(books{})
+	}
+	kept := booksOf(there)
+	kept.adopted = !Ours(there)
+	return object.body(kept)
+}
+
+func (o *Object) body(b books) ([]byte, error) {
+	body := maps.Clone(o.Object)
 	metadata, ok := body["metadata"].(map[string]any)
 	if !ok {
 		return nil, errors.New("metadata is not an object")
@@ -230,9 +268,12 @@ func Body(object *Object, adopted bool) ([]byte, error) {
 	if declared, ok := metadata["annotations"].(map[string]any); ok {
 		annotations = maps.Clone(declared)
 	}
-	annotations[v1alpha1.HashAnnotation] = object.Hash
-	if adopted {
+	annotations[v1alpha1.HashAnnotation] = o.Hash
+	if b.adopted {
 		annotations[v1alpha1.AdoptedAnnotation] = "true"
+	}
+	if b.unowned != "" {
+		annotations[v1alpha1.UnownedAnnotation] = b.unowned
 	}
 	metadata["annotations"] = annotations
 	body["metadata"] = metadata
@@ -246,7 +287,7 @@ func replace(ctx context.Context, objects metadata.ResourceInterface, change Cha
 		return nil, fmt.Errorf("%w (annotate the template's object with %s: \"true\" if it may be deleted and created anew)",
 			refusal, v1alpha1.ReplaceAnnotation)
 	}
-	if adopted(change.Observed) {
+	if !Ours(change.Observed) {
 		return nil, fmt.Errorf("%w (it was there before it was populated, so it is not deleted: delete it by hand)", refusal)
 	}
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -15,8 +16,8 @@ func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
 		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
 		before, err := json.Marshal(object.Object)
 		require.NoError(t, err)
-		for _, adopted := range []bool{false, true} {
-			body, err := Body(&object, adopted)
+		for _, there := range []metav1.Object{nil, foreign("settings", "a")} {
+			body, err := Body(&object, there)
 			require.NoError(t, err)
 			want := object.DeepCopy()
 			annotations := want.GetAnnotations()
@@ -24,7 +25,7 @@ func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
 				annotations = map[string]string{}
 			}
 			annotations[v1alpha1.HashAnnotation] = object.Hash
-			if adopted {
+			if there != nil {
 				annotations[v1alpha1.AdoptedAnnotation] = "true"
 			}
 			want.SetAnnotations(annotations)

@@ -22,7 +22,7 @@ const (
 )
 
 // Failure is why an object could not be written. It is the one place that decides what an API error means here.
-type Failure struct { //nolint:errname // an Outcome carries it as a value
+type Failure struct {
 	// Reason is a word for metrics and Events.
 	Reason metav1.StatusReason
 	// RetryAfter is how long the API server asks to wait, or zero.

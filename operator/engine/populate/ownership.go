@@ -15,14 +15,19 @@ import (
 
 // ownEntry returns the managedFields entry of what this project applied to an object, or nil. Whoever changes a field
 // takes it out of this entry: the API server keeps the book on drift.
-func ownEntry(object *metav1.PartialObjectMetadata) *metav1.ManagedFieldsEntry {
-	for i := range object.ManagedFields {
-		entry := &object.ManagedFields[i]
-		if IsOwnEntry(entry) {
-			return entry
+func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
+	entries := object.GetManagedFields()
+	for i := range entries {
+		if IsOwnEntry(&entries[i]) {
+			return &entries[i]
 		}
 	}
 	return nil
+}
+
+// Ours tells whether this project created an object, so that it may delete it.
+func Ours(object metav1.Object) bool {
+	return ownEntry(object) != nil && !booksOf(object).adopted
 }
 
 // IsOwnEntry tells whether a managedFields entry is about what this project applied.

@@ -148,6 +148,7 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		return change
 	default:
 		lost, err := lostFields(object.Object, entry)
+		lost = without(lost, booksOf(observed).unowned)
 		switch {
 		case err != nil:
 			change.Drifted, change.Reason = true, "its managedFields can't be read: "+err.Error()
@@ -168,6 +169,15 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		change.Reason += "; driftPolicy is Report"
 	}
 	return change
+}
+
+// without takes the fields out that have no owner by nature.
+func without(lost []string, unowned string) []string {
+	if unowned == "" {
+		return lost
+	}
+	known := strings.Split(unowned, "\n")
+	return slices.DeleteFunc(lost, func(field string) bool { return slices.Contains(known, field) })
 }
 
 // ownsHash tells whether the applied-hash annotation is still this project's word.
@@ -206,7 +216,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	switch {
 	case ownEntry(object) == nil:
 		change.Reason = "it carries the label of a template, and was not populated by one"
-	case object.Annotations[v1alpha1.AdoptedAnnotation] == "true":
+	case !Ours(object):
 		change.Reason = "it was there before it was populated"
 	case object.DeletionTimestamp != nil:
 		change.Reason = "it is being deleted"
@@ -243,9 +253,4 @@ func withholds(declared Declared, template string, kind schema.GroupKind) bool {
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
 	return fmt.Sprintf("template %s no longer matches: %s", template.Name, match.Explain(template, declared.Namespace).Reason)
-}
-
-// Ours tells whether this project created an object, so that it may delete it.
-func Ours(object *metav1.PartialObjectMetadata) bool {
-	return ownEntry(object) != nil && !adopted(object)
 }

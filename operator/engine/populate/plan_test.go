@@ -20,7 +20,7 @@ import (
 // else took since.
 func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
 	t.Helper()
-	body, err := Body(&object, false)
+	body, err := Body(&object, nil)
 	require.NoError(t, err)
 	written := &unstructured.Unstructured{}
 	require.NoError(t, written.UnmarshalJSON(body))
@@ -59,58 +59,59 @@ func with(object *metav1.PartialObjectMetadata, change func(*metav1.PartialObjec
 }
 
 func TestPlanOfADeclaredObject(t *testing.T) {
+	type observe func(taken ...fieldpath.Path) *metav1.PartialObjectMetadata
 	color, hash := fieldpath.MakePathOrDie("data", "color"), fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
 	label := fieldpath.MakePathOrDie("metadata", "labels", v1alpha1.TemplateNameLabel)
 	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
 	tests := []struct {
 		name     string
-		observed func(t *testing.T, object Object) Observed
+		observed func(declared observe) Observed
 		sealed   bool
 		// action and reason are for driftPolicy Correct; under Report drift is left alone.
 		action  Action
 		drifted bool
 		reason  string
 	}{
-		{"not there", func(*testing.T, Object) Observed { return Observed{} }, false,
+		{"not there", func(observe) Observed { return Observed{} }, false,
 			Create, false, "it is not there"},
-		{"somebody's own", func(*testing.T, Object) Observed {
+		{"somebody's own", func(observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{foreign("settings", "a")}}
 		}, false, Create, false, "it is there, and not populated yet"},
-		{"as declared", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, object)}}
+		{"as declared", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{declared()}}
 		}, false, Unchanged, false, "it is as declared"},
-		{"as declared, in the name of another template", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, label), func(o *metav1.PartialObjectMetadata) {
+		{"as declared, in the name of another template", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(label), func(o *metav1.PartialObjectMetadata) {
 				o.Labels[v1alpha1.TemplateNameLabel] = "b"
 			})}}
 		}, false, Configure, true, "metadata.labels.policy/namespace-template-name changed by kubectl-edit"},
-		{"declared in another way", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object), func(o *metav1.PartialObjectMetadata) {
+		{"declared in another way", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[v1alpha1.HashAnnotation] = "old"
 			})}}
 		}, false, Configure, false, "its declaration changed"},
-		{"declared in another way, and changed by somebody", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, color), func(o *metav1.PartialObjectMetadata) {
+		{"declared in another way, and changed by somebody", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(color), func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[v1alpha1.HashAnnotation] = "old"
 			})}}
 		}, false, Configure, false, "its declaration changed"},
-		{"a field changed by somebody", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, object, color)}}
+		{"a field changed by somebody", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{declared(color)}}
 		}, false, Configure, true, "data.color changed by kubectl-edit"},
-		{"the hash changed by somebody", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object, hash), func(o *metav1.PartialObjectMetadata) {
+		{"the hash changed by somebody", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(hash), func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[v1alpha1.HashAnnotation] = "forged"
 			})}}
 		}, false, Configure, true, "its annotation policy.nstpl.dev/applied-hash was changed"},
-		{"ownership that can't be read", func(t *testing.T, object Object) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(applied(t, object), func(o *metav1.PartialObjectMetadata) {
+		{"ownership that can't be read", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) {
 				o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
 			})}}
 		}, false, Configure, true, "its managedFields can't be read: unexpected end of JSON input"},
-		{"deleted by somebody long ago", func(*testing.T, Object) Observed { return Observed{} }, true,
+		{"deleted by somebody long ago", func(observe) Observed { return Observed{} }, true,
 			Create, true, "somebody deleted it or took its label away"},
-		{"deleted by somebody just now", func(t *testing.T, object Object) Observed {
-			return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{id: applied(t, object)}}
+		{"deleted by somebody just now", func(declared observe) Observed {
+			return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{id: declared()}}
 		}, false, Create, true, "somebody deleted it or took its label away"},
 	}
 	for _, test := range tests {
@@ -124,7 +125,9 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				} else if test.sealed {
 					return // only templates that report have seals
 				}
-				observed := test.observed(t, declared.Objects[0])
+				observed := test.observed(func(taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
+					return applied(t, declared.Objects[0], taken...)
+				})
 				changes := NewPlan(declared, match.NewIndex(template), observed).Changes
 				require.Len(t, changes, 1)
 				action, reason := test.action, test.reason

@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func compile1(t testing.TB, objects ...string) *Compiled {
+func compiledOf(t testing.TB, objects ...string) *Compiled {
 	t.Helper()
 	compiled, err := Compile(templateOf(t, objects...), nil)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestStampKeepsTheTemplatesOrder(t *testing.T) {
 }
 
 func TestStampReplacesTokensInValuesOnly(t *testing.T) {
-	compiled := compile1(t, `
+	compiled := compiledOf(t, `
 apiVersion: example.dev/v1
 kind: Thing
 metadata:
@@ -99,7 +99,7 @@ spec:
 }
 
 func TestStampNeverChangesWhatIsCompiled(t *testing.T) {
-	compiled := compile1(t, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {a: YQ==}, stringData: {b: $(CREATOR)}}")
+	compiled := compiledOf(t, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {a: YQ==}, stringData: {b: $(CREATOR)}}")
 	first, _, err := compiled.Stamp(Values{Namespace: "team-a", Creator: "alice"})
 	require.NoError(t, err)
 	for _, object := range first {
@@ -116,7 +116,7 @@ func TestStampNeverChangesWhatIsCompiled(t *testing.T) {
 }
 
 func TestStampLeavesOutWhatNeedsAnUnknownCreator(t *testing.T) {
-	compiled := compile1(t, configMap, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: for-$(CREATOR)}}",
+	compiled := compiledOf(t, configMap, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: for-$(CREATOR)}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: literal}, data: {a: $$(CREATOR)}}")
 	objects, omitted, err := compiled.Stamp(Values{Namespace: "team-a"})
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestStampLeavesOutWhatNeedsAnUnknownCreator(t *testing.T) {
 }
 
 func TestStampRefusesObjectsThatComeOutTheSame(t *testing.T) {
-	compiled := compile1(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: team-a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}")
+	compiled := compiledOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: team-a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}")
 	_, _, err := compiled.Stamp(Values{Namespace: "team-a"})
 	require.EqualError(t, err, "template policies: ConfigMap team-a is there twice")
 	objects, _, err := compiled.Stamp(Values{Namespace: "team-b"})
@@ -166,7 +166,7 @@ func TestStampMovesASecretsStringDataToData(t *testing.T) {
 }
 
 func TestKindsAreThereOnce(t *testing.T) {
-	compiled := compile1(t, configMap, roleBinding, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}")
+	compiled := compiledOf(t, configMap, roleBinding, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}")
 	require.Equal(t, []schema.GroupVersionKind{
 		{Version: "v1", Kind: "ConfigMap"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
@@ -220,6 +220,7 @@ func requireStamped(t *testing.T, values Values, before, after any) {
 
 // tenObjects are what a platform team's template may well hold.
 func tenObjects(t testing.TB) *v1alpha1.NamespaceTemplate {
+	t.Helper()
 	sources := []string{configMap, roleBinding, deployment, networkPolicy}
 	for i := len(sources); i < 10; i++ {
 		sources = append(sources, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings-%d}, data: {team: $(NAMESPACE), by: $(CREATOR)}}", i))

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -59,7 +60,7 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 		if err != nil {
 			return false, err
 		}
-		if match.Unpopulated(ns, r.Exclude...) == "" && slices.ContainsFunc(there, populate.Ours) {
+		if match.Unpopulated(ns, r.Exclude...) == "" && slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
 			return true, nil
 		}
 	}

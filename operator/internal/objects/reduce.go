@@ -23,7 +23,15 @@ type reducer struct {
 }
 
 // book is what the annotations of this project say.
-type book struct{ hash, adopted string }
+type book struct{ hash, adopted, unowned string }
+
+func bookOf(object *metav1.PartialObjectMetadata) book {
+	return book{
+		hash:    object.Annotations[v1alpha1.HashAnnotation],
+		adopted: object.Annotations[v1alpha1.AdoptedAnnotation],
+		unowned: object.Annotations[v1alpha1.UnownedAnnotation],
+	}
+}
 
 func newReducer(kind schema.GroupVersionKind) *reducer {
 	return &reducer{
@@ -54,7 +62,7 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 			ResourceVersion:   full.ResourceVersion,
 			DeletionTimestamp: full.DeletionTimestamp,
 			Labels:            r.label(full.Labels[v1alpha1.TemplateNameLabel]),
-			Annotations:       r.book(book{full.Annotations[v1alpha1.HashAnnotation], full.Annotations[v1alpha1.AdoptedAnnotation]}),
+			Annotations:       r.book(bookOf(full)),
 			ManagedFields:     make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields)),
 		},
 	}
@@ -89,6 +97,9 @@ func (r *reducer) book(b book) map[string]string {
 		if b.adopted != "" {
 			r.books[b][v1alpha1.AdoptedAnnotation] = b.adopted
 		}
+		if b.unowned != "" {
+			r.books[b][v1alpha1.UnownedAnnotation] = b.unowned
+		}
 	}
 	return r.books[b]
 }
@@ -105,8 +116,7 @@ func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 func sameClaim(a, b *metav1.PartialObjectMetadata) bool {
 	return a.UID == b.UID &&
 		a.Labels[v1alpha1.TemplateNameLabel] == b.Labels[v1alpha1.TemplateNameLabel] &&
-		a.Annotations[v1alpha1.HashAnnotation] == b.Annotations[v1alpha1.HashAnnotation] &&
-		a.Annotations[v1alpha1.AdoptedAnnotation] == b.Annotations[v1alpha1.AdoptedAnnotation] &&
+		bookOf(a) == bookOf(b) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		ownFields(a) == ownFields(b)
 }

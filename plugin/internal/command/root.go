@@ -31,7 +31,9 @@ type session struct {
 // New returns the command `kubectl nstpl`.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s := session{IOStreams: streams, config: genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1)}
-	s.config.WrapConfigFn = s.wrap
+	s.config.WrapConfigFn = wrap(rest.NewWarningWriter(streams.ErrOut, rest.WarningWriterOptions{
+		Deduplicate: true, Color: printers.AllowsColorOutput(streams.ErrOut),
+	}))
 	root := &cobra.Command{
 		Use:   "nstpl",
 		Short: "Create namespaces with their policy objects, and see what populates them",
@@ -72,14 +74,14 @@ func addVerbosity(flags *pflag.FlagSet) {
 	flags.AddGoFlag(all.Lookup("v"))
 }
 
-// wrap leaves the throttle to the API server's priority and fairness and shows its warnings, each once.
-func (s session) wrap(config *rest.Config) *rest.Config {
-	config.QPS = -1
-	config.UserAgent = "kubectl-nstpl/" + version.String()
-	config.WarningHandler = rest.NewWarningWriter(s.ErrOut, rest.WarningWriterOptions{
-		Deduplicate: true, Color: printers.AllowsColorOutput(s.ErrOut),
-	})
-	return config
+// wrap leaves the throttle to the API server's priority and fairness and shows its warnings.
+func wrap(warnings rest.WarningHandler) func(*rest.Config) *rest.Config {
+	return func(config *rest.Config) *rest.Config {
+		config.QPS = -1
+		config.UserAgent = "kubectl-nstpl/" + version.String()
+		config.WarningHandler = warnings
+		return config
+	}
 }
 
 func (s session) connect() (*cluster.Cluster, error) {

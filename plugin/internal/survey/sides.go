@@ -46,7 +46,11 @@ func See(ctx context.Context, c *cluster.Cluster, namespace string, change popul
 }
 
 func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
-	body, err := populate.Body(change.Declared, live != nil && !created(live))
+	var there metav1.Object
+	if live != nil {
+		there = live
+	}
+	body, err := populate.Body(change.Declared, there)
 	if err != nil {
 		return Sides{}, err
 	}
@@ -66,23 +70,9 @@ func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change p
 	return Sides{Live: live, Stored: stored, Refusal: refusal}, err
 }
 
-// created tells whether this project made the object, which otherwise it adopts.
-func created(live *unstructured.Unstructured) bool {
-	if live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
-		return false
-	}
-	entries := live.GetManagedFields()
-	for i := range entries {
-		if populate.IsOwnEntry(&entries[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // replaceable tells whether the operator deletes an object that it can't change in place.
 func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
-	return created(live) &&
+	return populate.Ours(live) &&
 		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
