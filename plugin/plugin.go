@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	// Credentials of cloud providers and of programs that kubeconfigs name.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
@@ -47,8 +46,7 @@ func arguments(argv []string) []string {
 
 // Message says an error of a command for a person; it is empty when there is nothing left to say.
 func Message(err error) string {
-	var exit *command.Exit
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*command.Exit](err); ok {
 		err = exit.Err
 	}
 	if err == nil {
@@ -59,13 +57,11 @@ func Message(err error) string {
 
 // ExitCode returns the exit code for an error of a command: 0 for none, and 1 where the command chose no other.
 func ExitCode(err error) int {
-	var exit *command.Exit
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
+	if exit, ok := errors.AsType[*command.Exit](err); ok {
 		return exit.Code
-	default:
+	}
+	if err != nil {
 		return 1
 	}
+	return 0
 }

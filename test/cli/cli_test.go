@@ -75,6 +75,7 @@ func TestNotInstalled(t *testing.T) {
 }
 
 func scripts(t *testing.T, dir, kubectl, kubeconfig string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", dir),
 		Setup: func(env *testscript.Env) error {

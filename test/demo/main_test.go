@@ -61,6 +61,14 @@ func TestREADME(t *testing.T) {
 	if *update {
 		rewrite(t, readme, steps, outputs)
 	}
+
+	// The examples work too.
+	file := filepath.Join(t.TempDir(), "example.yaml")
+	for _, example := range regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindAllStringSubmatch(read(t, readme), -1) {
+		require.NoError(t, os.WriteFile(file, []byte(example[1]), 0o600))
+		require.NoError(t, sh.run(t.Context(), "kubectl apply -f "+file, t.Output()))
+	}
+	require.NoError(t, sh.run(t.Context(), "kubectl wait --for=condition=Populated namespacetemplates --all", t.Output()))
 }
 
 func build(t *testing.T, root string) string {

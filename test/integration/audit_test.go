@@ -80,15 +80,22 @@ func (a *auditLog) read() ([]request, error) {
 	}
 }
 
-// writes counts what the operator asked for in the namespaces that in accepts, by verb and resource: "patch
-// configmaps". Events are left out, and what stores nothing.
-func (a *auditLog) writes(in func(namespace string) bool) (map[string]int, error) {
+// now returns how much is in the log, for writesSince.
+func (a *auditLog) now() (int, error) {
 	requests, err := a.read()
+	return len(requests), err
+}
+
+// writesSince counts what the operator asked for since a point in the log, by verb and resource: "patch configmaps".
+// Events and leases are left out, and what stores nothing.
+func (a *auditLog) writesSince(point int, counted func(request) bool) (map[string]int, error) {
+	requests, err := a.read()
+	if err != nil {
+		return nil, err
+	}
 	counts := map[string]int{}
-	for _, r := range requests {
-		if r.Stage != "RequestReceived" || r.User.Username != operatorUser || !in(r.ObjectRef.Namespace) ||
-			r.ObjectRef.Resource == "events" || r.ObjectRef.Resource == "selfsubjectaccessreviews" ||
-			strings.Contains(r.RequestURI, "dryRun=All") {
+	for _, r := range requests[point:] {
+		if r.Stage != "RequestReceived" || r.User.Username != operatorUser || r.storesNothing() || !counted(r) {
 			continue
 		}
 		what := r.Verb + " " + r.ObjectRef.Resource
@@ -97,7 +104,15 @@ func (a *auditLog) writes(in func(namespace string) bool) (map[string]int, error
 		}
 		counts[what]++
 	}
-	return counts, err
+	return counts, nil
+}
+
+func (r request) storesNothing() bool {
+	switch r.ObjectRef.Resource {
+	case "events", "leases", "selfsubjectaccessreviews":
+		return true
+	}
+	return strings.Contains(r.RequestURI, "dryRun=All")
 }
 
 // checkDeletions fails if the operator deleted an object that it had not created.
@@ -110,7 +125,7 @@ func (a *auditLog) checkDeletions() error {
 	creators := map[object]string{}
 	var errs []error
 	for _, r := range requests {
-		if r.Stage != "ResponseComplete" || r.ObjectRef.Subresource != "" || strings.Contains(r.RequestURI, "dryRun=All") {
+		if r.Stage != "ResponseComplete" || r.ObjectRef.Subresource != "" || r.storesNothing() {
 			continue
 		}
 		about := object{r.ObjectRef.APIGroup, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name}

@@ -2,17 +2,20 @@ package integration_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -115,31 +118,53 @@ func mergePatched(object *unstructured.Unstructured, patch string) (*unstructure
 // have a time limit.
 func TestDriftIsCorrected(t *testing.T) {
 	s := newScene(t, shared)
-	s.declare("defaults", policyKinds)
-	ns := s.populatedNamespace("a")
-	for _, object := range parse(t, rendered(ns.Name)) {
-		for way, write := range writers(s) {
-			t.Run(object.GetKind()+"/"+way, func(t *testing.T) {
-				s := &scene{world: s.world, t: t, id: s.id}
-				before := s.mustStored(ns, object)
-				require.NoError(t, write(before))
-				s.holdsWithin(promptly, ns, object)
-				s.eventuallyWithin(promptly, func(c *assert.CollectT) {
-					after, err := s.stored(ns, object)
-					if !assert.NoError(c, err) {
-						return
-					}
-					assert.Equal(c, before.GetLabels(), after.GetLabels())
-					assert.Equal(c, before.GetAnnotations()[v1alpha1.HashAnnotation], after.GetAnnotations()[v1alpha1.HashAnnotation])
-					if way != "delete" {
-						assert.Equal(c, before.GetUID(), after.GetUID())
-					}
-				})
-			})
+	for _, object := range parse(t, policyKinds) {
+		template := s.template(strings.ToLower(object.GetKind()), "")
+		template.Spec.Namespaces = selector(kindLabel, object.GetKind())
+		data, err := object.MarshalJSON()
+		require.NoError(t, err)
+		template.Spec.Templates = []runtime.RawExtension{{Raw: data}}
+		require.NoError(t, s.client.Create(t.Context(), template))
+		s.taken(template)
+	}
+	ways := slices.Sorted(maps.Keys(writers(s)))
+	for _, object := range parse(t, policyKinds) {
+		for _, way := range ways {
+			t.Run(object.GetKind()+"/"+way, func(t *testing.T) { driftIsCorrected(t, object, way) })
 		}
 	}
-	s.event(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
-	s.populated(ns)
+}
+
+// kindLabel says, on a namespace, which of policyKinds it is to have.
+const kindLabel = "kind"
+
+func driftIsCorrected(t *testing.T, object *unstructured.Unstructured, way string) {
+	t.Helper()
+	s := newScene(t, shared)
+	ns := s.populatedNamespace("a", label(kindLabel, object.GetKind()))
+	before := s.mustStored(ns, object)
+	require.NoError(t, writers(s)[way](before))
+	s.eventuallyWithin(promptly, func(c *assert.CollectT) {
+		after, err := s.stored(ns, object)
+		if !assert.NoError(c, err) {
+			return
+		}
+		for _, declared := range parse(t, rendered(ns.Name)) {
+			if declared.GetKind() == object.GetKind() {
+				assert.Empty(c, missing(declared.Object, after.Object))
+			}
+		}
+		assert.Equal(c, before.GetLabels(), after.GetLabels())
+		assert.Equal(c, before.GetAnnotations()[v1alpha1.HashAnnotation], after.GetAnnotations()[v1alpha1.HashAnnotation])
+		if way == "delete" {
+			assert.NotEqual(c, before.GetUID(), after.GetUID())
+		} else {
+			assert.Equal(c, before.GetUID(), after.GetUID())
+		}
+	})
+	if way != "forget the managers" { // the operator can't know then that it has been there
+		s.event(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
+	}
 }
 
 // A correction is one write, of the object; the namespace's condition has nothing new to say.

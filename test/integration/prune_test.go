@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -285,7 +284,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
 	ns := s.populatedNamespace("a")
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
-		"spec.templates[0]: kind is missing": objects(t, "apiVersion: v1\nmetadata: {name: x}\n"),
+		"spec.templates[0]: kind is missing": objects(t, "apiVersion: v1\nkind: \"\"\nmetadata: {name: x}\n"),
 		"is there twice":                     objects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
 		"sets metadata.namespace":            objects(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
 		"is not namespace-scoped":            objects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),

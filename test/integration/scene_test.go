@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,11 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -97,7 +97,7 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 		}
 		require.NoError(t, err)
 		object := &unstructured.Unstructured{}
-		require.NoError(t, object.UnmarshalJSON(document.Raw))
+		require.NoError(t, utiljson.Unmarshal(document.Raw, &object.Object))
 		objects = append(objects, object)
 	}
 }
@@ -289,12 +289,17 @@ func missing(declared, stored any) []string {
 // writes counts what the operator has asked to write in a namespace, by verb and resource.
 func (s *scene) writes(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
-	counts, err := s.audit.writes(func(namespace string) bool { return namespace == ns.Name })
+	return s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name })
+}
+
+func (s *scene) writesSince(point int, counted func(request) bool) map[string]int {
+	s.t.Helper()
+	counts, err := s.audit.writesSince(point, counted)
 	require.NoError(s.t, err)
 	return counts
 }
 
-// warned waits for an Event in a namespace with a reason, whose note holds a text.
+// event waits for an Event in a namespace with a reason, whose note holds a text.
 func (s *scene) event(ns *corev1.Namespace, kind, reason, text string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {

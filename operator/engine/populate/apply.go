@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // concurrentWrites bounds the requests that one namespace has under way. They share a connection, and the API
@@ -277,23 +278,25 @@ func (o *Object) body(b books) ([]byte, error) {
 	}
 	metadata["annotations"] = annotations
 	body["metadata"] = metadata
-	return json.Marshal(body)
+	data, err := json.Marshal(body)
+	return render.EscapeJSON(data), err
 }
 
 // replace deletes an object that can't be changed in place and creates it anew: bindings, whose roleRef never changes,
-// and what says so itself. It first asks the API server whether it would take the new one.
+// and what says so itself. It first asks the API server whether it would take the new one: if not, it is not the change
+// that is refused but what is declared.
 func replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (*metav1.PartialObjectMetadata, error) {
-	if change.Kind.Group != rbacv1.GroupName && change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true" {
-		return nil, fmt.Errorf("%w (annotate the template's object with %s: \"true\" if it may be deleted and created anew)",
-			refusal, v1alpha1.ReplaceAnnotation)
-	}
-	if !Ours(change.Observed) {
-		return nil, fmt.Errorf("%w (it was there before it was populated, so it is not deleted: delete it by hand)", refusal)
-	}
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
 	trial.SetName("nstpl-trial-" + trial.Hash)
 	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
 		return nil, refusal
+	}
+	if change.Kind.Group != rbacv1.GroupName && change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true" {
+		return nil, fmt.Errorf("it can't be changed in place (annotate the template's object with %s: \"true\" if it may be "+
+			"deleted and created anew): %w", v1alpha1.ReplaceAnnotation, refusal)
+	}
+	if !Ours(change.Observed) {
+		return nil, fmt.Errorf("it can't be changed in place, and was there before it was populated (delete it by hand): %w", refusal)
 	}
 	if err := remove(ctx, objects, change.Observed); err != nil {
 		return nil, fmt.Errorf("delete it to create it anew: %w", err)

@@ -351,21 +351,12 @@ func topLayer(name string) (types.Kustomization, error) {
 	}, err
 }
 
-// writeYAML writes value as JSON, which is YAML but for characters that YAML has as escapes only.
 func writeYAML(fs filesys.FileSystem, path string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	for _, r := range string(data) {
-		if r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff {
-			fmt.Fprintf(&text, `\u%04x`, r)
-		} else {
-			text.WriteRune(r)
-		}
-	}
-	return fs.WriteFile(path, []byte(text.String()))
+	return fs.WriteFile(path, EscapeJSON(data))
 }
 
 // decode returns what kustomize built without printing and parsing it, in which a key like "1" comes to harm.

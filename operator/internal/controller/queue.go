@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/lru"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -77,5 +76,5 @@ func (q *Queue) add(priority int, after time.Duration, namespaces ...string) {
 	for _, namespace := range namespaces {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}})
 	}
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(priority), After: after}, requests...)
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: new(priority), After: after}, requests...)
 }

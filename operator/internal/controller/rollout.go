@@ -68,8 +68,7 @@ func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.Namespa
 func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
 	selector, err := match.Selector(template.Spec.Namespaces)
 	if err != nil || match.Off(template) != "" {
-		// It matches nothing; its status says why.
-		return nil, nil
+		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
 	}
 	list := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {

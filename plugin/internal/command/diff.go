@@ -141,7 +141,10 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	if err != nil {
 		return nil, err
 	}
-	return newReport(found, unread), nil
+	for _, unreadable := range found.Unreadable {
+		unread = append(unread, unreadable)
+	}
+	return newReport(found.Namespaces(), unread), nil
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -38,17 +39,14 @@ type objectReport struct {
 	change    populate.Change
 }
 
-// newReport leaves out what is as declared. unread are the namespaces that the caller may not read.
-func newReport(found survey.Survey, unread []error) *report {
+// newReport leaves out what is as declared. unread says what the caller may not read.
+func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
 	r := &report{Namespaces: []namespaceReport{}}
 	unknown := map[string]bool{}
 	for _, err := range unread {
 		unknown[err.Error()] = true
 	}
-	for _, unreadable := range found.Unreadable {
-		unknown[unreadable.Error()] = true
-	}
-	for _, ns := range found.Namespaces {
+	for ns := range namespaces {
 		one := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
 		for _, broken := range ns.Broken {
 			unknown[broken.Err.Error()] = true

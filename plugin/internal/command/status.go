@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -142,7 +141,7 @@ func (o *status) write(standings []standing, now time.Time) error {
 	table := output.Table{Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"}}
 	for _, s := range standings {
 		table.Rows = append(table.Rows, []string{
-			s.Name, s.Populated, strings.Join(slices.Clone(s.Templates), ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
+			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
 		})
 	}
 	return table.Print(o.Out, o.format == "wide")

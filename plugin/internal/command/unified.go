@@ -2,12 +2,14 @@ package command
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,13 +17,14 @@ import (
 	"k8s.io/utils/exec"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // unified shows the differences with the program that kubectl diff would run, on two folders: objects as they are and as
-// the operator would store them.
+// the operator would store them. What can't be shown is an error, after the rest was shown.
 func (d *diff) unified(ctx context.Context, c *cluster.Cluster, r *report) error {
 	if r.Different == 0 {
 		return nil
@@ -31,19 +34,16 @@ func (d *diff) unified(ctx context.Context, c *cluster.Cluster, r *report) error
 		return err
 	}
 	defer differ.TearDown()
-	if err := d.fill(ctx, c, r, differ); err != nil {
-		return err
-	}
-	program := &kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams}
-	err = differ.Run(program)
+	failed := d.fill(ctx, c, r, differ)
+	err = differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams})
 	var exit exec.ExitError
 	if errors.As(err, &exit) && exit.ExitStatus() <= exitDifferent {
-		return nil
+		err = nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: install diff, or let KUBECTL_EXTERNAL_DIFF name another program", err)
+		err = fmt.Errorf("%w: install diff, or let KUBECTL_EXTERNAL_DIFF name another program", err)
 	}
-	return nil
+	return errors.Join(failed, err)
 }
 
 // fill writes the files to compare.
@@ -51,6 +51,10 @@ func (d *diff) fill(ctx context.Context, c *cluster.Cluster, r *report, differ *
 	type difference struct {
 		namespace string
 		objectReport
+	}
+	type answer struct {
+		note string
+		err  error
 	}
 	var differences []difference
 	for _, ns := range r.Namespaces {
@@ -60,26 +64,15 @@ func (d *diff) fill(ctx context.Context, c *cluster.Cluster, r *report, differ *
 			}
 		}
 	}
-	type answer struct {
-		note string
-		err  error
-	}
 	done := d.progress("trying out " + count(r.Different, "difference"))
 	answers := cluster.Each(differences, func(o difference) answer {
-		sides, err := survey.See(ctx, c, o.namespace, o.change)
-		if err == nil {
-			err = writeSides(differ, fileName(o.change.Kind, o.namespace, o.change.Name), sides)
-		}
+		note, err := see(ctx, c, differ, o.namespace, o.change)
 		if err != nil {
-			return answer{err: fmt.Errorf("%s: %s: %w", o.namespace, o.Object, err)}
+			err = fmt.Errorf("%s: %s: %w", o.namespace, o.Object, err)
+		} else if note != "" {
+			note = fmt.Sprintf("%s: %s %s", o.namespace, o.Object, note)
 		}
-		switch {
-		case sides.Replaced:
-			return answer{note: fmt.Sprintf("%s: %s can't be changed in place: it is deleted and created anew", o.namespace, o.Object)}
-		case sides.Refusal != nil:
-			return answer{note: fmt.Sprintf("%s: %s is estimated: %v", o.namespace, o.Object, sides.Refusal)}
-		}
-		return answer{}
+		return answer{note, err}
 	})
 	done()
 	var errs []error
@@ -92,23 +85,48 @@ func (d *diff) fill(ctx context.Context, c *cluster.Cluster, r *report, differ *
 	return errors.Join(errs...)
 }
 
-// fileName names an object's file as kubectl diff does.
+// see writes the files of one object, and says what is special about them.
+func see(ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, namespace string, change populate.Change) (note string, err error) {
+	sides, err := survey.See(ctx, c, namespace, change)
+	if apierrors.IsForbidden(err) {
+		return fmt.Sprintf("is not shown: %v", err), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case sides.Replaced:
+		note = "can't be changed in place: it is deleted and created anew"
+	case sides.Refusal != nil:
+		note = fmt.Sprintf("is estimated: %v", sides.Refusal)
+	}
+	return note, writeSides(differ, fileName(change.Kind, namespace, change.Name), sides)
+}
+
+// fileName names an object's file as kubectl diff does, but for what is no part of a file's name everywhere: colons, which
+// names of RBAC objects may hold, and what a template may try.
 func fileName(kind schema.GroupVersionKind, namespace, name string) string {
+	const most = 200
 	parts := []string{kind.Version, kind.Kind, namespace, name}
 	if kind.Group != "" {
 		parts = append([]string{kind.Group}, parts...)
 	}
-	// What no file system takes: names of RBAC objects may hold colons.
-	return strings.ReplaceAll(strings.Join(parts, "."), ":", "_")
+	file := strings.NewReplacer("/", "_", `\`, "_", ":", "_").Replace(strings.Join(parts, "."))
+	if len(file) > most {
+		sum := sha256.Sum256([]byte(file))
+		file = fmt.Sprintf("%s-%x", file[:most], sum[:8])
+	}
+	return file
 }
 
 func writeSides(differ *kubectldiff.Differ, name string, sides survey.Sides) error {
-	live, stored := sides.Live, sides.Stored
-	tidyLive, tidyStored := tidy(live, v1alpha1.HashAnnotation), tidy(stored, v1alpha1.HashAnnotation)
-	if reflect.DeepEqual(tidyLive, tidyStored) {
-		tidyLive, tidyStored = tidy(live), tidy(stored)
+	books := []string{v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation}
+	live, stored := tidy(sides.Live, books...), tidy(sides.Stored, books...)
+	if reflect.DeepEqual(live, stored) {
+		// The operator's books are all that differs.
+		live, stored = tidy(sides.Live), tidy(sides.Stored)
 	}
-	from, to, err := mask(tidyLive, tidyStored)
+	from, to, err := mask(live, stored)
 	if err != nil {
 		return err
 	}

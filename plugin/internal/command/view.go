@@ -62,7 +62,9 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 		if err != nil {
 			return view{}, err
 		}
-		v.Namespace, v.unreadable = found.Namespaces[0], found.Unreadable
+		v.unreadable = found.Unreadable
+		for v.Namespace = range found.Namespaces() { // one
+		}
 		return v, nil
 	}
 	v.Namespace = survey.Declare(render.NewCache(), index, ns)

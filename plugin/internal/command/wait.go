@@ -135,7 +135,7 @@ func (w *waiting) arrive(object *metav1.PartialObjectMetadata) {
 
 // overlook stops waiting for the objects of a kind that can't be watched.
 func (w *waiting) overlook(kind survey.Unreadable) {
-	w.note("unknown: %v", kind)
+	w.note("unknown: whether %s arrive: you may not list and watch them in namespace %s", kind.Resource, kind.Namespace)
 	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
 }
 

@@ -64,7 +64,7 @@ func (w *waiting) watchObjects(ctx context.Context, kind schema.GroupVersionKind
 			tell(news{object: object})
 		}
 	}
-	run(ctx, informer, seen, nil, func(err error) {
+	runInformer(ctx, informer, seen, nil, func(err error) {
 		refused := survey.Refused(kind.GroupKind(), namespace, err)
 		tell(news{unwatched: &refused})
 	})
@@ -91,11 +91,11 @@ func (w *waiting) watchNamespace(ctx context.Context, name string, tell func(new
 		}
 	}
 	gone := func(any) { tell(news{err: fmt.Errorf("namespace %s was deleted", name)}) }
-	run(ctx, informer, seen, gone, func(error) { w.poll(ctx, name, tell) })
+	runInformer(ctx, informer, seen, gone, func(error) { w.poll(ctx, name, tell) })
 }
 
-// run runs an informer. refused is called once, if the caller may not watch.
-func run(ctx context.Context, informer cache.SharedIndexInformer, seen, gone func(any), refused func(error)) {
+// runInformer starts an informer. refused is called once, if the caller may not watch.
+func runInformer(ctx context.Context, informer cache.SharedIndexInformer, seen, gone func(any), refused func(error)) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
 	handlers := cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, item any) { seen(item) }, DeleteFunc: gone}

@@ -13,7 +13,7 @@ import (
 
 // Error says an error as kubectl would, a line for each that is joined in it.
 func Error(err error) string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // a join that is wrapped is one sentence
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a join that is wrapped is one sentence
 		var lines []string
 		for _, one := range joined.Unwrap() {
 			lines = append(lines, Error(one))

@@ -8,6 +8,8 @@ import (
 	"reflect"
 
 	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // YAML returns value as a YAML document. Where the YAML library can't write a string that JSON can hold (a user name with
@@ -29,20 +31,7 @@ func YAML(value any) ([]byte, error) {
 	if err := json.Indent(&indented, data, "", "  "); err != nil {
 		return nil, err
 	}
-	return append(escapeJSON(indented.Bytes()), '\n'), nil
-}
-
-// escapeJSON escapes what may stand in a JSON string and not in YAML.
-func escapeJSON(data []byte) []byte {
-	var escaped bytes.Buffer
-	for _, r := range string(data) {
-		if r == 0x7f || r >= 0x80 && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff {
-			fmt.Fprintf(&escaped, `\u%04x`, r)
-		} else {
-			escaped.WriteRune(r)
-		}
-	}
-	return escaped.Bytes()
+	return append(render.EscapeJSON(indented.Bytes()), '\n'), nil
 }
 
 // YAMLStream writes values as YAML documents.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,9 +33,14 @@ type Namespace struct {
 
 // Survey is what the operator would do in some namespaces.
 type Survey struct {
-	Namespaces []Namespace
 	// Unreadable are the kinds that the caller may not list, in each namespace where they were asked for one by one.
 	Unreadable []Unreadable
+
+	cache      *render.Cache
+	index      *match.Index
+	namespaces []*corev1.Namespace
+	scope      Scope
+	observed   map[string][]*metav1.PartialObjectMetadata
 }
 
 // Unreadable is a kind that the caller may not list.
@@ -81,42 +88,56 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 }
 
 // Compare says what the operator would do in namespaces. It reads metadata only: a list for each kind in use.
-func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope) (Survey, error) {
-	cache := render.NewCache()
-	var survey Survey
-	var declared []populate.Declared
-	for _, ns := range namespaces {
-		one := Declare(cache, index, ns)
-		survey.Namespaces = append(survey.Namespaces, one)
-		declared = append(declared, scope.narrow(one.Declared))
-	}
-	observed, err := observe(ctx, c, scope.kinds(index, declared), survey.places(scope))
-	if err != nil {
-		return Survey{}, err
-	}
-	survey.Unreadable = observed.unreadable
-	for i := range survey.Namespaces {
-		ns := &survey.Namespaces[i]
-		if ns.Skipped == "" {
-			plan := populate.NewPlan(ns.Declared, index, observed.in(ns.Namespace.Name))
-			ns.Changes = scope.only(plan.Changes)
+func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope) (*Survey, error) {
+	s := &Survey{cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope}
+	var places []string
+	kinds := map[schema.GroupKind]bool{}
+	use := func(used []schema.GroupKind) {
+		for _, kind := range used {
+			kinds[kind] = true
 		}
 	}
-	return survey, nil
-}
-
-// places are the namespaces to ask for objects, where "" is all of them.
-func (s Survey) places(scope Scope) []string {
-	var places []string
-	for _, ns := range s.Namespaces {
-		if ns.Skipped == "" {
-			places = append(places, ns.Namespace.Name)
+	use(populate.KindsToObserve(scope.templates(index)))
+	for _, ns := range namespaces {
+		if one := Declare(s.cache, index, ns); one.Skipped == "" {
+			places = append(places, ns.Name)
+			use(populate.KindsToObserve(nil, scope.narrow(one.Declared)))
 		}
 	}
 	if scope.Everywhere && len(places) > 0 {
-		return []string{metav1.NamespaceAll}
+		places = []string{metav1.NamespaceAll}
 	}
-	return places
+	return s, s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), places)
+}
+
+func byName(a, b schema.GroupKind) int {
+	return strings.Compare(a.String(), b.String())
+}
+
+// Namespaces compares one namespace after the other: what thousands declare need not be in memory at once.
+func (s *Survey) Namespaces() iter.Seq[Namespace] {
+	return func(yield func(Namespace) bool) {
+		for _, ns := range s.namespaces {
+			one := Declare(s.cache, s.index, ns)
+			if one.Skipped == "" {
+				one.Changes = s.scope.only(populate.NewPlan(one.Declared, s.index, s.in(ns.Name)).Changes)
+			}
+			if !yield(one) {
+				return
+			}
+		}
+	}
+}
+
+// in returns what was observed of a namespace.
+func (s *Survey) in(namespace string) populate.Observed {
+	observed := populate.Observed{Objects: s.observed[namespace], Unreadable: map[schema.GroupKind]error{}}
+	for _, u := range s.Unreadable {
+		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
+			observed.Unreadable[u.Kind] = u
+		}
+	}
+	return observed
 }
 
 // narrow leaves only the scope's template's objects.
@@ -129,14 +150,13 @@ func (s Scope) narrow(declared populate.Declared) populate.Declared {
 	return declared
 }
 
-func (s Scope) kinds(index *match.Index, declared []populate.Declared) []schema.GroupKind {
+// templates returns those whose objects matter, matching or not.
+func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	templates := index.All()
 	if s.Template != "" {
 		templates = slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name != s.Template })
 	}
-	kinds := populate.KindsToObserve(templates, declared...)
-	slices.SortFunc(kinds, func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
-	return kinds
+	return templates
 }
 
 func (s Scope) only(changes []populate.Change) []populate.Change {
@@ -146,14 +166,8 @@ func (s Scope) only(changes []populate.Change) []populate.Change {
 	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
 }
 
-type observation struct {
-	objects    map[string][]*metav1.PartialObjectMetadata
-	unreadable []Unreadable
-}
-
 // observe lists every kind in every place.
-func observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, places []string) (observation, error) {
-	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
+func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, places []string) error {
 	type question struct {
 		kind  schema.GroupKind
 		place string
@@ -169,32 +183,22 @@ func observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, 
 			questions = append(questions, question{kind, place})
 		}
 	}
+	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
 	answers := cluster.Each(questions, func(q question) answer {
 		found, err := observer.Observe(ctx, q.kind, q.place)
 		return answer{q, found, err}
 	})
-	seen := observation{objects: map[string][]*metav1.PartialObjectMetadata{}}
+	s.observed = map[string][]*metav1.PartialObjectMetadata{}
 	for _, a := range answers {
 		switch {
 		case apierrors.IsForbidden(a.err):
-			seen.unreadable = append(seen.unreadable, Refused(a.kind, a.place, a.err))
+			s.Unreadable = append(s.Unreadable, Refused(a.kind, a.place, a.err))
 		case a.err != nil:
-			return observation{}, fmt.Errorf("list %s: %w", a.kind, a.err)
+			return fmt.Errorf("list %s: %w", a.kind, a.err)
 		}
 		for namespace, objects := range a.found {
-			seen.objects[namespace] = append(seen.objects[namespace], objects...)
+			s.observed[namespace] = append(s.observed[namespace], objects...)
 		}
 	}
-	return seen, nil
-}
-
-// in returns what was observed of a namespace.
-func (o observation) in(namespace string) populate.Observed {
-	observed := populate.Observed{Objects: o.objects[namespace], Unreadable: map[schema.GroupKind]error{}}
-	for _, u := range o.unreadable {
-		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
-			observed.Unreadable[u.Kind] = u
-		}
-	}
-	return observed
+	return nil
 }

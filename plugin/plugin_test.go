@@ -1,0 +1,63 @@
+package plugin_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"nstpl.dev/nstpl/plugin"
+	"nstpl.dev/nstpl/plugin/internal/command"
+)
+
+func TestExitCodeAndMessage(t *testing.T) {
+	tests := map[string]struct {
+		err     error
+		code    int
+		message string
+	}{
+		"nothing":     {nil, 0, ""},
+		"an error":    {errors.New("no"), 1, "error: no"},
+		"differences": {&command.Exit{Code: 1}, 1, ""},
+		"trouble":     {&command.Exit{Code: 2, Err: errors.New("no")}, 2, "error: no"},
+		"wrapped":     {fmt.Errorf("x: %w", &command.Exit{Code: 2, Err: errors.New("no")}), 2, "error: no"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, test.code, plugin.ExitCode(test.err))
+			require.Equal(t, test.message, plugin.Message(test.err))
+		})
+	}
+}
+
+func TestRunAnswersKubectlsCompletion(t *testing.T) {
+	for _, program := range []string{"kubectl_complete-nstpl", "/usr/bin/kubectl_complete-nstpl", "kubectl_complete-nstpl.exe"} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		require.Zero(t, plugin.Run(t.Context(), []string{program, "pre"}, streams))
+		require.True(t, strings.HasPrefix(out.String(), "preview\t"), out.String())
+		require.True(t, strings.HasSuffix(out.String(), "\n:4\n"), out.String())
+	}
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	require.Equal(t, 1, plugin.Run(t.Context(), []string{"kubectl-nstpl", "pre"}, streams))
+	require.Empty(t, out.String())
+	require.Contains(t, errOut.String(), "Did you mean this?\n  preview\n")
+}
+
+// Every command has an example that begins like what people type.
+func TestHelp(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	root := plugin.NewCommand(streams)
+	for _, cmd := range root.Commands() {
+		require.Contains(t, cmd.Example, "kubectl nstpl "+cmd.Name(), cmd.Name())
+		require.NotEmpty(t, cmd.Short)
+		require.LessOrEqual(t, len(cmd.Short), 70, cmd.Short)
+		var help bytes.Buffer
+		cmd.SetOut(&help)
+		require.NoError(t, cmd.Help())
+		require.Contains(t, help.String(), "Usage:\n  kubectl nstpl "+cmd.Name())
+	}
+}

@@ -1,0 +1,91 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	const kind = "apiVersion: policy.nstpl.dev/v1alpha1\nkind: NamespaceTemplate\n"
+	spec := func(namespaces, more string) string {
+		return kind + "metadata: {name: x}\nspec:\n  namespaces: " + namespaces + "\n" + more
+	}
+	expression := func(fields string) string {
+		return spec("{labelSelector: {matchExpressions: [{key: a, "+fields+"}]}}", "")
+	}
+	for name, test := range map[string]struct{ yaml, refusal string }{
+		"a name of 64 characters": {
+			kind + "metadata: {name: " + strings.Repeat("x", 64) + "}\nspec: {namespaces: {labelSelector: {}}}\n", "at most 63 characters",
+		},
+		"no spec":              {kind + "metadata: {name: x}\n", "spec: Required value"},
+		"no namespaces":        {kind + "metadata: {name: x}\nspec: {}\n", "spec.namespaces: Required value"},
+		"no selector":          {spec("{}", ""), "labelSelector: Required value"},
+		"an unknown operator":  {expression("operator: Near"), "is In, NotIn, Exists or DoesNotExist"},
+		"In without values":    {expression("operator: In"), "In and NotIn need values"},
+		"NotIn with no values": {expression("operator: NotIn, values: []"), "In and NotIn need values"},
+		"Exists with values":   {expression("operator: Exists, values: [b]"), "take none"},
+		"a drift policy":       {spec("{labelSelector: {}}", "  driftPolicy: Sometimes\n"), "Unsupported value"},
+		"a failure policy":     {spec("{labelSelector: {}}", "  failurePolicy: Panic\n"), "Unsupported value"},
+		"a deletion policy":    {spec("{labelSelector: {}}", "  deletionPolicy: Keep\n"), "Unsupported value"},
+		"a template in words":  {spec("{labelSelector: {}}", "  templates: [Role]\n"), "must be of type object"},
+		"an overlay without name": {
+			spec("{labelSelector: {}}", "  overlays: [{namespaces: {labelSelector: {}}}]\n"), "name: Required value",
+		},
+		"two overlays of one name": {
+			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {labelSelector: {}}}, {name: a, namespaces: {labelSelector: {}}}]\n"),
+			"Duplicate value",
+		},
+		"an overlay for no namespaces": {
+			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {}}]\n"), "labelSelector: Required value",
+		},
+		"a negative replica count": {
+			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {labelSelector: {}}, replicas: [{name: web, count: -1}]}]\n"),
+			"should be greater than or equal to 0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false", "--filename", "-")
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
+}
+
+func TestDefaultsAreWrittenOut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", "")
+	require.Equal(t, v1alpha1.DriftCorrect, template.Spec.DriftPolicy)
+	require.Equal(t, v1alpha1.FailureFail, template.Spec.FailurePolicy)
+	require.Equal(t, v1alpha1.DeletionOrphan, template.Spec.DeletionPolicy)
+}
+
+// Every field of an object is kept as it was written, known to the schema or not.
+func TestTemplatesKeepUnknownFields(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("odd", "apiVersion: example.org/v1\nkind: Odd\nmetadata: {name: x}\nspec: {deeply: [{nested: {field: 1}}]}\nextra: true\n")
+	require.JSONEq(t, `{"apiVersion": "example.org/v1", "kind": "Odd", "metadata": {"name": "x"},
+		"spec": {"deeply": [{"nested": {"field": 1}}]}, "extra": true}`, string(template.Spec.Templates[0].Raw))
+}
+
+func TestPrinterColumns(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", configMap("settings", "v"))
+	s.populatedNamespace("a")
+	s.populatedNamespace("b")
+	_, err := s.kubectl(t.Context(), "", "wait", "--for=jsonpath={.status.namespaces.populated}=2", "nstpl/"+template.Name)
+	require.NoError(t, err)
+	out, err := s.kubectl(t.Context(), "", "get", "nstpl", template.Name, "--output=wide")
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 2)
+	require.Equal(t, []string{"NAME", "ACCEPTED", "POPULATED", "MATCHED", "FAILED", "DRIFTED", "DRIFT-POLICY", "DELETION-POLICY", "AGE"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{template.Name, "True", "True", "2", "0", "0", "Correct", "Orphan"}, strings.Fields(lines[1])[:8])
+}

@@ -1,0 +1,53 @@
+package integration_test
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		require.NoError(t, shared.operator.get(t.Context(), shared.operator.probes, path, io.Discard))
+	}
+}
+
+// What happens is counted.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	series := map[string][]string{
+		"nstpl_namespace_population_seconds_count": nil,
+		"nstpl_objects_applied_total":              {`group=""`, `kind="ConfigMap"`},
+		"nstpl_objects_pruned_total":               {`group=""`, `kind="ConfigMap"`},
+		"nstpl_objects_drifted_total":              {`group=""`, `kind="ConfigMap"`},
+		"nstpl_object_failures_total":              {`reason="Invalid"`},
+	}
+	before := map[string]float64{}
+	for name, labels := range series {
+		value, _, err := s.operator.metric(t.Context(), name, labels...)
+		require.NoError(t, err)
+		before[name] = value
+	}
+	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("drop", "v")))
+	ns := s.populatedNamespace("a")
+	s.delete(s.mustStored(ns, parse(t, configMap("settings", ""))[0]))
+	s.holds(ns, configMap("settings", "v"))
+	s.edit(template, objects(t, documents(configMap("settings", "v"),
+		"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: bad}\nspec: {hard: {pods: \"-1\"}}\n")))
+	s.lacks(ns, configMap("drop", ""))
+	s.eventually(func(c *assert.CollectT) {
+		for name, labels := range series {
+			value, found, err := s.operator.metric(t.Context(), name, labels...)
+			assert.NoError(c, err)
+			assert.True(c, found, name)
+			assert.Greater(c, value, before[name], name)
+		}
+	})
+	_, found, err := s.operator.metric(t.Context(), "workqueue_depth", `name="namespace"`)
+	require.NoError(t, err)
+	require.True(t, found)
+}

@@ -1,0 +1,300 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// What a preview shows before a namespace exists is what the operator then stores, and a plan after that has nothing to
+// do.
+func TestPreviewIsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	templates := []*v1alpha1.NamespaceTemplate{
+		s.template("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")), // the API server writes quantities its own way
+		s.template("override", documents(configMap("settings", "overridden for $(CREATOR)"), configMap("$(NAMESPACE)", "named"))),
+		s.template("overlays", documents(configMap("layered", "base"), configMap("dropped", "base")), func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays = []v1alpha1.Overlay{
+				{
+					Name: "production", Namespaces: selector("tier", "production"),
+					Labels: map[string]string{"tier": "production"}, Annotations: map[string]string{"example.com/why": "$(NAMESPACE)"},
+					Patches: []v1alpha1.Patch{{Patch: configMap("layered", "for $(CREATOR)")}},
+				},
+				{
+					Name: "last", Namespaces: selector("tier", "production"),
+					Patches: []v1alpha1.Patch{{
+						Target: &v1alpha1.PatchTarget{Kind: "ConfigMap", Name: "dropped"},
+						Patch:  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped}\n$patch: delete\n",
+					}},
+				},
+			}
+		}),
+		s.template("elsewhere", configMap("elsewhere", "v"), func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selector("no", "namespace")
+		}),
+	}
+	namespaces := []*corev1.Namespace{
+		s.unborn("known", creator("system:serviceaccount:x:y")),
+		s.unborn("unknown"),
+		s.unborn("production", creator("$(NAMESPACE)"), label("tier", "production")),
+	}
+	s.parity(templates, namespaces)
+}
+
+// The same for whatever templates may say.
+func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), scene: s}
+			var templates []*v1alpha1.NamespaceTemplate
+			for i := range 8 {
+				templates = append(templates, g.template(i))
+			}
+			var namespaces []*corev1.Namespace
+			for i := range 8 {
+				namespaces = append(namespaces, g.namespace(i))
+			}
+			s.parity(templates, namespaces)
+		})
+	}
+}
+
+func (s *scene) unborn(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{sceneLabel: s.id}}}
+	for _, apply := range change {
+		apply(ns)
+	}
+	return ns
+}
+
+// parity previews namespaces that are not there, creates them and compares.
+func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
+	s.t.Helper()
+	cache, index := render.NewCache(), match.NewIndex()
+	for _, template := range templates {
+		require.NoError(s.t, s.client.Create(s.t.Context(), template))
+		s.taken(template)
+		found := &v1alpha1.NamespaceTemplate{}
+		require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found))
+		require.Equal(s.t, metav1.ConditionTrue, conditionOf(found.Status, v1alpha1.TemplateAccepted).Status, "%v", found.Status)
+		index.Set(found)
+	}
+	for _, ns := range namespaces {
+		templates, unpopulated := populate.Matching(index, ns)
+		require.Empty(s.t, unpopulated)
+		preview := populate.Declare(cache, ns, templates)
+		require.Empty(s.t, preview.Broken)
+		require.NoError(s.t, s.client.Create(s.t.Context(), ns.DeepCopy()))
+		if len(templates) > 0 {
+			s.populated(ns)
+		}
+		s.storedAsPreviewed(ns, preview)
+		s.nothingLeftToDo(ns, cache, index)
+	}
+}
+
+// storedAsPreviewed holds what is previewed against what is in the namespace: all of it, and nothing else.
+func (s *scene) storedAsPreviewed(ns *corev1.Namespace, preview populate.Declared) {
+	s.t.Helper()
+	previewed := map[string]bool{}
+	for _, object := range preview.Objects {
+		previewed[object.ID().String()] = true
+		stored := s.mustStored(ns, object)
+		require.Empty(s.t, missing(object.Object, stored.Object), "%s in %s", object.ID(), ns.Name)
+		require.Equal(s.t, object.GetLabels(), stored.GetLabels())
+		annotations := stored.GetAnnotations()
+		delete(annotations, v1alpha1.HashAnnotation)
+		if len(annotations) > 0 || len(object.GetAnnotations()) > 0 {
+			require.Equal(s.t, object.GetAnnotations(), annotations)
+		}
+		require.Equal(s.t, content(object.Unstructured), content(stored), "%s in %s", object.ID(), ns.Name)
+	}
+	found := map[string]bool{}
+	for _, object := range s.populatedObjects(ns, populate.KindsToObserve(preview.Templates, preview)) {
+		found[populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}.String()] = true
+	}
+	require.Equal(s.t, previewed, found)
+}
+
+// content is what of an object the API server adds nothing to: the data of ConfigMaps, the rules of Roles.
+func content(object *unstructured.Unstructured) map[string]any {
+	return map[string]any{"data": object.Object["data"], "rules": object.Object["rules"]}
+}
+
+func (s *scene) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
+	s.t.Helper()
+	metadataClient, err := metadata.NewForConfig(s.cluster.RESTConfig())
+	require.NoError(s.t, err)
+	observer := &populate.Observer{Client: metadataClient, Mapper: s.client.RESTMapper()}
+	var all []*metav1.PartialObjectMetadata
+	for _, kind := range kinds {
+		found, err := observer.Observe(s.t.Context(), kind, ns.Name)
+		require.NoError(s.t, err)
+		all = append(all, found[ns.Name]...)
+	}
+	return all
+}
+
+// nothingLeftToDo plans once more, with what is there now.
+func (s *scene) nothingLeftToDo(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
+	s.t.Helper()
+	found := &corev1.Namespace{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
+	templates, _ := populate.Matching(index, found)
+	declared := populate.Declare(cache, found, templates)
+	there := s.populatedObjects(found, populate.KindsToObserve(index.All(), declared))
+	for _, change := range populate.NewPlan(declared, index, populate.Observed{Objects: there}).Changes {
+		require.Contains(s.t, []populate.Action{populate.Unchanged, populate.LeaveAlone}, change.Action,
+			"%s in %s: %s", change.ID(), ns.Name, change.Reason)
+		require.False(s.t, change.Drifted, "%s in %s: %s", change.ID(), ns.Name, change.Reason)
+	}
+}
+
+// generator makes up templates and namespaces.
+type generator struct {
+	*rand.Rand
+	scene *scene
+}
+
+func (g *generator) pick(from ...string) string {
+	return from[g.IntN(len(from))]
+}
+
+// word returns a string that something may take for something else.
+func (g *generator) word() string {
+	word := g.pick("yes", "null", "~", "1e3", "0x1F", "007", "1_000", "12:30:45", "2001-01-01", "-", "", " ", "a: b", "- x", "# no", "{}", "[", "'", `"`,
+		"\t", "a\nb\n", "\n", "x\r\ny", "*a", "&a", "!!str x", "|", ">", "%", "@", "`", "é", "世界", "🎉", "\u0085", "\u2028", "\ufeff", "\x7f",
+		"$(NAMESPACE)", "$(CREATOR)", "$$(NAMESPACE)", "$$(CREATOR)", "$$$(NAMESPACE)", "$(NAMESPACE", "$", "${NAMESPACE}", "$(OTHER)")
+	if g.IntN(3) == 0 {
+		word += g.word()
+	}
+	return word
+}
+
+func (g *generator) labels() map[string]string {
+	labels := map[string]string{}
+	for range g.IntN(3) {
+		labels[g.pick("a", "b", "example.com/c")] = g.pick("1", "true", "x-y", "", "null")
+	}
+	return labels
+}
+
+func (g *generator) namespace(i int) *corev1.Namespace {
+	ns := g.scene.unborn(fmt.Sprint(i))
+	maps.Copy(ns.Labels, g.labels())
+	if g.IntN(4) > 0 {
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "user " + g.word()}
+	}
+	return ns
+}
+
+func (g *generator) selector() v1alpha1.NamespaceSelector {
+	s := selector(sceneLabel, g.scene.id)
+	for range g.IntN(2) {
+		requirement := metav1.LabelSelectorRequirement{
+			Key:      g.pick("a", "b", "example.com/c"),
+			Operator: metav1.LabelSelectorOperator(g.pick("In", "NotIn", "Exists", "DoesNotExist")),
+		}
+		if strings.HasSuffix(string(requirement.Operator), "In") {
+			requirement.Values = []string{g.pick("1", "true", "null"), g.pick("x-y", "")}
+		}
+		s.LabelSelector.MatchExpressions = append(s.LabelSelector.MatchExpressions, requirement)
+	}
+	return s
+}
+
+func (g *generator) template(i int) *v1alpha1.NamespaceTemplate {
+	template := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: g.scene.name(fmt.Sprint(i))},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces:  g.selector(),
+			DriftPolicy: v1alpha1.DriftPolicy(g.pick("Correct", "Report")),
+		},
+	}
+	ids := map[string]map[string]any{}
+	for range 1 + g.IntN(5) {
+		object := g.object()
+		ids[fmt.Sprint(object["kind"], object["metadata"].(map[string]any)["name"])] = object
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: g.json(ids[id])})
+	}
+	for j := range g.IntN(3) {
+		template.Spec.Overlays = append(template.Spec.Overlays, g.overlay(j, ids))
+	}
+	return template
+}
+
+func (g *generator) json(value any) []byte {
+	data, err := json.Marshal(value)
+	require.NoError(g.scene.t, err)
+	return data
+}
+
+func (g *generator) object() map[string]any {
+	metadata := map[string]any{"name": g.pick("x", "y", "$(NAMESPACE)", "of-$(NAMESPACE)"), "labels": g.labels()}
+	if g.IntN(2) == 0 {
+		metadata["annotations"] = map[string]any{"example.com/a": g.word(), "b": g.word()}
+	}
+	switch g.IntN(4) {
+	case 0:
+		return map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+			"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "resourceNames": []any{"x" + g.word()}, "verbs": []any{"get"}}},
+		}
+	case 1:
+		return map[string]any{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata,
+			"spec": map[string]any{
+				"podSelector": map[string]any{"matchLabels": g.labels()}, "policyTypes": []any{"Ingress"},
+				"ingress": []any{map[string]any{"ports": []any{map[string]any{"port": 1 + g.IntN(65535), "protocol": "TCP"}, map[string]any{"port": "web"}}}},
+			},
+		}
+	}
+	data := map[string]any{}
+	for range g.IntN(5) {
+		data[g.pick("a", "b.c", "1", "true", "null", "on", "e-1")] = g.word()
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+}
+
+// overlay patches one of the template's ConfigMaps, if it has any.
+func (g *generator) overlay(i int, objects map[string]map[string]any) v1alpha1.Overlay {
+	overlay := v1alpha1.Overlay{
+		Name: fmt.Sprintf("overlay-%d", i), Namespaces: g.selector(),
+		Labels: g.labels(), Annotations: map[string]string{"example.com/overlay": g.word()},
+	}
+	for _, id := range slices.Sorted(maps.Keys(objects)) {
+		if object := objects[id]; object["kind"] == "ConfigMap" {
+			overlay.Patches = []v1alpha1.Patch{{Patch: string(g.json(map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": object["metadata"].(map[string]any)["name"]},
+				"data": map[string]any{"patched": g.word()},
+			}))}}
+			break
+		}
+	}
+	return overlay
+}
