@@ -2,16 +2,12 @@ package populate
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +16,6 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // concurrentWrites bounds the requests that one namespace has under way. They share a connection, and the API
@@ -198,20 +193,6 @@ func shared(object *metav1.PartialObjectMetadata) bool {
 	return false
 }
 
-// books are what annotations of an object say of it, besides the hash.
-type books struct {
-	adopted bool
-	// unowned are the declared fields without an owner, a line each.
-	unowned string
-}
-
-func booksOf(object metav1.Object) books {
-	return books{
-		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true",
-		unowned: object.GetAnnotations()[v1alpha1.UnownedAnnotation],
-	}
-}
-
 type options struct {
 	force, dryRun bool
 	books
@@ -228,8 +209,8 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 	if err != nil {
 		return nil, err
 	}
-	if known := o.unowned; known != strings.Join(unowned, "\n") {
-		o.unowned = strings.Join(unowned, "\n")
+	if now := strings.Join(unowned, "\n"); now != o.unowned {
+		o.unowned = now
 		return send(ctx, objects, object, o)
 	}
 	return written, nil
@@ -245,67 +226,6 @@ func send(ctx context.Context, objects metadata.ResourceInterface, object *Objec
 		patchOptions.DryRun = []string{metav1.DryRunAll}
 	}
 	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
-}
-
-// Body returns the apply configuration of an object over what is there, which may be nil: what is declared, and the
-// annotations that this package keeps its books in.
-func Body(object *Object, there metav1.Object) ([]byte, error) {
-	if there == nil {
-		return object.body(books{})
-	}
-	kept := booksOf(there)
-	kept.adopted = !Ours(there)
-	return object.body(kept)
-}
-
-func (o *Object) body(b books) ([]byte, error) {
-	body := maps.Clone(o.Object)
-	metadata, ok := body["metadata"].(map[string]any)
-	if !ok {
-		return nil, errors.New("metadata is not an object")
-	}
-	metadata = maps.Clone(metadata)
-	annotations := map[string]any{}
-	if declared, ok := metadata["annotations"].(map[string]any); ok {
-		annotations = maps.Clone(declared)
-	}
-	annotations[v1alpha1.HashAnnotation] = o.Hash
-	if b.adopted {
-		annotations[v1alpha1.AdoptedAnnotation] = "true"
-	}
-	if b.unowned != "" {
-		annotations[v1alpha1.UnownedAnnotation] = b.unowned
-	}
-	metadata["annotations"] = annotations
-	body["metadata"] = metadata
-	data, err := json.Marshal(body)
-	return render.EscapeJSON(data), err
-}
-
-// replace deletes an object that can't be changed in place and creates it anew: bindings, whose roleRef never changes,
-// and what says so itself. It first asks the API server whether it would take the new one: if not, it is not the change
-// that is refused but what is declared.
-func replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (*metav1.PartialObjectMetadata, error) {
-	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
-	trial.SetName("nstpl-trial-" + trial.Hash)
-	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
-		return nil, refusal
-	}
-	if change.Kind.Group != rbacv1.GroupName && change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true" {
-		return nil, fmt.Errorf("it can't be changed in place (annotate the template's object with %s: \"true\" if it may be "+
-			"deleted and created anew): %w", v1alpha1.ReplaceAnnotation, refusal)
-	}
-	if !Ours(change.Observed) {
-		return nil, fmt.Errorf("it can't be changed in place, and was there before it was populated (delete it by hand): %w", refusal)
-	}
-	if err := remove(ctx, objects, change.Observed); err != nil {
-		return nil, fmt.Errorf("delete it to create it anew: %w", err)
-	}
-	written, err := patch(ctx, objects, change.Declared, options{force: true})
-	if apierrors.IsInvalid(err) {
-		return nil, &Failure{Reason: ReasonImmutable, err: errors.New("it is deleted to be created anew, and a finalizer holds it")}
-	}
-	return written, err
 }
 
 func (a *Applier) prune(ctx context.Context, namespace string, change Change) Outcome {

@@ -1,0 +1,61 @@
+package populate
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// books are what annotations of an object say of it, besides the hash.
+type books struct {
+	adopted bool
+	// unowned are the declared fields without an owner, a line each.
+	unowned string
+}
+
+func booksOf(object metav1.Object) books {
+	return books{
+		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true",
+		unowned: object.GetAnnotations()[v1alpha1.UnownedAnnotation],
+	}
+}
+
+// Body returns the apply configuration of an object over what is there, which may be nil: what is declared, and the
+// annotations that this package keeps its books in.
+func Body(object *Object, there metav1.Object) ([]byte, error) {
+	if there == nil {
+		return object.body(books{})
+	}
+	kept := booksOf(there)
+	kept.adopted = !Ours(there)
+	return object.body(kept)
+}
+
+func (o *Object) body(b books) ([]byte, error) {
+	body := maps.Clone(o.Object)
+	metadata, ok := body["metadata"].(map[string]any)
+	if !ok {
+		return nil, errors.New("metadata is not an object")
+	}
+	metadata = maps.Clone(metadata)
+	annotations := map[string]any{}
+	if declared, ok := metadata["annotations"].(map[string]any); ok {
+		annotations = maps.Clone(declared)
+	}
+	annotations[v1alpha1.HashAnnotation] = o.Hash
+	if b.adopted {
+		annotations[v1alpha1.AdoptedAnnotation] = "true"
+	}
+	if b.unowned != "" {
+		annotations[v1alpha1.UnownedAnnotation] = b.unowned
+	}
+	metadata["annotations"] = annotations
+	body["metadata"] = metadata
+	data, err := json.Marshal(body)
+	return render.EscapeJSON(data), err
+}
