@@ -82,10 +82,14 @@ func (l *Ledger) Settled() bool {
 	return l.unseen != nil && len(l.unseen) == 0
 }
 
-// Born notes that a namespace's creation was seen.
+// Born notes that a namespace's creation was seen. It may have been looked at already: a cache knows it a moment before
+// its event comes.
 func (l *Ledger) Born(namespace string, uid types.UID, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if known := l.namespaces[namespace]; known != nil && known.uid == uid {
+		return
+	}
 	l.namespaces[namespace] = &record{uid: uid, born: at}
 }
 

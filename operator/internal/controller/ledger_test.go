@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestNamespaceIsFreshUntilItIsLookedAt(t *testing.T) {
+	ledger := NewLedger(func(string) {})
+	require.False(t, ledger.Fresh("a", "1"), "it was there before")
+	ledger.Born("a", "1", time.Now())
+	require.True(t, ledger.Fresh("a", "1"))
+	require.False(t, ledger.Fresh("a", "2"), "it is another one")
+	born := ledger.Record("a", "1", nil, false)
+	require.True(t, born.IsZero(), "it is not populated yet")
+	require.False(t, ledger.Fresh("a", "1"))
+	born = ledger.Record("a", "1", nil, true)
+	require.False(t, born.IsZero())
+	require.True(t, ledger.Record("a", "1", nil, true).IsZero(), "it was populated before")
+}
+
+// A template's roll-out finds a namespace in the cache before the event of its creation comes.
+func TestBirthAfterTheFirstLookChangesNothing(t *testing.T) {
+	ledger := NewLedger(func(string) {})
+	ledger.Record("a", "1", nil, true)
+	ledger.Born("a", "1", time.Now())
+	require.False(t, ledger.Fresh("a", "1"))
+}
+
+func TestWhatComesLateOfANamespaceIsNotTakenForItsSuccessor(t *testing.T) {
+	ledger := NewLedger(func(string) {})
+	ledger.Born("a", "1", time.Now())
+	ledger.Born("a", "2", time.Now())
+	ledger.Record("a", "1", map[string]Standing{"t": {State: Failed}}, false)
+	ledger.Forget("a")
+	require.True(t, ledger.Fresh("a", "2"))
+	require.Zero(t, ledger.Summary("t").Counts)
+}
+
+func TestSummaryCountsNamespacesOnce(t *testing.T) {
+	changed := map[string]int{}
+	ledger := NewLedger(func(template string) { changed[template]++ })
+	ledger.Expect("t", []string{"a", "b", "c", "d", "e"})
+	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, ledger.Summary("t"))
+	failure := v1alpha1.ObjectFailure{Namespace: "b", Object: "configmap/x", Message: "no"}
+	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
+	ledger.Record("b", "1", map[string]Standing{"t": {State: Failed, Failures: []v1alpha1.ObjectFailure{failure}}}, false)
+	ledger.Record("c", "1", map[string]Standing{"t": {State: Drifted}}, true)
+	ledger.Record("d", "1", map[string]Standing{"t": {State: OptedOut}}, false)
+	ledger.Record("e", "1", nil, false)
+	require.Equal(t, Summary{
+		Counts:   v1alpha1.NamespaceCounts{Matched: 3, Populated: 1, Failed: 1, Drifted: 1, OptedOut: 1},
+		Failures: []v1alpha1.ObjectFailure{failure},
+	}, ledger.Summary("t"))
+	before := changed["t"]
+	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
+	require.Equal(t, before, changed["t"], "nothing changed")
+	ledger.Forget("a")
+	require.ElementsMatch(t, []string{"b", "c", "d"}, ledger.Drop("t"))
+	require.Zero(t, ledger.Summary("t").Counts)
+}
+
+func TestNothingIsSettledBeforeEveryNamespaceOfTheStartWasSeen(t *testing.T) {
+	changed := map[string]int{}
+	ledger := NewLedger(func(template string) { changed[template]++ })
+	require.False(t, ledger.Settled(), "it was not opened")
+	ledger.Open([]string{"a", "b"})
+	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
+	require.False(t, ledger.Settled())
+	changed["t"] = 0
+	ledger.Forget("b")
+	require.True(t, ledger.Settled())
+	require.Equal(t, 1, changed["t"], "the status of every template is due")
+}
