@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -87,12 +88,19 @@ func (r *Templates) SetupWithManager(mgr ctrl.Manager, queue requests) error {
 		Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
-		For(&v1alpha1.NamespaceTemplate{}).
+		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
 		WatchesMetadata(definition, handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			NewQueue: func(string, limiter) requests { return queue },
 		}).
 		Complete(r)
+}
+
+// notStatusAlone keeps out the events of our own writes of the status. A deletion is a new generation.
+func notStatusAlone(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
+		e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
 }
 
 // withKindsOf returns the templates that have objects of a CustomResourceDefinition's group.
