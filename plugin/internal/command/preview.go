@@ -78,6 +78,9 @@ func (p *preview) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if p.server && view.unread != nil {
+		return view.unread
+	}
 	if p.server && !view.exists {
 		return fmt.Errorf("namespace %s does not exist, so the API server can't be asked what it would store in it: "+
 			"create it first, or leave out --server", name)
@@ -121,23 +124,23 @@ func sayVerdict(verdict match.Verdict) string {
 }
 
 func (p *preview) write(ctx context.Context, v view) error {
-	if *p.print.OutputFormat == tableFormat {
-		return changesTable(v.Changes).Print(p.Out, false)
-	}
-	if p.server {
-		objects, err := stored(ctx, v)
-		return errors.Join(p.printObjects(objects), err)
-	}
 	var objects []*unstructured.Unstructured
 	for _, object := range v.Objects {
 		objects = append(objects, object.Unstructured)
 	}
-	return p.printObjects(objects)
+	var refused error
+	if p.server {
+		objects, refused = stored(ctx, v)
+	}
+	if *p.print.OutputFormat == tableFormat {
+		return errors.Join(changesTable(v.Changes).Print(p.Out, false), refused)
+	}
+	return errors.Join(p.printObjects(objects), refused)
 }
 
 // printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
-	if *p.print.OutputFormat == "yaml" {
+	if *p.print.OutputFormat == "yaml" && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
 		return output.YAMLStream(p.Out, objects)
 	}
 	printer, err := p.print.ToPrinter()

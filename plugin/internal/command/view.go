@@ -2,7 +2,9 @@ package command
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +22,9 @@ import (
 // view is what a preview shows.
 type view struct {
 	survey.Namespace
-	// exists says that the namespace is there.
+	// exists says that the namespace is there, and unread why that is not known.
 	exists     bool
+	unread     error
 	verdicts   []match.Verdict
 	unreadable []survey.Unreadable
 	// cluster is nil when none is asked.
@@ -29,12 +32,12 @@ type view struct {
 }
 
 func (p *preview) look(ctx context.Context, name string) (view, error) {
-	if err := checkName(name); err != nil {
+	ns, err := p.namespace(name)
+	if err != nil {
 		return view{}, err
 	}
 	v := view{}
 	if len(p.files) == 0 || p.withCluster {
-		var err error
 		if v.cluster, err = p.connect(); err != nil {
 			return view{}, err
 		}
@@ -43,13 +46,8 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	ns, err := p.namespace(name)
-	if err != nil {
-		return view{}, err
-	}
-	var unread error
 	if v.cluster != nil {
-		if v.exists, unread, err = p.asItIs(ctx, v.cluster, ns); err != nil {
+		if v.exists, v.unread, err = p.asItIs(ctx, v.cluster, ns); err != nil {
 			return view{}, err
 		}
 	}
@@ -57,25 +55,33 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 	for _, template := range index.All() {
 		v.verdicts = append(v.verdicts, match.Explain(template, ns))
 	}
+	return v, v.plan(ctx, index, ns)
+}
+
+// plan compares with what is there, as far as there is anything to compare with.
+func (v *view) plan(ctx context.Context, index *match.Index, ns *corev1.Namespace) error {
 	if v.exists {
 		found, err := survey.Compare(ctx, v.cluster, index, []*corev1.Namespace{ns}, survey.Scope{})
 		if err != nil {
-			return view{}, err
+			return err
 		}
-		v.unreadable = found.Unreadable
-		for v.Namespace = range found.Namespaces() { // one
-		}
-		return v, nil
+		v.Namespace, v.unreadable = slices.Collect(found.Namespaces())[0], found.Unreadable
+		return nil
 	}
 	v.Namespace = survey.Declare(render.NewCache(), index, ns)
-	v.Changes = populate.NewPlan(v.Declared, index, nothing(v.Declared, unread)).Changes
-	return v, nil
+	v.Changes = populate.NewPlan(v.Declared, index, nothing(v.Declared, v.unread)).Changes
+	for i := range v.Changes {
+		if v.cluster == nil && v.Changes[i].Action == populate.Create {
+			v.Changes[i].Reason = "no cluster was asked what is there"
+		}
+	}
+	return nil
 }
 
 // namespace is what the command line says of the namespace.
 func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 	labels, err := parseLabels(p.labels)
-	if err != nil {
+	if err := errors.Join(checkName(name), err); err != nil {
 		return nil, err
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}

@@ -110,8 +110,8 @@ func (w *waiting) follow(ctx context.Context, name string) error {
 				return w.lost(item.err, name)
 			case item.unwatched != nil:
 				w.overlook(*item.unwatched)
-			case item.object != nil:
-				w.arrive(item.object)
+			case item.populated != nil:
+				w.arrive(*item.populated)
 			case item.namespace != nil:
 				if verdict = populated(item.namespace); verdict != nil && end == nil {
 					end, hint = time.After(grace), nil
@@ -123,11 +123,8 @@ func (w *waiting) follow(ctx context.Context, name string) error {
 }
 
 // arrive shows an object that was populated, once.
-func (w *waiting) arrive(object *metav1.PartialObjectMetadata) {
-	id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
-	declared, missing := w.missing[id]
-	owned := slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return populate.IsOwnEntry(&entry) })
-	if missing && owned {
+func (w *waiting) arrive(id populate.ObjectID) {
+	if declared, missing := w.missing[id]; missing {
 		delete(w.missing, id)
 		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name), declared.Template.Name)
 	}

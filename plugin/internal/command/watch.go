@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,13 +18,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // news is one thing that happened: the field that is set says what.
 type news struct {
 	namespace *corev1.Namespace
-	object    *metav1.PartialObjectMetadata
+	// populated is an object that is there, as the operator applied it.
+	populated *populate.ObjectID
 	// unwatched is a kind that the caller may not watch.
 	unwatched *survey.Unreadable
 	// err ends the waiting: the namespace is gone, or may not be read.
@@ -59,9 +62,9 @@ func (w *waiting) watchObjects(ctx context.Context, kind schema.GroupVersionKind
 	informer := metadatainformer.NewFilteredMetadataInformer(w.cluster.Metadata, mapping.Resource, namespace, 0, nil,
 		func(options *metav1.ListOptions) { options.LabelSelector = v1alpha1.TemplateNameLabel }).Informer()
 	seen := func(item any) {
-		if object, ok := item.(*metav1.PartialObjectMetadata); ok {
-			object.SetGroupVersionKind(kind)
-			tell(news{object: object})
+		object, ok := item.(*metav1.PartialObjectMetadata)
+		if ok && slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return populate.IsOwnEntry(&e) }) {
+			tell(news{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
 		}
 	}
 	runInformer(ctx, informer, seen, nil, func(err error) {
