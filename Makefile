@@ -39,6 +39,10 @@ verify: ## Check that generated files, go.mod and go.sum are fresh; changes noth
 lint: ## Run golangci-lint (its first run compiles it)
 	$(GOLANGCI_LINT) run
 
+.PHONY: fmt
+fmt: ## Format the Go files and sort their imports
+	$(GOLANGCI_LINT) fmt
+
 .PHONY: unit
 unit: ## Run the unit tests, with the race detector where there is a C compiler
 	$(if $(RACE),,@echo 'no C compiler: the race detector is off')
@@ -46,11 +50,11 @@ unit: ## Run the unit tests, with the race detector where there is a C compiler
 
 .PHONY: cli
 cli: control-plane ## Run the tests of the command line
-	go test ./test/cli/...
+	go test -timeout 20m ./test/cli/...
 
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
-	go test $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
+	go test -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane

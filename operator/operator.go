@@ -37,6 +37,13 @@ type Options struct {
 	ExcludeNamespaces []string
 }
 
+// Writes under way at a time. They queue up in the connection that they share, so that one for a new namespace waits for
+// all of a rollout that went before it. More than bulkWrites make no rollout faster.
+const (
+	urgentWrites = 64
+	bulkWrites   = 16
+)
+
 // Run runs the operator until ctx ends or its leadership is lost.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
@@ -69,14 +76,15 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	namespaces := &controller.Namespaces{
 		Reader: mgr.GetClient(), Metadata: metadataClient, Templates: templates, Objects: store,
-		Applier: &populate.Applier{Client: metadataClient, Mapper: mgr.GetRESTMapper()},
-		Ledger:  ledger, Recorder: mgr.GetEventRecorder("nstpl-operator"), Metrics: operatorMetrics,
+		Urgent: populate.NewApplier(metadataClient, mgr.GetRESTMapper(), urgentWrites),
+		Bulk:   populate.NewApplier(metadataClient, mgr.GetRESTMapper(), bulkWrites),
+		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder("nstpl-operator"), Metrics: operatorMetrics,
 		Exclude: options.ExcludeNamespaces,
 	}
 	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
 		return fmt.Errorf("set up the controller of templates: %w", err)
 	}
-	if err := namespaces.SetupWithManager(mgr, queue); err != nil {
+	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of namespaces: %w", err)
 	}
 	return mgr.Start(ctx)

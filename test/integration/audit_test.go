@@ -86,25 +86,30 @@ func (a *auditLog) now() (int, error) {
 	return len(requests), err
 }
 
-// writesSince counts what the operator asked for since a point in the log, by verb and resource: "patch configmaps".
-// Events and leases are left out, and what stores nothing.
-func (a *auditLog) writesSince(point int, counted func(request) bool) (map[string]int, error) {
+// writesSince returns what the operator asked for since a point in the log. Events and leases are left out, and what
+// stores nothing.
+func (a *auditLog) writesSince(point int, counted func(request) bool) ([]request, error) {
 	requests, err := a.read()
-	if err != nil {
-		return nil, err
-	}
-	counts := map[string]int{}
-	for _, r := range requests[point:] {
-		if r.Stage != "RequestReceived" || r.User.Username != operatorUser || r.storesNothing() || !counted(r) {
-			continue
+	var writes []request
+	for _, r := range requests[min(point, len(requests)):] {
+		if r.Stage == "RequestReceived" && r.User.Username == operatorUser && !r.storesNothing() && counted(r) {
+			writes = append(writes, r)
 		}
+	}
+	return writes, err
+}
+
+// count counts requests by verb and resource: "patch configmaps".
+func count(requests []request) map[string]int {
+	counts := map[string]int{}
+	for _, r := range requests {
 		what := r.Verb + " " + r.ObjectRef.Resource
 		if r.ObjectRef.Subresource != "" {
 			what += "/" + r.ObjectRef.Subresource
 		}
 		counts[what]++
 	}
-	return counts, nil
+	return counts
 }
 
 func (r request) storesNothing() bool {
@@ -125,15 +130,20 @@ func (a *auditLog) checkDeletions() error {
 	creators := map[object]string{}
 	var errs []error
 	for _, r := range requests {
-		if r.Stage != "ResponseComplete" || r.ObjectRef.Subresource != "" || r.storesNothing() {
+		if r.ObjectRef.Subresource != "" || r.storesNothing() {
 			continue
 		}
 		about := object{r.ObjectRef.APIGroup, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name}
-		switch {
-		case r.ResponseStatus.Code == 201:
+		switch done := r.Stage == "ResponseComplete"; {
+		case !done && r.Verb == "patch" && creators[about] == "":
+			creators[about] = r.User.Username // the answer is not logged if who asked is killed meanwhile
+		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
-		case r.Verb == "delete" && r.ResponseStatus.Code < 300 && r.User.Username == operatorUser && creators[about] != operatorUser:
-			errs = append(errs, fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
+		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
+			if r.User.Username == operatorUser && creators[about] != operatorUser {
+				errs = append(errs, fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
+			}
+			delete(creators, about)
 		}
 	}
 	return errors.Join(errs...)

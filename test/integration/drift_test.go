@@ -107,9 +107,7 @@ func mergePatched(object *unstructured.Unstructured, patch string) (*unstructure
 			merged.Object[field] = value
 			continue
 		}
-		for key, value := range after {
-			before[key] = value
-		}
+		maps.Copy(before, after)
 	}
 	return merged, nil
 }

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -48,7 +47,7 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Populated: namespaces}, status.Namespaces)
 	})
 	require.Equal(t, map[string]int{"patch configmaps": namespaces * each, "patch namespaces/status": namespaces},
-		s.writesSince(0, func(r request) bool { return strings.HasPrefix(r.ObjectRef.Namespace, s.name("")) }))
+		count(s.writesSince(0, func(r request) bool { return strings.HasPrefix(r.ObjectRef.Namespace, s.name("")) })))
 }
 
 // together does n things at the same time.
@@ -67,7 +66,7 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	template := s.declare("defaults", documents(configMap("a", "$(CREATOR)"), configMap("b", "v"), configMap("c", "v")))
-	const names, times = 6, 5
+	const names, times = 6, 4
 	t.Run("lives", func(t *testing.T) {
 		for i := range names {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -107,8 +106,8 @@ func (s *scene) recreate(short string, change func(*corev1.Namespace)) *corev1.N
 	return created
 }
 
-// rested waits until an operator that was just started has looked at everything and has nothing left to do: a template
-// that comes then has its status written after all others'.
+// rested waits until an operator that was just started has looked at everything and has nothing left to do. It returns
+// what tells the writes that this took from all others.
 func (s *scene) rested(round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
@@ -123,16 +122,26 @@ func (s *scene) rested(round int) func(request) bool {
 			assert.Zero(c, busy, name)
 		}
 	})
-	short := fmt.Sprintf("rested-%d", round)
-	marker := s.declare(short, configMap("marker", "v"), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selector(corev1.LabelMetadataName, s.name(short))
+	// The status of templates is written with a delay, in the order in which it is due. That of a later template is
+	// written after all others, but for what its own creation brings about.
+	marker := s.declare(fmt.Sprintf("rested-%d", round), configMap("marker", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selector(restedLabel, fmt.Sprint(round))
 	})
-	ns := s.populatedNamespace(short, func(ns *corev1.Namespace) { ns.Labels = nil })
-	s.status(marker, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, int32(1), status.Namespaces.Populated)
-	})
-	return func(r request) bool { return r.ObjectRef.Namespace != ns.Name && r.ObjectRef.Name != marker.Name }
+	for i := range int32(2) {
+		s.populatedNamespace(fmt.Sprintf("rested-%d-%d", round, i), func(ns *corev1.Namespace) {
+			ns.Labels = map[string]string{restedLabel: fmt.Sprint(round)}
+		})
+		s.status(marker, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			assert.Equal(c, 1+i, status.Namespaces.Populated)
+		})
+	}
+	return func(r request) bool {
+		return !strings.HasPrefix(r.ObjectRef.Namespace, marker.Name) && r.ObjectRef.Name != marker.Name
+	}
 }
+
+// restedLabel selects the namespaces that rested creates.
+const restedLabel = "rested"
 
 func (s *scene) now() int {
 	s.t.Helper()
@@ -147,7 +156,9 @@ func TestRestart(t *testing.T) {
 	s := newScene(t, ownWorld(t))
 	correct := s.declare("correct", policyKinds)
 	reported := s.declare("reported", documents(configMap("left", "v"), configMap("deleted", "v")), report)
-	broken := s.declare("broken", documents(configMap("kept-by-broken", "v")))
+	broken := s.declare("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
+	})
 	withdrawn := s.declare("withdrawn", configMap("withdrawn", "v"), deletes)
 	overridden := s.declare("a-overridden", configMap("left", "never"))
 	orphaned := s.declare("orphaned", configMap("orphaned", "v"))
@@ -173,6 +184,12 @@ func TestRestart(t *testing.T) {
 		assert.Contains(c, condition.Message, "configmap/deleted drifted")
 		assert.Contains(c, condition.Message, "kind is missing")
 	})
+	for _, template := range []*v1alpha1.NamespaceTemplate{correct, reported, broken, withdrawn, overridden, orphaned, adopting} {
+		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			counts := status.Namespaces
+			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
+		})
+	}
 	s.rested(0)
 
 	t.Run("writes nothing", func(t *testing.T) {
@@ -211,9 +228,8 @@ func TestRestart(t *testing.T) {
 		counted := s.rested(3)
 		require.Equal(t, map[string]int{
 			"patch configmaps": 2, "patch networkpolicies": 1, "delete configmaps": 2, "patch namespaces/status": 1,
-		}, s.writesSince(point, func(r request) bool { return counted(r) && r.ObjectRef.Namespace == ns.Name }))
+		}, count(s.writesSince(point, func(r request) bool { return counted(r) && r.ObjectRef.Namespace == ns.Name })))
 	})
-	require.NotNil(t, correct)
 }
 
 // Killed at any point of a storm, the operator ends where it would have ended, and has not written twice what was right.
@@ -242,11 +258,7 @@ func TestKilledInAStorm(t *testing.T) {
 		}()
 		until := 1 + random.IntN(3*perRound)
 		s.eventually(func(c *assert.CollectT) {
-			writes := 0
-			for _, n := range s.writesSince(point, func(request) bool { return true }) {
-				writes += n
-			}
-			assert.GreaterOrEqual(c, writes, until)
+			assert.GreaterOrEqual(c, len(s.writesSince(point, func(request) bool { return true })), until)
 		})
 		require.NoError(t, s.operator.kill())
 		require.NoError(t, <-created)
@@ -288,7 +300,7 @@ func TestLeaderElection(t *testing.T) {
 		require.NoError(t, err)
 		before := s.populatedNamespace(short + "-before")
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(before))
-		ns := s.namespace(short + "-after")
+		ns := s.namespace(short + "-meanwhile")
 		require.NoError(t, end(w.operator))
 		w.operator = second
 		s.eventuallyWithin(leaseTakeover, func(c *assert.CollectT) {
@@ -296,7 +308,9 @@ func TestLeaderElection(t *testing.T) {
 			assert.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 			assert.Equal(c, corev1.ConditionTrue, populatedCondition(found).Status)
 		})
-		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(ns))
+		// What was under way when the leader ended may be asked for again; what comes then is not.
+		after := s.populatedNamespace(short + "-after")
+		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(after))
 	}
 	takeOver((*operator).kill, "killed")
 	takeOver((*operator).stop, "stopped")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -140,8 +139,9 @@ func (s *scene) storedAsPreviewed(ns *corev1.Namespace, preview populate.Declare
 }
 
 // content is what of an object the API server adds nothing to: the data of ConfigMaps, the rules of Roles.
-func content(object *unstructured.Unstructured) map[string]any {
-	return map[string]any{"data": object.Object["data"], "rules": object.Object["rules"]}
+func content(object *unstructured.Unstructured) []any {
+	data, _, _ := unstructured.NestedMap(object.Object, "data")
+	return []any{len(data), object.Object["rules"]}
 }
 
 func (s *scene) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {

@@ -3,11 +3,10 @@ package integration_test
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -76,4 +75,31 @@ subjects:
 		assert.Contains(c, condition.Message, "bind")
 	})
 	s.lacks(ns, binding)
+}
+
+// The operator has the rights that it needs, and is no administrator.
+func TestOperatorIsNoAdministrator(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		allowed bool
+		args    []string
+	}{
+		{true, []string{"patch", "configmaps"}},
+		{true, []string{"patch", "namespaces", "--subresource=status"}},
+		{true, []string{"bind", "clusterroles.rbac.authorization.k8s.io/view"}},
+		{false, []string{"bind", "clusterroles.rbac.authorization.k8s.io/cluster-admin"}},
+		{false, []string{"get", "configmaps"}},
+		{false, []string{"get", "secrets"}},
+		{false, []string{"update", "namespaces"}},
+		{false, []string{"delete", "namespaces"}},
+		{false, []string{"create", "pods"}},
+		{false, []string{"create", "clusterroles.rbac.authorization.k8s.io"}},
+		{false, []string{"create", "clusterrolebindings.rbac.authorization.k8s.io"}},
+		{false, []string{"impersonate", "users"}},
+		{false, []string{"create", "namespacetemplates.policy.nstpl.dev"}},
+	} {
+		args := append([]string{"auth", "can-i", "--as", operatorUser, "--all-namespaces"}, test.args...)
+		_, err := shared.kubectl(t.Context(), "", args...)
+		require.Equal(t, test.allowed, err == nil, "%v: %v", test.args, err)
+	}
 }

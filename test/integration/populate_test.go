@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -170,6 +171,9 @@ func TestExistingNamespacesArePopulatedByANewTemplate(t *testing.T) {
 		assert.Equal(c, []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, status.Kinds)
 	})
 	require.Empty(t, s.writes(other))
+	s.patchNamespace(other, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, sceneLabel, s.id))
+	s.populated(other)
+	s.holds(other, configMap("settings", "v"))
 	_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Populated", "nstpl/"+template.Name)
 	require.NoError(t, err)
 }
@@ -288,6 +292,33 @@ func TestKindInstalledAfterTheTemplate(t *testing.T) {
 	s.holds(ns, widget)
 }
 
+// A definition may go, with all its objects, and come back.
+func TestKindIsUninstalledAndInstalledAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const gadget = "apiVersion: example.com/v1\nkind: Gadget\nmetadata:\n  name: g\nspec:\n  size: 3\n"
+	definition := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgetDefinition)
+	_, err := s.kubectl(t.Context(), definition, "apply", "--filename", "-")
+	require.NoError(t, err)
+	s.declare("defaults", documents(configMap("settings", "v"), gadget))
+	ns := s.populatedNamespace("a")
+	s.holds(ns, gadget)
+
+	_, err = s.kubectl(t.Context(), definition, "delete", "--wait", "--filename", "-")
+	require.NoError(t, err)
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, "gadget.example.com/g")
+	})
+	s.holds(ns, configMap("settings", "v"))
+
+	_, err = s.kubectl(t.Context(), definition, "apply", "--filename", "-")
+	require.NoError(t, err)
+	s.populated(ns)
+	s.holds(ns, gadget)
+	require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+}
+
 const widgetDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -311,6 +342,26 @@ spec:
               size: {type: integer}
               color: {type: string, default: red}
 `
+
+// A field that a template no longer declares goes, and nothing else does.
+func TestRemovedFieldIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	declared := func(data string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata: " + data + "\n"
+	}
+	template := s.declare("defaults", declared("{keep: a, drop: b}"))
+	ns := s.populatedNamespace("a")
+	settings := s.mustStored(ns, parse(t, declared("{}"))[0])
+	require.NoError(t, unstructured.SetNestedField(settings.Object, "too", "data", "mine"))
+	require.NoError(t, s.client.Update(t.Context(), settings))
+	s.edit(template, objects(t, declared("{keep: c}")))
+	s.eventually(func(c *assert.CollectT) {
+		found, err := s.stored(ns, settings)
+		assert.NoError(c, err)
+		assert.Equal(c, map[string]any{"keep": "c", "mine": "too"}, found.Object["data"])
+	})
+}
 
 // A Job's template can't be changed: it is replaced only where the administrator says so.
 func TestJobIsReplacedWithConsentOnly(t *testing.T) {

@@ -357,3 +357,77 @@ func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
 		assert.Equal(c, s.name("a"), found.GetLabels()[v1alpha1.TemplateNameLabel])
 	})
 }
+
+const heldFinalizer = "example.com/held"
+
+// hold puts a finalizer on a stored object; release takes it off.
+func (s *scene) hold(ns *corev1.Namespace, like client.Object) (release func()) {
+	s.t.Helper()
+	patch := func(finalizers string) {
+		s.t.Helper()
+		held := s.mustStored(ns, like)
+		require.NoError(s.t, s.client.Patch(s.t.Context(), held,
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+finalizers+`}}`))))
+	}
+	patch(`["` + heldFinalizer + `"]`)
+	return func() { s.t.Helper(); patch("null") }
+}
+
+// Whoever deletes a populated object that a finalizer holds gets it back when it is gone.
+func TestObjectHeldByAFinalizerComesBack(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	ns := s.populatedNamespace("a")
+	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	release := s.hold(ns, settings)
+	s.delete(settings)
+	release()
+	s.eventually(func(c *assert.CollectT) {
+		found, err := s.stored(ns, settings)
+		assert.NoError(c, err)
+		assert.NotEqual(c, settings.GetUID(), found.GetUID())
+		assert.Empty(c, found.GetDeletionTimestamp())
+	})
+	s.holds(ns, configMap("settings", "v"))
+}
+
+// A template with deletionPolicy Delete is there as long as one of its objects is.
+func TestTemplateWaitsForItsObjects(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletes)
+	ns := s.populatedNamespace("a")
+	held := parse(t, configMap("held", ""))[0]
+	release := s.hold(ns, held)
+	s.delete(template)
+	s.lacks(ns, configMap("free", ""))
+	s.eventually(func(c *assert.CollectT) {
+		found, err := s.stored(ns, held)
+		assert.NoError(c, err)
+		assert.NotEmpty(c, found.GetDeletionTimestamp())
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+	release()
+	s.gone(template)
+	s.lacks(ns, configMap("held", ""))
+}
+
+// A namespace that is being deleted keeps nobody waiting, and nothing is created in it.
+func TestNamespaceThatCannotEnd(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletes)
+	ns := s.populatedNamespace("a")
+	release := s.hold(ns, parse(t, configMap("held", ""))[0])
+	s.delete(ns)
+	s.lacks(ns, configMap("settings", ""))
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Zero(c, status.Namespaces)
+		assert.Empty(c, status.Failures)
+	})
+	s.delete(template)
+	s.gone(template)
+	release()
+	s.gone(ns)
+}

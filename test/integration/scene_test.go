@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"regexp"
 	"strings"
@@ -37,12 +38,20 @@ type scene struct {
 // sceneLabel carries, on a namespace, the id of the scene that it is of.
 const sceneLabel = "scene"
 
+// maxID leaves room in a name for what tells a scene's objects apart.
+const maxID = 40
+
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 func newScene(t *testing.T, w *world) *scene {
 	t.Helper()
-	id := notInNames.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-")
-	s := &scene{world: w, t: t, id: strings.Trim(id[:min(len(id), 40)], "-")}
+	id := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
+	if len(id) > maxID {
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(id)) // it never fails
+		id = fmt.Sprintf("%s-%x", id[:maxID-9], sum.Sum32())
+	}
+	s := &scene{world: w, t: t, id: id}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the operator's log of %s:\n%s", s.id, w.operator.logOf(s.id))
@@ -257,7 +266,7 @@ func missing(declared, stored any) []string {
 	switch declared := declared.(type) {
 	case map[string]any:
 		there, ok := stored.(map[string]any)
-		if !ok {
+		if !ok && len(declared) > 0 { // an empty one may be left out
 			return []string{fmt.Sprintf(" is %v, not %v", stored, declared)}
 		}
 		var paths []string
@@ -269,7 +278,7 @@ func missing(declared, stored any) []string {
 		return paths
 	case []any:
 		there, ok := stored.([]any)
-		if !ok || len(there) != len(declared) {
+		if len(there) != len(declared) || !ok && len(declared) > 0 {
 			return []string{fmt.Sprintf(" is %v, not %v", stored, declared)}
 		}
 		var paths []string
@@ -289,14 +298,14 @@ func missing(declared, stored any) []string {
 // writes counts what the operator has asked to write in a namespace, by verb and resource.
 func (s *scene) writes(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
-	return s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name })
+	return count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
-func (s *scene) writesSince(point int, counted func(request) bool) map[string]int {
+func (s *scene) writesSince(point int, counted func(request) bool) []request {
 	s.t.Helper()
-	counts, err := s.audit.writesSince(point, counted)
+	writes, err := s.audit.writesSince(point, counted)
 	require.NoError(s.t, err)
-	return counts
+	return writes
 }
 
 // event waits for an Event in a namespace with a reason, whose note holds a text.

@@ -1,22 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -28,7 +24,7 @@ type side string
 const (
 	floorSide    side = "floor"
 	operatorSide side = "operator"
-	// rolloutSide is the operator's too: the namespaces whose template changes.
+	// rolloutSide is the operator's too: the namespaces of the template that changes.
 	rolloutSide side = "rollout"
 
 	sideLabel = "load.nstpl.dev/side"
@@ -42,73 +38,60 @@ func (s side) condition() corev1.NamespaceConditionType {
 	return v1alpha1.NamespacePopulated
 }
 
-// bench is a control plane with both sides running on it, and those who make work for them and watch.
+// bench is a control plane on which both sides run, with those who make work for them and watch.
 type bench struct {
-	sizes     sizes
-	progress  io.Writer
-	dir       string // for the operator
-	client    kubernetes.Interface
-	templates client.Client
-	operator  *operator
+	sizes    sizes
+	progress io.Writer
+	dir      string // for the operator
+	cluster  *controlplane.Cluster
+	client   kubernetes.Interface
+	operator *operator
+	// populated sees the namespaces of both sides.
 	populated *sightings
-	made      map[side]int // namespaces
+	made      map[side]int
 	table     table
-	// fail ends the run because something has ended by itself.
+	// fail ends the run.
 	fail context.CancelCauseFunc
 }
 
-// start installs the operator and starts both sides. What it starts ends with ctx.
-func (b *bench) start(ctx context.Context, cluster *controlplane.Cluster) error {
-	install := exec.CommandContext(ctx, cluster.Kubectl, "apply", "--kustomize", "manifests", "--kubeconfig", cluster.Kubeconfig)
-	if output, err := install.CombinedOutput(); err != nil {
-		return fmt.Errorf("install the operator: %w:\n%s", err, output)
-	}
-	var err error
-	if b.client, err = kubernetes.NewForConfig(cluster.RESTConfig()); err != nil {
+// start installs the operator and starts both sides, which end with ctx.
+func (b *bench) start(ctx context.Context) error {
+	if err := b.kubectl(ctx, nil, "apply", "--kustomize=manifests"); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if b.templates, err = client.New(cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	kubeconfig := filepath.Join(b.dir, "operator.kubeconfig")
-	if err := operatorKubeconfig(ctx, cluster, b.client, kubeconfig); err != nil {
-		return fmt.Errorf("get credentials for the operator: %w", err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := b.asOperator(ctx)
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	f, err := newFloor(config)
+	f, err := newFloor(config) // the API server has the same work with its requests as with the operator's
 	if err != nil {
 		return err
 	}
-	changed, err := b.watch(ctx, sideLabel, b.client.CoreV1().Namespaces().Watch)
-	if err != nil {
-		return err
-	}
-	go func() { b.fail(follow(ctx, changed, b.look)) }()
 	created, err := b.watch(ctx, sideLabel+"="+string(floorSide), f.client.Resource(namespaces).Watch)
 	if err != nil {
 		return err
 	}
 	go f.run(ctx, created, b.fail)
-	if b.operator, err = startOperator(ctx, b.sizes.operator, b.dir, b.fail); err != nil {
+	changed, err := b.watch(ctx, sideLabel, b.client.CoreV1().Namespaces().Watch)
+	if err != nil {
+		return err
+	}
+	go func() { b.fail(follow(ctx, changed, b.look)) }()
+	if err := b.startOperator(ctx); err != nil {
 		return err
 	}
 	for _, of := range []side{operatorSide, rolloutSide} {
-		if err := b.applyTemplate(ctx, of); err != nil {
+		if err := b.applyTemplate(ctx, of, "a"); err != nil {
+			return err
+		}
+		if err := b.kubectl(ctx, nil, "wait", "--for=condition=Accepted", "namespacetemplate/"+templateName(of)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look is for all events of namespaces.
+// look is for events of namespaces.
 func (b *bench) look(event watch.Event) {
 	ns, ok := event.Object.(*corev1.Namespace)
 	if !ok {
@@ -121,75 +104,52 @@ func (b *bench) look(event watch.Event) {
 	}
 }
 
-// applyTemplate creates a template and waits until it is accepted.
-func (b *bench) applyTemplate(ctx context.Context, of side) error {
-	template, err := newTemplate(of, "a")
+func (b *bench) applyTemplate(ctx context.Context, of side, stage string) error {
+	body, err := template(of, stage)
 	if err != nil {
 		return err
 	}
-	if err := b.templates.Create(ctx, template); err != nil {
-		return fmt.Errorf("create template %s: %w", template.Name, err)
-	}
-	for !apimeta.IsStatusConditionTrue(template.Status.Conditions, v1alpha1.TemplateAccepted) {
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-		if err := b.templates.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
-			return err
-		}
+	return b.kubectl(ctx, body, "apply", "--server-side", "--filename=-")
+}
+
+func (b *bench) kubectl(ctx context.Context, in []byte, args ...string) error {
+	cmd := exec.CommandContext(ctx, b.cluster.Kubectl, append(args, "--kubeconfig="+b.cluster.Kubeconfig)...)
+	cmd.Stdin = bytes.NewReader(in)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %v: %w: %s", args, err, output)
 	}
 	return nil
 }
 
-// create creates a namespace. What it returns tells when it is seen to be populated.
-func (b *bench) create(ctx context.Context, of side, number int) (string, <-chan time.Time, error) {
-	name := fmt.Sprintf("%s-%05d", of, number)
-	seen := b.populated.expect(name)
+func name(of side, number int) string {
+	return fmt.Sprintf("%s-%05d", of, number)
+}
+
+// create creates a namespace. What it returns tells when the namespace is seen to be populated.
+func (b *bench) create(ctx context.Context, of side, number int) (<-chan time.Time, error) {
+	seen := b.populated.expect(name(of, number))
 	_, err := b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{sideLabel: string(of)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name(of, number), Labels: map[string]string{sideLabel: string(of)}},
 	}, metav1.CreateOptions{})
-	return name, seen, err
+	return seen, err
 }
 
-// one creates a namespace and returns the time from the request until it is seen to be populated.
-func (b *bench) one(ctx context.Context, of side) (time.Duration, error) {
-	start := time.Now()
-	name, seen, err := b.create(ctx, of, b.made[of])
-	if err != nil {
-		return 0, err
-	}
-	b.made[of]++
-	at, err := await(ctx, "namespace "+name+" populated", seen)
-	return at.Sub(start), err
-}
-
-// many has namespaces created by several writers and returns the time until the last is seen to be populated.
-func (b *bench) many(ctx context.Context, of side, count int) (time.Duration, error) {
-	start := time.Now()
-	first := b.made[of]
+// many has namespaces created by some writers at a time. It returns the time from the first request until the last
+// namespace is seen to be populated.
+func (b *bench) many(ctx context.Context, of side, count, writers int) (time.Duration, error) {
+	start, first := time.Now(), b.made[of]
 	b.made[of] += count
 	seen := make([]<-chan time.Time, count)
 	errs := make([]error, count)
-	numbers := make(chan int)
-	var writers sync.WaitGroup
-	for range b.sizes.Writers {
-		writers.Go(func() {
-			for i := range numbers {
-				_, seen[i], errs[i] = b.create(ctx, of, first+i)
-			}
-		})
-	}
-	for i := range count {
-		numbers <- i
-	}
-	close(numbers)
-	writers.Wait()
+	workqueue.ParallelizeUntil(ctx, writers, count, func(i int) {
+		seen[i], errs[i] = b.create(ctx, of, first+i)
+	})
 	last := start
 	for i := range count {
 		if errs[i] != nil {
 			return 0, errs[i]
 		}
-		at, err := await(ctx, fmt.Sprintf("namespace %s-%05d populated", of, first+i), seen[i])
+		at, err := await(ctx, "namespace "+name(of, first+i)+" populated", seen[i])
 		if err != nil {
 			return 0, err
 		}
@@ -198,6 +158,21 @@ func (b *bench) many(ctx context.Context, of side, count int) (time.Duration, er
 		}
 	}
 	return last.Sub(start), nil
+}
+
+// byTurns creates namespaces one by one, for the floor and for the operator by turns, until there are enough.
+func (b *bench) byTurns(ctx context.Context, enough func(pairs int) bool) (latencies, error) {
+	all := latencies{}
+	for pairs := 0; !enough(pairs); pairs++ {
+		for _, of := range []side{floorSide, operatorSide} {
+			took, err := b.many(ctx, of, 1, 1)
+			if err != nil {
+				return nil, err
+			}
+			all[of] = append(all[of], took)
+		}
+	}
+	return all, nil
 }
 
 // say tells what is going on.

@@ -2,23 +2,23 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// drift changes populated objects as somebody else, one after the other, and measures the time until each is seen to be
-// as declared again.
-func (b *bench) drift(ctx context.Context, config *rest.Config) error {
+// edit is what somebody does to populated objects.
+const edit = `{"metadata": {"labels": {"` + stageLabel + `": "edited"}}}`
+
+// drift edits populated objects one after the other. Each is over when the object is seen to be as declared again.
+func (b *bench) drift(ctx context.Context) error {
 	b.say("%d edits of populated objects", b.sizes.Edits)
-	editor, err := metadata.NewForConfig(config)
+	editor, err := metadata.NewForConfig(b.cluster.RESTConfig())
 	if err != nil {
 		return err
 	}
@@ -27,23 +27,23 @@ func (b *bench) drift(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	corrected := newSightings()
-	for kind, resource := range resources {
-		changed, err := b.watch(ctx, v1alpha1.TemplateNameLabel, editor.Resource(resource).Watch)
+	for _, object := range all {
+		changed, err := b.watch(ctx, v1alpha1.TemplateNameLabel, editor.Resource(resourceOf(object)).Watch)
 		if err != nil {
 			return err
 		}
 		edited := map[string]bool{}
 		go func() {
 			b.fail(follow(ctx, changed, func(event watch.Event) {
-				object, ok := event.Object.(*metav1.PartialObjectMetadata)
+				seen, ok := event.Object.(*metav1.PartialObjectMetadata)
 				if !ok {
 					return
 				}
-				if object.Labels[stageLabel] == "edited" {
-					edited[object.Namespace] = true
-				} else if edited[object.Namespace] {
-					delete(edited, object.Namespace)
-					corrected.see(object.Namespace + "/" + kind)
+				if seen.Labels[stageLabel] == "edited" {
+					edited[seen.Namespace] = true
+				} else if edited[seen.Namespace] {
+					delete(edited, seen.Namespace)
+					corrected.see(seen.Namespace + "/" + object.GetKind())
 				}
 			}))
 		}()
@@ -51,15 +51,15 @@ func (b *bench) drift(ctx context.Context, config *rest.Config) error {
 	var took []time.Duration
 	for i := range b.sizes.Edits {
 		object := all[i%len(all)]
-		namespace := fmt.Sprintf("%s-%05d", operatorSide, i%b.made[operatorSide])
-		key := namespace + "/" + object.GetKind()
-		seen := corrected.expect(key)
+		namespace := name(operatorSide, i%b.made[operatorSide])
+		seen := corrected.expect(namespace + "/" + object.GetKind())
 		start := time.Now()
-		if _, err := editor.Resource(resources[object.GetKind()]).Namespace(namespace).Patch(ctx, object.GetName(), types.MergePatchType,
-			[]byte(`{"metadata":{"labels":{"`+stageLabel+`":"edited"}}}`), metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
+		_, err := editor.Resource(resourceOf(object)).Namespace(namespace).
+			Patch(ctx, object.GetName(), types.MergePatchType, []byte(edit), metav1.PatchOptions{FieldManager: "somebody"})
+		if err != nil {
 			return err
 		}
-		at, err := await(ctx, key+" corrected", seen)
+		at, err := await(ctx, object.GetKind()+" in namespace "+namespace+" corrected", seen)
 		if err != nil {
 			return err
 		}

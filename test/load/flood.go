@@ -6,67 +6,54 @@ import (
 	"time"
 )
 
-// flood creates many namespaces at once, by turns for the floor and the operator, and counts what it costs.
+// flood creates many namespaces at once, for the floor and for the operator by turns, and counts what it costs.
 func (b *bench) flood(ctx context.Context) error {
 	var floor, operator cost
 	for round := range b.sizes.Rounds {
-		b.say("%d namespaces by %d writers for the floor and for the operator, round %d", b.sizes.Flood, b.sizes.Writers, round+1)
-		if err := b.countFlood(ctx, floorSide, &floor); err != nil {
+		b.say("%d namespaces at once for the floor, then for the operator, round %d", b.sizes.Flood, round+1)
+		if err := b.floodOnce(ctx, floorSide, &floor); err != nil {
 			return err
 		}
-		if err := b.countFlood(ctx, operatorSide, &operator); err != nil {
+		if err := b.floodOnce(ctx, operatorSide, &operator); err != nil {
 			return err
 		}
 	}
-	b.say("the floor's requests: %s\nthe operator's: %s", floor.requests, operator.requests)
+	b.say("requests of the floor: %v\nand of the operator: %v", floor.requests.toPopulate(), operator.requests.toPopulate())
+	count := float64(b.sizes.Flood * b.sizes.Rounds)
 	compare := func(measure, unit string, of func(cost) float64, goal string) {
 		b.table.compare(measure, unit, of(floor), of(operator), goal)
 	}
-	each := func(d time.Duration) float64 { return milliseconds(d) / float64(b.sizes.Flood*b.sizes.Rounds) }
-	per := func(count float64) float64 { return count / float64(b.sizes.Flood*b.sizes.Rounds) }
-	compare(fmt.Sprintf("%d namespaces at once: throughput", b.sizes.Flood), "1/s", func(c cost) float64 { return 1000 / each(c.took) }, "at least 0.9x")
-	compare("writes for a namespace and its 5 objects", "", func(c cost) float64 { return per(c.requests.writes()) }, "6")
-	compare("requests for them, with reads", "", func(c cost) float64 { return per(c.requests.total()) }, "")
-	compare("API server's CPU time for them", "ms", func(c cost) float64 { return each(c.apiServer) }, "")
-	b.table.add("operator's CPU time for them", "ms", each(operator.operator), "")
+	compare(fmt.Sprintf("%d namespaces at once: per second", b.sizes.Flood), "1/s",
+		func(c cost) float64 { return count / c.took.Seconds() }, "at least 0.9x")
+	compare("writes for a namespace and 5 objects", "",
+		func(c cost) float64 { return c.requests.toPopulate().writes() / count }, "6")
+	compare("reads for them", "", func(c cost) float64 { return c.requests.toPopulate().reads() / count }, "")
+	compare("API server's CPU time for them", "ms", func(c cost) float64 { return milliseconds(c.cpu) / count }, "")
+	b.table.add("operator's CPU time for them", "ms", milliseconds(operator.operator)/count, "")
 	return nil
 }
 
-// cost is what the namespaces of a side have cost.
+// cost is what all namespaces of a side have cost.
 type cost struct {
-	took, apiServer, operator time.Duration
-	requests                  requests
+	work
+	took, operator time.Duration
 }
 
-func (b *bench) countFlood(ctx context.Context, of side, total *cost) error {
-	before, err := b.settle(ctx)
+func (b *bench) floodOnce(ctx context.Context, of side, total *cost) error {
+	before, err := b.operator.metrics(ctx)
 	if err != nil {
 		return err
 	}
-	operatorBefore, err := b.operator.scrape(ctx)
+	done, err := b.during(ctx, func() error {
+		took, err := b.many(ctx, of, b.sizes.Flood, b.sizes.Writers)
+		total.took += took
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	took, err := b.many(ctx, of, b.sizes.Flood)
-	if err != nil {
-		return err
-	}
-	after, err := b.settle(ctx)
-	if err != nil {
-		return err
-	}
-	operatorAfter, err := b.operator.scrape(ctx)
-	if err != nil {
-		return err
-	}
-	total.took += took
-	total.apiServer += after.cpu - before.cpu
-	total.operator += operatorAfter.cpu() - operatorBefore.cpu()
-	if total.requests == nil {
-		total.requests = requests{}
-	}
-	for kind, count := range after.requests.since(before.requests).toPopulate() {
-		total.requests[kind] += count
-	}
-	return nil
+	after, err := b.operator.metrics(ctx)
+	total.work = total.plus(done)
+	total.operator += after.cpu() - before.cpu()
+	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -21,24 +22,24 @@ const floorSlots = 16
 
 var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 
-// floor writes what the operator writes, and does nothing else: it reads nothing, compares nothing and forgets all.
+// floor writes what the operator writes and does nothing else: it reads nothing, compares nothing, remembers nothing.
 type floor struct {
 	client  metadata.Interface
 	applies []apply
 	status  []byte
 }
 
-// apply is an apply request that waits for its namespace.
+// apply is a request that waits for its namespace.
 type apply struct {
 	resource schema.GroupVersionResource
 	name     string
 	body     []byte
 }
 
-// newFloor gets the operator's credentials, so that the API server has the same work with its requests.
 func newFloor(config *rest.Config) (*floor, error) {
 	config = rest.CopyConfig(config)
-	config.Dial = (&net.Dialer{}).DialContext // a connection of its own, which clients of a like configuration would share
+	config.QPS = -1
+	config.Dial = (&net.Dialer{}).DialContext // a connection of its own: clients with the same configuration share one
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -49,25 +50,23 @@ func newFloor(config *rest.Config) (*floor, error) {
 	}
 	f := &floor{client: client}
 	for _, object := range all {
-		// As many bytes of bookkeeping as the operator has in its objects.
-		labels := object.GetLabels()
-		labels["example/namespace-template-name"] = "load-floor"
-		object.SetLabels(labels)
+		// As many bytes as the operator keeps its books in.
+		object.SetLabels(map[string]string{stageLabel: "a", "example/namespace-template-name": templateName(floorSide)})
 		object.SetAnnotations(map[string]string{"example.nstpl.dev/applied-hash": "0123456789abcdef"})
 		body, err := json.Marshal(object)
 		if err != nil {
 			return nil, err
 		}
-		f.applies = append(f.applies, apply{resources[object.GetKind()], object.GetName(), body})
+		f.applies = append(f.applies, apply{resourceOf(object), object.GetName(), body})
 	}
 	f.status, err = json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
 		"type": floorSide.condition(), "status": corev1.ConditionTrue, "reason": "Populated",
-		"message": "5 objects of load-floor", "lastTransitionTime": metav1.Now(),
+		"message": "5 objects of " + templateName(floorSide), "lastTransitionTime": metav1.Now(),
 	}}}})
 	return f, err
 }
 
-// run populates the namespaces that a watch tells of, until ctx ends. What goes wrong goes to fail.
+// run populates the namespaces that a watch tells of until ctx ends. What goes wrong goes to fail.
 func (f *floor) run(ctx context.Context, created watch.Interface, fail func(error)) {
 	slots := make(chan struct{}, floorSlots)
 	fail(follow(ctx, created, func(event watch.Event) {
@@ -95,10 +94,8 @@ func (f *floor) populate(ctx context.Context, namespace string) error {
 		})
 	}
 	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	_, err := f.client.Resource(namespaces).
 		Patch(ctx, namespace, types.StrategicMergePatchType, f.status, metav1.PatchOptions{}, "status")

@@ -12,23 +12,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // sizes say how much to do.
 type sizes struct {
-	Serial     int           `json:"serial"`
-	Flood      int           `json:"flood"`
-	Writers    int           `json:"writers"`
-	Rollout    int           `json:"rollout"`
-	Rounds     int           `json:"rounds"`
-	Edits      int           `json:"edits"`
-	Idle       time.Duration `json:"idle"`
-	Namespaces int           `json:"namespaces"`
+	Serial, Flood, Writers, Rollout, Rounds, Edits, Namespaces int
 
+	Idle     time.Duration
 	operator string // path
 }
 
@@ -69,12 +66,19 @@ func run(s sizes, output string, out, progress io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	b := &bench{sizes: s, progress: progress, dir: dir, populated: newSightings(), made: map[side]int{}, fail: fail}
-	defer func() { b.operator.end() }()
-	if err := b.start(ctx, cluster); err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		return err
 	}
-	if err := b.run(ctx, cluster); err != nil {
+	b := &bench{
+		sizes: s, progress: progress, dir: dir, cluster: cluster, client: client,
+		populated: newSightings(), made: map[side]int{}, fail: fail,
+	}
+	defer func() { b.operator.end() }()
+	if err = b.start(ctx); err == nil {
+		err = b.run(ctx)
+	}
+	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if output == "table" {
@@ -82,22 +86,20 @@ func run(s sizes, output string, out, progress io.Writer) (err error) {
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
-		Sizes sizes `json:"sizes"`
-		table
-	}{s, b.table})
+	return encoder.Encode(map[string]any{"sizes": s, "processors": runtime.NumCPU(), "rows": b.table})
 }
 
 // run goes through the phases.
-func (b *bench) run(ctx context.Context, cluster *controlplane.Cluster) error {
+func (b *bench) run(ctx context.Context) error {
 	// The first namespace of each side pays for what is done once.
-	if _, err := b.byTurns(ctx, func(done int) bool { return done == 1 }); err != nil {
+	if _, err := b.byTurns(ctx, func(pairs int) bool { return pairs == 1 }); err != nil {
 		return err
 	}
 	if err := b.memory(ctx, "memory at the start"); err != nil {
 		return err
 	}
-	idle, err := b.serial(ctx)
+	b.say("%d namespaces one by one", b.sizes.Serial)
+	idle, err := b.byTurns(ctx, func(pairs int) bool { return pairs == b.sizes.Serial })
 	if err != nil {
 		return err
 	}
@@ -112,12 +114,12 @@ func (b *bench) run(ctx context.Context, cluster *controlplane.Cluster) error {
 	b.table.latencies("new namespace during a rollout", busy, nil)
 	slowdown := func(of side) float64 { return float64(percentile(busy[of], 95)) / float64(percentile(idle[of], 95)) }
 	b.table.compare("new namespace during a rollout: p95 to that of idle", "x", slowdown(floorSide), slowdown(operatorSide), "at most 2")
-	if err := b.drift(ctx, cluster.RESTConfig()); err != nil {
+	if err := b.drift(ctx); err != nil {
 		return err
 	}
 	if missing := b.sizes.Namespaces - b.made[operatorSide] - b.made[rolloutSide]; missing > 0 {
 		b.say("%d more namespaces", missing)
-		if _, err := b.many(ctx, rolloutSide, missing); err != nil {
+		if _, err := b.many(ctx, rolloutSide, missing, b.sizes.Writers); err != nil {
 			return err
 		}
 	}

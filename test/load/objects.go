@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,24 +18,15 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// objectsYAML are what both sides put into a namespace.
+// objectsYAML is what both sides put into a namespace.
 //
 //go:embed objects.yaml
 var objectsYAML []byte
 
-// stageLabel is on all objects. A change of the template changes it, and so does somebody who makes one drift.
+// stageLabel is on all objects: rollouts and edits change it.
 const stageLabel = "load.nstpl.dev/stage"
 
-// resources are those of objectsYAML, by kind.
-var resources = map[string]schema.GroupVersionResource{
-	"NetworkPolicy": {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
-	"ResourceQuota": {Version: "v1", Resource: "resourcequotas"},
-	"LimitRange":    {Version: "v1", Resource: "limitranges"},
-	"Role":          {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
-	"RoleBinding":   {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
-}
-
-// objects returns what a namespace is to hold, at a stage.
+// objects returns what a namespace is to hold.
 func objects(stage string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(objectsYAML), 1024)
@@ -52,20 +44,26 @@ func objects(stage string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// newTemplate declares the objects for the namespaces of a side.
-func newTemplate(of side, stage string) (*v1alpha1.NamespaceTemplate, error) {
+func resourceOf(object *unstructured.Unstructured) schema.GroupVersionResource {
+	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+	return resource
+}
+
+// template returns a template that declares the objects for the namespaces of a side.
+func template(of side, stage string) ([]byte, error) {
 	all, err := objects(stage)
 	if err != nil {
 		return nil, err
 	}
-	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "load-" + string(of)}}
-	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{sideLabel: string(of)}}
+	declared := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: templateName(of)}}
+	declared.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplate"))
+	declared.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{sideLabel: string(of)}}
 	for _, object := range all {
-		raw, err := json.Marshal(object)
-		if err != nil {
-			return nil, err
-		}
-		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: raw})
+		declared.Spec.Templates = append(declared.Spec.Templates, runtime.RawExtension{Object: object})
 	}
-	return template, nil
+	return json.Marshal(declared)
+}
+
+func templateName(of side) string {
+	return "load-" + string(of)
 }

@@ -7,15 +7,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// rollout creates namespaces one by one, as serial does, while a template's change is on its way to many others.
+// rollout creates namespaces one by one while a template's change is on its way to many others.
 func (b *bench) rollout(ctx context.Context) (latencies, error) {
 	b.say("%d namespaces to roll out to", b.sizes.Rollout)
-	if _, err := b.many(ctx, rolloutSide, b.sizes.Rollout); err != nil {
+	if _, err := b.many(ctx, rolloutSide, b.sizes.Rollout, b.sizes.Writers); err != nil {
 		return nil, err
 	}
 	all := latencies{}
@@ -25,11 +24,15 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 			return nil, err
 		}
 		b.say("rollout %d", round+1)
-		start := time.Now()
-		over, err := b.changeTemplate(ctx, []string{"b", "c"}[round%2])
+		stage := string(rune('b' + round))
+		over, err := b.watchRollout(ctx, stage)
 		if err != nil {
 			return nil, err
 		}
+		if err := b.applyTemplate(ctx, rolloutSide, stage); err != nil {
+			return nil, err
+		}
+		start := time.Now()
 		some, err := b.byTurns(ctx, func(int) bool { return over.Load() != nil })
 		if err != nil {
 			return nil, err
@@ -39,38 +42,25 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 		}
 		took += over.Load().Sub(start)
 	}
-	b.table.add("namespaces reached by a rollout, per second", "1/s", float64(b.sizes.Rollout*b.sizes.Rounds)/took.Seconds(), "")
+	b.table.add("namespaces that a rollout reaches", "1/s", float64(b.sizes.Rollout*b.sizes.Rounds)/took.Seconds(), "")
 	return all, nil
 }
 
-// changeTemplate changes all objects of the template. What it returns holds the time when they all were seen.
-func (b *bench) changeTemplate(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
-	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=load-" + string(rolloutSide)
+// watchRollout returns what will hold the time at which the last namespace is seen to be changed.
+func (b *bench) watchRollout(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
+	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=" + templateName(rolloutSide)
 	changed, err := b.watch(ctx, selector, b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)
 	if err != nil {
-		return nil, err
-	}
-	template, err := newTemplate(rolloutSide, stage)
-	if err != nil {
-		return nil, err
-	}
-	found := &v1alpha1.NamespaceTemplate{}
-	if err := b.templates.Get(ctx, client.ObjectKeyFromObject(template), found); err != nil {
-		return nil, err
-	}
-	base := found.DeepCopy()
-	found.Spec.Templates = template.Spec.Templates
-	if err := b.templates.Patch(ctx, found, client.MergeFrom(base)); err != nil {
 		return nil, err
 	}
 	over := &atomic.Pointer[time.Time]{}
 	left := b.made[rolloutSide]
 	go func() {
 		b.fail(follow(ctx, changed, func(event watch.Event) {
-			if event.Type != watch.Added {
-				return
+			if event.Type == watch.Added {
+				left--
 			}
-			if left--; left == 0 {
+			if left == 0 && over.Load() == nil {
 				over.Store(new(time.Now()))
 			}
 		}))

@@ -12,9 +12,10 @@ import (
 )
 
 // table is what was measured.
-type table struct {
-	Rows []row `json:"rows"`
-}
+type table []row
+
+// latencies are how long namespaces took to be populated.
+type latencies map[side][]time.Duration
 
 // row is a figure of the operator, beside the floor's where there is one and the goal where there is one.
 type row struct {
@@ -28,7 +29,7 @@ type row struct {
 
 // add adds a figure that has no floor.
 func (t *table) add(measure, unit string, operator float64, goal string) {
-	t.Rows = append(t.Rows, row{Measure: measure, Unit: unit, Operator: operator, Goal: goal})
+	*t = append(*t, row{Measure: measure, Unit: unit, Operator: operator, Goal: goal})
 }
 
 // compare adds a figure of both sides.
@@ -37,7 +38,7 @@ func (t *table) compare(measure, unit string, floor, operator float64, goal stri
 	if floor != 0 {
 		r.Ratio = new(operator / floor)
 	}
-	t.Rows = append(t.Rows, r)
+	*t = append(*t, r)
 }
 
 // latencies adds the percentiles of both sides, which have their goals.
@@ -49,10 +50,10 @@ func (t *table) latencies(measure string, all latencies, goals map[int]string) {
 }
 
 // print writes the table for people.
-func (t *table) print(out io.Writer) error {
+func (t table) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tUNIT\tFLOOR\tOPERATOR\tRATIO\tGOAL")
-	for _, r := range t.Rows {
+	for _, r := range t {
 		floor, ratio := "-", "-"
 		if r.Floor != nil {
 			floor = figure(*r.Floor)

@@ -18,14 +18,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// concurrentWrites bounds the requests that one namespace has under way. They share a connection, and the API
-// server's priority and fairness is the throttle.
-const concurrentWrites = 32
-
 // Applier carries out plans. Answers come back as metadata: nobody reads the rest.
 type Applier struct {
-	Client metadata.Interface
-	Mapper meta.RESTMapper
+	client metadata.Interface
+	mapper meta.RESTMapper
+	slots  chan struct{}
+}
+
+// NewApplier returns an applier that has at most so many writes under way, those in all namespaces taken together.
+func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int) *Applier {
+	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes)}
 }
 
 // Outcome is what became of a change that needed a write.
@@ -79,7 +81,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 		}
 	}
 	namespace := plan.Namespace.Name
-	result := Result{Outcomes: each(applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
+	result := Result{Outcomes: a.each(applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
 	if result.NamespaceGone() {
 		return result
 	}
@@ -99,19 +101,18 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 			safe = append(safe, change)
 		}
 	}
-	result.Outcomes = append(result.Outcomes, each(safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
+	result.Outcomes = append(result.Outcomes, a.each(safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
 	return result
 }
 
 // each runs do for all changes, some at a time, and returns the outcomes in order.
-func each(changes []Change, do func(Change) Outcome) []Outcome {
+func (a *Applier) each(changes []Change, do func(Change) Outcome) []Outcome {
 	outcomes := make([]Outcome, len(changes))
-	slots := make(chan struct{}, concurrentWrites)
 	var wait sync.WaitGroup
 	for i, change := range changes {
-		slots <- struct{}{}
+		a.slots <- struct{}{}
 		wait.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-a.slots }()
 			outcomes[i] = do(change)
 		})
 	}
@@ -145,7 +146,7 @@ func (a *Applier) apply(ctx context.Context, namespace string, change Change) Ou
 
 // resource returns the client for a kind in a namespace.
 func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
-	mapping, err := a.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 		return nil, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
 			"%s is not namespace-scoped: take it out of the template", kind.GroupKind())}
 	}
-	return a.Client.Resource(mapping.Resource).Namespace(namespace), nil
+	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
 // create applies an object for the first time. It does not force: where somebody else's object stands in the way, the

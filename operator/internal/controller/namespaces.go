@@ -30,10 +30,12 @@ type Namespaces struct {
 	Metadata  metadata.Interface
 	Templates *Templates
 	Objects   *objects.Store
-	Applier   *populate.Applier
-	Ledger    *Ledger
-	Recorder  events.EventRecorder
-	Metrics   *Metrics
+	// Urgent writes to new namespaces, Bulk to all others.
+	Urgent, Bulk *populate.Applier
+	Ledger       *Ledger
+	Queue        *Queue
+	Recorder     events.EventRecorder
+	Metrics      *Metrics
 	// Exclude names namespaces that are never populated, besides those that match.Unpopulated names.
 	Exclude []string
 }
@@ -57,7 +59,11 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	declared := populate.Declare(r.Templates.Cache, ns, templates)
 	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
-	result := r.Applier.Apply(ctx, plan)
+	applier := r.Bulk
+	if r.Ledger.Fresh(ns.Name, ns.UID) {
+		applier = r.Urgent
+	}
+	result := applier.Apply(ctx, plan)
 	r.Objects.Record(ns.Name, result)
 	r.Metrics.count(result)
 	if result.NamespaceGone() {
@@ -191,6 +197,7 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		if outcome.Drifted && outcome.Failure == nil {
+			r.Queue.Corrected(ns.Name)
 			r.Metrics.drift(outcome.Change)
 			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template, "reason", outcome.Reason)
 			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeNormal, "DriftCorrected", "Apply",

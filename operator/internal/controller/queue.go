@@ -56,16 +56,21 @@ func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }
 
 // AddDrifted queues a namespace in which a populated object changed.
 func (q *Queue) AddDrifted(namespace string) {
+	var after time.Duration
+	if limiter, ok := q.corrections.Get(namespace); ok && limiter.(*rate.Limiter).Tokens() < 1 {
+		after = slowCorrections
+	}
+	q.add(0, after, namespace)
+}
+
+// Corrected notes that drift was corrected in a namespace.
+func (q *Queue) Corrected(namespace string) {
 	limiter, ok := q.corrections.Get(namespace)
 	if !ok {
 		limiter = rate.NewLimiter(rate.Every(slowCorrections), quickCorrections)
 		q.corrections.Add(namespace, limiter)
 	}
-	var after time.Duration
-	if !limiter.(*rate.Limiter).Allow() {
-		after = slowCorrections
-	}
-	q.add(0, after, namespace)
+	limiter.(*rate.Limiter).Allow()
 }
 
 // AddBulk queues namespaces that a template's change is rolled out to.

@@ -32,33 +32,33 @@ type (
 const workers = 16
 
 // SetupWithManager has the namespaces looked at that the queue names, and fills the queue from the watch of namespaces.
-func (r *Namespaces) SetupWithManager(mgr ctrl.Manager, queue *Queue) error {
+func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace").
-		Watches(&corev1.Namespace{}, r.handler(queue)).
+		Watches(&corev1.Namespace{}, r.handler()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
-			NewQueue:                func(string, limiter) requests { return queue },
+			NewQueue:                func(string, limiter) requests { return r.Queue },
 		}).
 		Complete(r)
 }
 
-func (r *Namespaces) handler(queue *Queue) handler.EventHandler {
+func (r *Namespaces) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) {
 			if e.IsInInitialList {
-				queue.AddBulk(e.Object.GetName())
+				r.Queue.AddBulk(e.Object.GetName())
 				return
 			}
-			r.born(e.Object, queue)
+			r.born(e.Object)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
 			switch {
 			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID():
-				r.born(e.ObjectNew, queue)
+				r.born(e.ObjectNew)
 			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()),
 				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()),
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()):
-				queue.AddChanged(e.ObjectNew.GetName())
+				r.Queue.AddChanged(e.ObjectNew.GetName())
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) {
@@ -67,9 +67,9 @@ func (r *Namespaces) handler(queue *Queue) handler.EventHandler {
 	}
 }
 
-func (r *Namespaces) born(ns client.Object, queue *Queue) {
+func (r *Namespaces) born(ns client.Object) {
 	r.Ledger.Born(ns.GetName(), ns.GetUID(), time.Now())
-	queue.AddNew(ns.GetName())
+	r.Queue.AddNew(ns.GetName())
 }
 
 // NewTemplateQueue returns the queue of templates, and a function that puts one in it for its status: soon, not at once,

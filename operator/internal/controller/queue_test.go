@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
+	queue := NewQueue()
+	defer queue.ShutDown()
+	queue.AddBulk("b1", "b2", "b3")
+	queue.AddChanged("changed")
+	queue.AddNew("new")
+	queue.AddNew("b3")
+	require.Eventually(t, func() bool { return queue.Len() == 5 }, time.Second, time.Millisecond)
+	var order []string
+	for range 5 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"new", "b3", "changed", "b1", "b2"}, order)
+}
+
+func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
+	queue := NewQueue()
+	defer queue.ShutDown()
+	for range quickCorrections {
+		queue.AddDrifted("quiet")
+		queue.Corrected("fought over")
+	}
+	queue.AddDrifted("fought over")
+	queue.AddDrifted("quiet")
+	item, _ := queue.Get()
+	require.Equal(t, "quiet", item.Name, "a change that needs no correction costs nothing")
+	queue.Done(item)
+	item, _ = queue.Get()
+	require.Equal(t, "fought over", item.Name, "later, and still")
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentile(t *testing.T) {
+	var hundred []time.Duration
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(100-i))
+	}
+	for name, test := range map[string]struct {
+		values []time.Duration
+		p      int
+		want   time.Duration
+	}{
+		"none":                      {nil, 50, 0},
+		"one":                       {[]time.Duration{7}, 99, 7},
+		"the lower of two":          {[]time.Duration{2, 1}, 50, 1},
+		"the middle of three":       {[]time.Duration{3, 1, 2}, 50, 2},
+		"p50 of a hundred":          {hundred, 50, 50},
+		"p95 of a hundred":          {hundred, 95, 95},
+		"p99 of a hundred":          {hundred, 99, 99},
+		"p99 of few is the longest": {hundred[:50], 99, 100},
+		"all":                       {hundred, 100, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, test.want, percentile(test.values, test.p))
+		})
+	}
+}
+
+func TestPercentileLeavesTheOrder(t *testing.T) {
+	values := []time.Duration{3, 1, 2}
+	percentile(values, 50)
+	require.Equal(t, []time.Duration{3, 1, 2}, values)
+}
+
+func someTable() table {
+	var t table
+	t.latencies("new namespace", latencies{
+		floorSide:    {10 * time.Millisecond, 20 * time.Millisecond},
+		operatorSide: {15 * time.Millisecond, 20*time.Millisecond + 123*time.Microsecond},
+	}, map[int]string{50: "at most 1.5x"})
+	t.compare("reads", "", 0, 2, "")
+	t.add("memory", "MiB", 123.4, "at most 256")
+	return t
+}
+
+func TestTableForPeople(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, someTable().print(&out))
+	require.Equal(t, `                    UNIT  FLOOR  OPERATOR  RATIO  GOAL
+new namespace: p50  ms    10     15        1.50x  at most 1.5x
+new namespace: p95  ms    20     20.12     1.01x  -
+new namespace: p99  ms    20     20.12     1.01x  -
+reads               -     0      2         -      -
+memory              MiB   -      123       -      at most 256
+`, out.String())
+}
+
+func TestTableForPrograms(t *testing.T) {
+	out, err := json.Marshal(someTable()[3:])
+	require.NoError(t, err)
+	require.JSONEq(t, `[
+		{"measure": "reads", "floor": 0, "operator": 2},
+		{"measure": "memory", "unit": "MiB", "operator": 123.4, "goal": "at most 256"}
+	]`, string(out))
+}
