@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -117,8 +118,8 @@ func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	return mgr, mgr.AddReadyzCheck("caches", func(request *http.Request) error {
-		ctx, cancel := context.WithCancel(request.Context())
-		cancel()
+		ctx, cancel := context.WithTimeout(request.Context(), 100*time.Millisecond)
+		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
 			return fmt.Errorf("the first lists of namespaces and templates have not come yet")
 		}

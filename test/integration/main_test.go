@@ -13,6 +13,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"testing"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
 // shared is the world of all tests that don't disturb each other.
@@ -22,6 +25,7 @@ var shared *world
 var operatorBinary string
 
 func TestMain(m *testing.M) {
+	ctrl.SetLogger(zap.New()) // clients have something to say
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

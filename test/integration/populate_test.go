@@ -613,6 +613,7 @@ func TestOptOut(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	out := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
+	older := s.namespace("older", out)
 	template := s.declare("defaults", configMap("settings", "v1"))
 	born := s.namespace("born-out", out)
 	ns := s.populatedNamespace("a")
@@ -621,7 +622,7 @@ func TestOptOut(t *testing.T) {
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
 	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{OptedOut: 2}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{OptedOut: 3}, status.Namespaces)
 	})
 	before := s.writes(ns)
 	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
@@ -634,14 +635,15 @@ func TestOptOut(t *testing.T) {
 	s.holds(ns, configMap("settings", "mine"))
 	require.Equal(t, before, s.writes(ns))
 	require.Empty(t, s.writes(born))
+	require.Empty(t, s.writes(older))
 
-	for _, ns := range []*corev1.Namespace{ns, born} {
+	for _, ns := range []*corev1.Namespace{ns, born, older} {
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": null}}}`)
 		s.populated(ns)
 		s.holds(ns, configMap("settings", "v2"))
 	}
 	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 4, Populated: 4}, status.Namespaces)
 	})
 }
 

@@ -64,7 +64,7 @@ func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.Namespa
 	return nil
 }
 
-// matching returns the namespaces that a template populates.
+// matching returns the namespaces that a template populates, and those that are opted out: they are counted.
 func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
 	selector, err := match.Selector(template.Spec.Namespaces)
 	if err != nil || match.Off(template) != "" {
@@ -76,7 +76,7 @@ func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTe
 	}
 	var names []string
 	for i := range list.Items {
-		if match.Unpopulated(&list.Items[i], r.Exclude...) == "" {
+		if match.OptedOut(&list.Items[i]) || match.Unpopulated(&list.Items[i], r.Exclude...) == "" {
 			names = append(names, list.Items[i].Name)
 		}
 	}
