@@ -118,6 +118,10 @@ func (r *report) explain(s session) {
 		s.note("not populated: %s: %s", some(skipped[reason]), reason)
 	}
 	r.explainLeftAlone(s)
+	if r.Different == 0 {
+		s.note("no differences in %s", count(len(r.Namespaces), "namespace"))
+		return
+	}
 	s.note("%s in %d of %s", count(r.Different, "difference"), different, count(len(r.Namespaces), "namespace"))
 }
 
