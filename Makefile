@@ -24,6 +24,7 @@ generate: ## Generate the CRDs and the deepcopy functions
 .PHONY: test
 test: ## Run everything that must pass: verify, lint, unit, cli, integration
 	@test/run.sh verify lint unit cli integration
+	$(if $(RACE),,@echo 'the race detector was off: it needs a C compiler')
 
 .PHONY: verify
 verify: ## Check that generated files, go.mod and go.sum are fresh; changes nothing
@@ -45,7 +46,6 @@ fmt: ## Format the Go files and sort their imports
 
 .PHONY: unit
 unit: ## Run the unit tests, with the race detector where there is a C compiler
-	$(if $(RACE),,@echo 'no C compiler: the race detector is off')
 	go test $(RACE) $$(go list ./... | grep -v /test/)
 
 .PHONY: cli

@@ -26,8 +26,10 @@ const (
 
 // Standing is how a template stands in a namespace.
 type Standing struct {
-	State    State
-	Failures []v1alpha1.ObjectFailure
+	// Generation of the template that this is about. A look that began before a change says nothing about what came of it.
+	Generation int64
+	State      State
+	Failures   []v1alpha1.ObjectFailure
 	// Overridden are the objects that the template and another one both declare here.
 	Overridden []populate.Overridden
 }
@@ -131,7 +133,9 @@ func (l *Ledger) Record(namespace string, uid types.UID, standings map[string]St
 		}
 	}
 	for template, standing := range standings {
-		l.set(template, namespace, standing)
+		if l.standings[template][namespace].Generation <= standing.Generation {
+			l.set(template, namespace, standing)
+		}
 	}
 	l.see(namespace)
 	return born
@@ -171,12 +175,12 @@ func (l *Ledger) Forget(namespace string) {
 	l.see(namespace)
 }
 
-// Expect notes that a template's change is on its way to namespaces.
-func (l *Ledger) Expect(template string, namespaces []string) {
+// Expect notes that a generation of a template is on its way to namespaces.
+func (l *Ledger) Expect(template string, generation int64, namespaces []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, namespace := range namespaces {
-		l.set(template, namespace, Standing{State: Pending})
+		l.set(template, namespace, Standing{Generation: generation, State: Pending})
 	}
 }
 

@@ -44,7 +44,7 @@ func TestWhatComesLateOfANamespaceIsNotTakenForItsSuccessor(t *testing.T) {
 func TestSummaryCountsNamespacesOnce(t *testing.T) {
 	changed := map[string]int{}
 	ledger := NewLedger(func(template string) { changed[template]++ })
-	ledger.Expect("t", []string{"a", "b", "c", "d", "e"})
+	ledger.Expect("t", 0, []string{"a", "b", "c", "d", "e"})
 	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, ledger.Summary("t"))
 	failure := v1alpha1.ObjectFailure{Namespace: "b", Object: "configmap/x", Message: "no"}
 	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
@@ -75,4 +75,15 @@ func TestNothingIsSettledBeforeEveryNamespaceOfTheStartWasSeen(t *testing.T) {
 	ledger.Forget("b")
 	require.True(t, ledger.Settled())
 	require.Equal(t, 1, changed["t"], "the status of every template is due")
+}
+
+func TestALookThatBeganBeforeAChangeIsNotAboutIt(t *testing.T) {
+	ledger := NewLedger(func(string) {})
+	ledger.Expect("t", 2, []string{"a"})
+	ledger.Record("a", "1", map[string]Standing{"t": {Generation: 1, State: Populated}}, true)
+	require.Equal(t, 1, ledger.Summary("t").Pending)
+	ledger.Record("a", "1", map[string]Standing{"t": {Generation: 2, State: Populated}}, true)
+	require.Zero(t, ledger.Summary("t").Pending)
+	ledger.Expect("t", 1, []string{"a"})
+	require.Equal(t, 1, ledger.Summary("t").Pending, "it was deleted and created anew")
 }

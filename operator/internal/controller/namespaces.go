@@ -119,7 +119,7 @@ func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
 	out := map[string]Standing{}
 	if match.OptedOut(ns) {
 		for _, template := range r.Templates.Index.Match(ns) {
-			out[template.Name] = Standing{State: OptedOut}
+			out[template.Name] = Standing{Generation: template.Generation, State: OptedOut}
 		}
 	}
 	r.Ledger.Record(ns.Name, ns.UID, out, false)

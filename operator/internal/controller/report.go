@@ -137,7 +137,7 @@ func (r Report) patch(uid types.UID, transition metav1.Time) ([]byte, error) {
 func standings(plan populate.Plan, result populate.Result) map[string]Standing {
 	all := map[string]Standing{}
 	for _, template := range plan.Templates {
-		all[template.Name] = Standing{State: Populated}
+		all[template.Name] = Standing{Generation: template.Generation, State: Populated}
 	}
 	fail := func(template, object string, err error) {
 		standing, matches := all[template]

@@ -14,16 +14,17 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// advance notes the template's state, and tells whether it is new.
-func (r *Templates) advance(template *v1alpha1.NamespaceTemplate) bool {
+// rolledOut returns the state of a template that was rolled out last.
+func (r *Templates) rolledOut(template string) state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := stateOf(template)
-	if r.taken[template.Name] == now {
-		return false
-	}
-	r.taken[template.Name] = now
-	return true
+	return r.taken[template]
+}
+
+func (r *Templates) setRolledOut(template string, now state) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken[template] = now
 }
 
 func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
@@ -38,8 +39,12 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	return s
 }
 
-// rollOut queues the namespaces that the template matches, or matched, or has objects in.
+// rollOut queues the namespaces that a template matches, or matched, or has objects in, if anything about it is new.
 func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.NamespaceTemplate) error {
+	now := stateOf(template)
+	if now == r.rolledOut(template.Name) {
+		return nil
+	}
 	matching, err := r.matching(ctx, template)
 	if err != nil {
 		return err
@@ -59,8 +64,9 @@ func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.Namespa
 		add(before)
 	}
 	add(slices.Collect(maps.Keys(r.Objects.Populated(template.Name))))
-	r.Ledger.Expect(template.Name, matching)
+	r.Ledger.Expect(template.Name, template.Generation, matching)
 	r.Queue.AddBulk(slices.Collect(maps.Keys(affected))...)
+	r.setRolledOut(template.Name, now)
 	return nil
 }
 

@@ -80,10 +80,8 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.advance(template) {
-		if err := r.rollOut(ctx, old, template); err != nil {
-			return reconcile.Result{}, err
-		}
+	if err := r.rollOut(ctx, old, template); err != nil {
+		return reconcile.Result{}, err
 	}
 	if template.DeletionTimestamp != nil {
 		return r.release(ctx, template)
