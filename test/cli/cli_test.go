@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nstpl.dev/nstpl/test/controlplane"
 )
@@ -114,14 +115,10 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: eventually PROGRAM ARG...")
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			ts.Fatalf("it still fails: %v", err)
-		}
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return ts.Exec(args[0], args[1:]...) == nil, nil })
+	if err != nil {
+		ts.Fatalf("it still fails: %v", err)
 	}
 }
 
