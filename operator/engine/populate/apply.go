@@ -23,11 +23,13 @@ type Applier struct {
 	client metadata.Interface
 	mapper meta.RESTMapper
 	slots  chan struct{}
+	yield  *Yield
 }
 
-// NewApplier returns an applier that has at most so many writes under way, those in all namespaces taken together.
-func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int) *Applier {
-	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes)}
+// NewApplier returns an applier that has at most so many writes under way, those in all namespaces taken together. Each
+// of them waits for yield; a nil one has nothing to wait for.
+func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, yield *Yield) *Applier {
+	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield}
 }
 
 // Outcome is what became of a change that needed a write.
@@ -81,7 +83,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 		}
 	}
 	namespace := plan.Namespace.Name
-	result := Result{Outcomes: a.each(applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
+	result := Result{Outcomes: a.each(ctx, applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
 	if result.NamespaceGone() {
 		return result
 	}
@@ -101,16 +103,19 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 			safe = append(safe, change)
 		}
 	}
-	result.Outcomes = append(result.Outcomes, a.each(safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
+	result.Outcomes = append(result.Outcomes, a.each(ctx, safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
 	return result
 }
 
 // each runs do for all changes, some at a time, and returns the outcomes in order.
-func (a *Applier) each(changes []Change, do func(Change) Outcome) []Outcome {
+func (a *Applier) each(ctx context.Context, changes []Change, do func(Change) Outcome) []Outcome {
 	outcomes := make([]Outcome, len(changes))
 	var wait sync.WaitGroup
 	for i, change := range changes {
 		a.slots <- struct{}{}
+		if a.yield != nil {
+			a.yield.Wait(ctx)
+		}
 		wait.Go(func() {
 			defer func() { <-a.slots }()
 			outcomes[i] = do(change)

@@ -30,8 +30,9 @@ type Namespaces struct {
 	Metadata  metadata.Interface
 	Templates *Templates
 	Objects   *objects.Store
-	// Urgent writes to new namespaces, Bulk to all others.
+	// Urgent writes to new namespaces, Bulk to all others; Yield lets the former pass.
 	Urgent, Bulk *populate.Applier
+	Yield        *populate.Yield
 	Ledger       *Ledger
 	Queue        *Queue
 	Recorder     events.EventRecorder
@@ -62,6 +63,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	applier := r.Bulk
 	if r.Ledger.Fresh(ns.Name, ns.UID) {
 		applier = r.Urgent
+		defer r.Yield.Urgent()()
 	}
 	result := applier.Apply(ctx, plan)
 	r.Objects.Record(ns.Name, result)
