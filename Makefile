@@ -46,7 +46,7 @@ fmt: ## Format the Go files and sort their imports
 
 .PHONY: unit
 unit: ## Run the unit tests, with the race detector where there is a C compiler
-	go test $(RACE) $$(go list ./... | grep -v /test/)
+	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load
 
 .PHONY: cli
 cli: control-plane ## Run the tests of the command line

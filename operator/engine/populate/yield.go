@@ -45,17 +45,17 @@ func (y *Yield) Urgent() (done func()) {
 // Wait returns when nothing urgent is under way, or patience or ctx is at its end.
 func (y *Yield) Wait(ctx context.Context) {
 	y.mu.Lock()
-	clear := y.clear
+	idle := y.clear
 	y.mu.Unlock()
 	select {
-	case <-clear:
+	case <-idle:
 		return
 	default:
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-clear:
+	case <-idle:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
