@@ -72,19 +72,6 @@ type Plan struct {
 	Changes []Change
 }
 
-// Pending returns the changes that need a write.
-func (p Plan) Pending() []Change {
-	var pending []Change
-	for _, change := range p.Changes {
-		switch change.Action {
-		case Create, Configure, Prune:
-			pending = append(pending, change)
-		case Unchanged, LeaveAlone, Unknown:
-		}
-	}
-	return pending
-}
-
 // NewPlan compares what is declared with what is observed. The index knows all templates, matching or not.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}

@@ -37,7 +37,7 @@ func TestSealNamesWhatWasThereOnceUnderReport(t *testing.T) {
 	}
 	index := match.NewIndex(corrected, reported)
 	done := func(plan Plan, failing string) (result Result) {
-		for _, change := range plan.Pending() {
+		for _, change := range pending(plan) {
 			outcome := Outcome{Change: change}
 			if change.Name == failing {
 				outcome.Failure = &Failure{err: errors.New("refused")}
