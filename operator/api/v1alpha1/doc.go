@@ -14,12 +14,17 @@ import (
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "policy.nstpl.dev", Version: "v1alpha1"}
 
-// NamespaceTemplates is the resource of NamespaceTemplate.
-var NamespaceTemplates = GroupVersion.WithResource("namespacetemplates")
+// The resources of the kinds.
+var (
+	NamespaceTemplates                    = GroupVersion.WithResource("namespacetemplates")
+	NamespaceInitializationConfigurations = GroupVersion.WithResource("namespaceinitializationconfigurations")
+)
 
 // AddToScheme registers the kinds of this package.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &NamespaceTemplate{}, &NamespaceTemplateList{})
+	scheme.AddKnownTypes(GroupVersion,
+		&NamespaceTemplate{}, &NamespaceTemplateList{},
+		&NamespaceInitializationConfiguration{}, &NamespaceInitializationConfigurationList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

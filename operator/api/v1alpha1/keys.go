@@ -9,12 +9,23 @@ const (
 	TemplateApplyAnnotation = "policy/namespace-template-apply"
 	TemplateApplyDisable    = "disable"
 
+	// RequirePermissionAnnotation set to "true" on a NamespaceTemplate keeps namespaces from matching it unless whoever
+	// makes them match has the verb use on it. The proposal's key has two slashes, which no key may have.
+	RequirePermissionAnnotation = "policy/namespace-template-require-permission"
+
 	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated; what is there stays.
 	OptOutAnnotation = "policy/namespace-template-opt-out"
 
 	// CreatorAnnotation holds, on a Namespace, the name of the user who created it. It is an annotation because
-	// user names are no valid label values.
+	// user names are no valid label values. Admission sets it, and nobody changes it.
 	CreatorAnnotation = "authorization.k8s.io/creator"
+
+	// InitializingLabel set to "true" on a Namespace says that it is still being initialized, so that the hold on writes
+	// into it concerns just such namespaces.
+	InitializingLabel = "policy/namespace-initializing"
+
+	// PendingAnnotation lists, on an initializing Namespace, the initializers still to finish, separated by commas.
+	PendingAnnotation = "policy/namespace-initializers-pending"
 
 	// ReplaceAnnotation set to "true" on a template's object lets it be deleted and created anew where a change
 	// can't be made in place. RBAC bindings need no such consent.
@@ -48,6 +59,19 @@ const (
 
 	// VersionLabel carries, on the operator's Lease, the version of the operator that leads.
 	VersionLabel = "app.kubernetes.io/version"
+)
+
+// TemplateInitializer is the initializer that populates namespaces.
+const TemplateInitializer = "namespace-template"
+
+// Verbs of the project's own, for roles.
+const (
+	// VerbUse on a NamespaceTemplate lets namespaces match one that requires permission.
+	VerbUse = "use"
+	// VerbOptOut on namespacetemplates lets namespaces be opted out.
+	VerbOptOut = "optout"
+	// VerbInitialize on a Namespace lets it be written into while it is being initialized, and its initializers be ended.
+	VerbInitialize = "initialize"
 )
 
 // Where the operator runs, and which Lease its leader holds.
