@@ -49,13 +49,19 @@ type bench struct {
 	// populated sees the namespaces of both sides.
 	populated *sightings
 	made      map[side]int
-	table     table
+	// bare is how long creations took before anything was installed.
+	bare  []time.Duration
+	table table
 	// fail ends the run.
 	fail context.CancelCauseFunc
 }
 
 // start installs the operator and starts both sides, which end with ctx.
-func (b *bench) start(ctx context.Context) error {
+func (b *bench) start(ctx context.Context) (err error) {
+	b.say("%d creations before anything is installed", b.sizes.Creations)
+	if b.bare, err = b.creations(ctx, "bare"); err != nil {
+		return err
+	}
 	if err := b.kubectl(ctx, nil, "apply", "--kustomize=manifests"); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 
 // sizes say how much to do.
 type sizes struct {
-	Serial, Flood, Writers, Rollout, Rounds, Edits, Namespaces int
+	Creations, Serial, Flood, Writers, Rollout, Rounds, Edits, Namespaces int
 
 	Idle     time.Duration
 	operator string // path
@@ -31,6 +31,7 @@ type sizes struct {
 
 func main() {
 	var s sizes
+	flag.IntVar(&s.Creations, "creations", 200, "namespaces to create one by one that no template matches")
 	flag.IntVar(&s.Serial, "serial", 50, "namespaces to create one by one")
 	flag.IntVar(&s.Flood, "flood", 500, "namespaces to create at once")
 	flag.IntVar(&s.Writers, "writers", 16, "how many create them")
@@ -96,6 +97,9 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	if err := b.memory(ctx, "memory at the start"); err != nil {
+		return err
+	}
+	if err := b.admission(ctx); err != nil {
 		return err
 	}
 	b.say("%d namespaces one by one", b.sizes.Serial)

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
@@ -22,11 +24,13 @@ import (
 
 // Cluster holds clients that share one connection.
 type Cluster struct {
-	Namespaces corev1client.NamespaceInterface
-	Leases     coordinationv1client.LeasesGetter
-	Dynamic    dynamic.Interface
-	Metadata   metadata.Interface
-	Mapper     meta.RESTMapper
+	Namespaces     corev1client.NamespaceInterface
+	Leases         coordinationv1client.LeasesGetter
+	Authentication authenticationv1client.AuthenticationV1Interface
+	Authorization  authorizationv1client.AuthorizationV1Interface
+	Dynamic        dynamic.Interface
+	Metadata       metadata.Interface
+	Mapper         meta.RESTMapper
 }
 
 // Connect makes the clients. It sends no request.
@@ -51,6 +55,14 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	authentication, err := authenticationv1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
+	authorization, err := authorizationv1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
 	objects, err := dynamic.NewForConfigAndClient(config, http)
 	if err != nil {
 		return nil, err
@@ -59,7 +71,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{Namespaces: core.Namespaces(), Leases: coordination, Dynamic: objects, Metadata: metadatas, Mapper: mapper}, nil
+	return &Cluster{
+		Namespaces: core.Namespaces(), Leases: coordination, Authentication: authentication, Authorization: authorization,
+		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
+	}, nil
 }
 
 // NotInstalledError says that the cluster does not know NamespaceTemplates.

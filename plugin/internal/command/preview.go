@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,9 @@ func newPreview(s session) *cobra.Command {
 			output, as the operator applies them; which template matches and what would become of each object, and why, is
 			on standard error.
 
+			A namespace that does not exist yet is shown as if you created it, or the user whom --as names: $(CREATOR) is
+			that user, and it is said which of the matching templates they may not use.
+
 			With -f only the templates in the files are used and no cluster is asked, unless --with-cluster or --server
 			says so: then a template in a file stands in for the cluster's of the same name.
 
@@ -63,7 +67,7 @@ func newPreview(s session) *cobra.Command {
 	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(append(p.print.AllowedFormats(), tableFormat), ", ") + ")."
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE, besides those that it has.")
-	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names.")
+	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names, or of you.")
 	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
 	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
 	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
@@ -81,7 +85,7 @@ func (p *preview) run(ctx context.Context, name string) error {
 	if p.server && view.unread != nil {
 		return view.unread
 	}
-	if p.server && !view.exists {
+	if p.server && view.live == nil {
 		return fmt.Errorf("namespace %s does not exist, so the API server can't be asked what it would store in it: "+
 			"create it first, or leave out --server", name)
 	}
@@ -101,6 +105,10 @@ func (p *preview) explain(v view) {
 	}
 	for _, verdict := range v.verdicts {
 		p.note("%s", sayVerdict(verdict))
+	}
+	for _, template := range v.refused {
+		p.note("%s may not use template %s, so such a namespace is refused: ask for the verb use on namespacetemplates.policy.nstpl.dev %[2]s",
+			cmp.Or(*p.config.Impersonate, "you"), template)
 	}
 	for _, unreadable := range v.unreadable {
 		p.note("unknown: %v", unreadable)

@@ -88,6 +88,25 @@ func (s session) connect() (*cluster.Cluster, error) {
 	return cluster.Connect(s.config)
 }
 
+// connectAsSelf connects as the caller, without regard to whom they impersonate.
+func (s session) connectAsSelf() (*cluster.Cluster, error) {
+	return cluster.Connect(self{s.config})
+}
+
+type self struct {
+	genericclioptions.RESTClientGetter
+}
+
+func (s self) ToRESTConfig() (*rest.Config, error) {
+	config, err := s.RESTClientGetter.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{}
+	return config, nil
+}
+
 // note says something beside the result.
 func (s session) note(format string, args ...any) {
 	output.Line(s.ErrOut, format, args...)

@@ -22,11 +22,13 @@ import (
 // view is what a preview shows.
 type view struct {
 	survey.Namespace
-	// exists says that the namespace is there, and unread why that is not known.
-	exists     bool
+	// live is the namespace as it is, nil if it isn't there; unread says why that is not known.
+	live       *corev1.Namespace
 	unread     error
 	verdicts   []match.Verdict
 	unreadable []survey.Unreadable
+	// refused are the matching templates that the caller may not use.
+	refused []string
 	// cluster is nil when none is asked.
 	cluster *cluster.Cluster
 }
@@ -37,17 +39,21 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 		return view{}, err
 	}
 	v := view{}
+	var caller *cluster.Cluster
 	if len(p.files) == 0 || p.withCluster {
-		if v.cluster, err = p.connect(); err != nil {
+		if caller, err = p.connect(); err != nil {
 			return view{}, err
 		}
+	}
+	if v.cluster, err = p.reader(ctx, caller); err != nil {
+		return view{}, err
 	}
 	templates, err := p.templates(ctx, v.cluster, p.files)
 	if err != nil {
 		return view{}, err
 	}
 	if v.cluster != nil {
-		if v.exists, v.unread, err = p.asItIs(ctx, v.cluster, ns); err != nil {
+		if v.live, v.unread, err = p.asItIs(ctx, v.cluster, ns); err != nil {
 			return view{}, err
 		}
 	}
@@ -55,12 +61,43 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 	for _, template := range index.All() {
 		v.verdicts = append(v.verdicts, match.Explain(template, ns))
 	}
+	if caller != nil {
+		if err := v.ask(ctx, caller, index, ns); err != nil {
+			return view{}, err
+		}
+	}
 	return v, v.plan(ctx, index, ns)
+}
+
+// reader returns as whom to read the cluster: as whom the caller impersonates, if they may read templates, else as
+// themselves. It is then still about what the other would get.
+func (p *preview) reader(ctx context.Context, caller *cluster.Cluster) (*cluster.Cluster, error) {
+	if caller == nil || *p.config.Impersonate == "" {
+		return caller, nil
+	}
+	if _, err := caller.Templates(ctx); !apierrors.IsForbidden(err) {
+		return caller, nil
+	}
+	p.note("%s may not list namespacetemplates: the cluster is read as yourself", *p.config.Impersonate)
+	return p.connectAsSelf()
+}
+
+// ask finds out what depends on who asks: the creator of a namespace that is not there, and which templates they may use.
+func (v *view) ask(ctx context.Context, caller *cluster.Cluster, index *match.Index, ns *corev1.Namespace) (err error) {
+	if v.live == nil && v.unread == nil && ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
+		user, err := caller.User(ctx)
+		if err != nil {
+			return err
+		}
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: user}
+	}
+	v.refused, err = refusedTemplates(ctx, caller, index, ns, v.live)
+	return err
 }
 
 // plan compares with what is there, as far as there is anything to compare with.
 func (v *view) plan(ctx context.Context, index *match.Index, ns *corev1.Namespace) error {
-	if v.exists {
+	if v.live != nil {
 		found, err := survey.Compare(ctx, v.cluster, index, []*corev1.Namespace{ns}, survey.Scope{})
 		if err != nil {
 			return err
@@ -93,23 +130,23 @@ func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 
 // asItIs completes what the command line says of a namespace by what the cluster knows of it. unread says why the cluster
 // doesn't tell.
-func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (exists bool, unread, err error) {
-	live, err := c.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
+func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (live *corev1.Namespace, unread, err error) {
+	live, err = c.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		p.note("namespace/%s does not exist yet", ns.Name)
-		return false, nil, nil
+		return nil, nil, nil
 	case apierrors.IsForbidden(err):
 		p.note("unknown: whether namespace/%s exists, and which labels it has: %v", ns.Name, err)
-		return false, err, nil
+		return nil, err, nil
 	case err != nil:
-		return false, nil, err
+		return nil, nil, err
 	}
 	given := ns.DeepCopy()
 	live.DeepCopyInto(ns)
 	ns.Labels = union(ns.Labels, given.Labels)
 	ns.Annotations = union(ns.Annotations, given.Annotations)
-	return true, nil, nil
+	return live, nil, nil
 }
 
 func union(a, b map[string]string) map[string]string {

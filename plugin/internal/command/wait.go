@@ -39,6 +39,12 @@ type waiting struct {
 
 	// missing are the objects that are still to arrive, as far as is known.
 	missing map[populate.ObjectID]populate.Object
+	// declares says that templates are known to match, so that the namespace will say how its population went.
+	declares bool
+	// unread says why the namespace itself is not known.
+	unread error
+	// state is the namespace as it was seen last.
+	state *corev1.Namespace
 }
 
 func (w *waiting) run(ctx context.Context, ns *corev1.Namespace) error {
@@ -65,18 +71,23 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 		return false, nil
 	case apierrors.IsForbidden(err):
 		w.note("unknown: which objects are to arrive: %v", err)
-		return true, nil
+		if !initializing(ns) {
+			w.note("nothing initializes namespace/%s: there is nothing to wait for", ns.Name)
+		}
+		return initializing(ns), nil
 	case err != nil:
 		return false, err
 	}
 	found := survey.Declare(render.NewCache(), match.NewIndex(templates...), ns)
-	if found.Skipped != "" {
+	w.declares = len(found.Templates) > 0
+	switch {
+	case found.Skipped != "":
 		w.note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
-		return false, nil
-	}
-	if len(found.Templates) == 0 {
+	case !w.declares && !initializing(ns):
 		w.note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
-		return false, nil
+	}
+	if !w.declares {
+		return initializing(ns), nil
 	}
 	for _, omission := range found.Omitted {
 		w.note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
@@ -88,38 +99,59 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 	return true, nil
 }
 
-// follow tells what happens until the namespace says how its population went.
+// follow tells what happens until the namespace is open, or says why it isn't populated.
 func (w *waiting) follow(ctx context.Context, name string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	news := w.watch(watching, name)
 	hint := time.After(hintAfter)
-	var verdict *corev1.NamespaceCondition
 	var end <-chan time.Time
-	for verdict == nil || len(w.missing) > 0 {
+	for !w.over() || len(w.missing) > 0 {
 		select {
 		case <-ctx.Done():
 			return w.giveUp(ctx, name)
 		case <-end:
-			return w.conclude(name, *verdict)
+			return w.conclude()
 		case <-hint:
 			w.hint(ctx)
 		case item := <-news:
 			switch {
 			case item.err != nil:
-				return w.lost(item.err, name)
+				return fmt.Errorf("wait for namespace/%s: %w", name, item.err)
+			case item.unread != nil:
+				w.unread = item.unread
 			case item.unwatched != nil:
 				w.overlook(*item.unwatched)
 			case item.populated != nil:
 				w.arrive(*item.populated)
 			case item.namespace != nil:
-				if verdict = populated(item.namespace); verdict != nil && end == nil {
+				if w.see(item.namespace); w.over() && end == nil {
 					end, hint = time.After(grace), nil
 				}
 			}
 		}
 	}
-	return w.conclude(name, *verdict)
+	return w.conclude()
+}
+
+// see takes in how the namespace is now. It says once that it waits for others than the operator.
+func (w *waiting) see(ns *corev1.Namespace) {
+	before := w.state
+	w.state, w.unread = ns, nil
+	if isPopulated(ns) && initializing(ns) && (before == nil || !isPopulated(before)) {
+		w.note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
+	}
+}
+
+// over tells whether nothing more will happen to the namespace: it is open, or can't be populated.
+func (w *waiting) over() bool {
+	if w.state == nil {
+		return false
+	}
+	if verdict := populated(w.state); verdict != nil && verdict.Status != corev1.ConditionTrue {
+		return true
+	}
+	return !initializing(w.state) && (isPopulated(w.state) || !w.declares)
 }
 
 // arrive shows an object that was populated, once.
@@ -137,12 +169,16 @@ func (w *waiting) overlook(kind survey.Unreadable) {
 }
 
 // conclude says how the population went, by the namespace's own word.
-func (w *waiting) conclude(name string, verdict corev1.NamespaceCondition) error {
+func (w *waiting) conclude() error {
 	w.sayMissing()
-	if verdict.Status != corev1.ConditionTrue {
-		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", name, verdict.Reason, verdict.Message)
+	switch verdict := populated(w.state); {
+	case verdict == nil:
+		output.Line(w.progress, "namespace/%s initialized", w.state.Name)
+	case verdict.Status != corev1.ConditionTrue:
+		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.state.Name, verdict.Reason, verdict.Message)
+	default:
+		output.Line(w.progress, "namespace/%s populated", w.state.Name)
 	}
-	output.Line(w.progress, "namespace/%s populated", name)
 	return nil
 }
 
@@ -151,17 +187,16 @@ func (w *waiting) giveUp(ctx context.Context, name string) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated", name, name)
 	}
-	w.sayMissing()
-	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is", name, w.timeout, name)
-}
-
-// lost ends the waiting where the namespace can no longer be looked at.
-func (w *waiting) lost(err error, name string) error {
-	if apierrors.IsForbidden(err) {
-		w.note("unknown: when namespace/%s is populated: %v", name, err)
+	if w.unread != nil {
+		w.note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.unread)
 		return nil
 	}
-	return fmt.Errorf("wait for namespace/%s: %w", name, err)
+	w.sayMissing()
+	if w.state != nil && isPopulated(w.state) {
+		return fmt.Errorf("namespace/%s is created and populated, and still waits for %s after %s: until then only those with "+
+			"the verb initialize may write into it", name, w.state.Annotations[v1alpha1.PendingAnnotation], w.timeout)
+	}
+	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is", name, w.timeout, name)
 }
 
 func (w *waiting) sayMissing() {
@@ -201,4 +236,13 @@ func populated(ns *corev1.Namespace) *corev1.NamespaceCondition {
 		}
 	}
 	return nil
+}
+func isPopulated(ns *corev1.Namespace) bool {
+	condition := populated(ns)
+	return condition != nil && condition.Status == corev1.ConditionTrue
+}
+
+// initializing tells whether writes into a namespace are held until it is initialized.
+func initializing(ns *corev1.Namespace) bool {
+	return ns.Labels[v1alpha1.InitializingLabel] == "true"
 }

@@ -29,9 +29,14 @@ type news struct {
 	populated *populate.ObjectID
 	// unwatched is a kind that the caller may not watch.
 	unwatched *survey.Unreadable
-	// err ends the waiting: the namespace is gone, or may not be read.
+	// unread is why the caller may not read the namespace, so far: a template may grant it.
+	unread error
+	// err ends the waiting: the namespace is gone.
 	err error
 }
+
+// pollEvery is how often those who may not watch a namespace ask for it.
+const pollEvery = 500 * time.Millisecond
 
 // watch tells what happens to a namespace and to the missing objects in it until ctx is done.
 func (w *waiting) watch(ctx context.Context, name string) <-chan news {
@@ -118,17 +123,21 @@ func runInformer(ctx context.Context, informer cache.SharedIndexInformer, seen, 
 	}()
 }
 
-// poll asks for the namespace every second.
+// poll asks for the namespace now and then. Who creates it and may do nothing else can often read it once it is populated.
 func (w *waiting) poll(ctx context.Context, name string, tell func(news)) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		ns, err := w.cluster.Namespaces.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		switch {
+		case apierrors.IsForbidden(err):
+			tell(news{unread: err})
+		case err != nil:
 			tell(news{err: err})
 			return
+		default:
+			tell(news{namespace: ns})
 		}
-		tell(news{namespace: ns})
 		select {
 		case <-ctx.Done():
 			return
