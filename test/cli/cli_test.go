@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
@@ -122,17 +124,22 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// install makes the cluster know NamespaceTemplates.
+// install applies the manifests, and returns when the API server goes by their admission policies.
 func install(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
-	kubectl(t, cluster, "apply", "--server-side", "-k", "../../manifests/crd")
-	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd/namespacetemplates.policy.nstpl.dev")
+	kubectl(t, cluster, "apply", "--server-side", "-k", "../../manifests")
+	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+	require.Eventually(t, func() bool {
+		// Until the API server has the policies' parameters, it refuses all namespaces.
+		out, err := exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
+			"create", "namespace", "probe", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}").Output()
+		return err == nil && strings.Contains(string(out), v1alpha1.CreatorAnnotation)
+	}, 20*time.Second, 50*time.Millisecond)
 }
 
 // startOperator starts the operator and ends it with the test.
 func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
-	kubectl(t, cluster, "create", "namespace", "nstpl-system")
 	binary := filepath.Join(t.TempDir(), "nstpl-operator")
 	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, "build the operator: %s", out)
