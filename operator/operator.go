@@ -72,16 +72,16 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	ledger := controller.NewLedger(statusDue)
 	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
 	templates := &controller.Templates{
-		Client: mgr.GetClient(), Index: match.NewIndex(), Cache: render.NewCache(),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
 	}
 	yield := populate.NewYield()
 	namespaces := &controller.Namespaces{
-		Reader: mgr.GetClient(), Metadata: metadataClient, Templates: templates, Objects: store,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Objects: store,
 		Urgent: populate.NewApplier(metadataClient, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:   populate.NewApplier(metadataClient, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:  yield,
-		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder("nstpl-operator"), Metrics: operatorMetrics,
+		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter), Events: clientset.EventsV1(), Metrics: operatorMetrics,
 		Exclude: options.ExcludeNamespaces,
 	}
 	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
@@ -89,6 +89,10 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of namespaces: %w", err)
+	}
+	initializers := &controller.Initializers{Client: mgr.GetClient(), Queue: queue}
+	if err := initializers.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up the controller of initializers: %w", err)
 	}
 	return mgr.Start(ctx)
 }

@@ -19,7 +19,7 @@ type Cache struct {
 type generation struct {
 	uid    types.UID
 	number int64
-	vet    func() error
+	builds func() error
 	// compiled holds what sync.OnceValues returns, by overlays: one caller compiles, the others wait for it alone.
 	compiled map[string]func() (*Compiled, error)
 }
@@ -38,7 +38,7 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	if current == nil || current.uid != template.UID || current.number != template.Generation {
 		current = &generation{
 			uid: template.UID, number: template.Generation,
-			vet:      sync.OnceValue(func() error { return Vet(template) }),
+			builds:   sync.OnceValue(func() error { return named(template, builds(template)) }),
 			compiled: map[string]func() (*Compiled, error){},
 		}
 		c.generations[template.Name] = current
@@ -49,7 +49,7 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 		current.compiled[key] = compiled
 	}
 	c.mu.Unlock()
-	if err := current.vet(); err != nil {
+	if err := current.builds(); err != nil {
 		return nil, err
 	}
 	return compiled()

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/kustomize/api/konfig"
@@ -33,26 +34,17 @@ const (
 	transformationsAnnotation = "alpha.config.kubernetes.io/transformations"
 )
 
-// Vet says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
-func Vet(template *v1alpha1.NamespaceTemplate) error {
-	if _, err := Compile(template, nil); err != nil {
-		return err
-	}
-	var errs []error
-	for _, overlay := range template.Spec.Overlays {
-		_, err := Compile(template, []string{overlay.Name})
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
 // Compile builds a template with the named overlays. The error joins every reason why it can't be.
 func Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	compiled, err := compile(template, overlays)
-	if err != nil {
-		return nil, fmt.Errorf("template %s: %w", template.Name, err)
+	return compiled, named(template, err)
+}
+
+func named(template *v1alpha1.NamespaceTemplate, err error) error {
+	if err == nil {
+		return nil
 	}
-	return compiled, nil
+	return fmt.Errorf("template %s: %w", template.Name, err)
 }
 
 func compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
@@ -108,11 +100,7 @@ func parse(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, 
 	var errs []error
 	seen := map[identity]bool{}
 	for i, raw := range template.Spec.Templates {
-		object := &unstructured.Unstructured{}
-		err := utiljson.Unmarshal(raw.Raw, &object.Object)
-		if err == nil {
-			err = checkSource(object)
-		}
+		object, err := parseObject(raw)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.templates[%d]: %w", i, err))
 			continue
@@ -125,6 +113,14 @@ func parse(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, 
 		objects = append(objects, object)
 	}
 	return objects, errors.Join(errs...)
+}
+
+func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(raw.Raw, &object.Object); err != nil {
+		return nil, err
+	}
+	return object, checkSource(object)
 }
 
 func checkSource(object *unstructured.Unstructured) error {
@@ -140,6 +136,23 @@ func checkSource(object *unstructured.Unstructured) error {
 	return nil
 }
 
+// clusterScoped are kinds that kustomize doesn't know: those of its own schema are of an older Kubernetes.
+var clusterScoped = map[schema.GroupKind]bool{
+	{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}:           true,
+	{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicyBinding"}:    true,
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:         true,
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}:  true,
+	{Group: "authentication.k8s.io", Kind: "SelfSubjectReview"}:                        true,
+	{Group: "certificates.k8s.io", Kind: "ClusterTrustBundle"}:                         true,
+	{Group: "networking.k8s.io", Kind: "IPAddress"}:                                    true,
+	{Group: "networking.k8s.io", Kind: "ServiceCIDR"}:                                  true,
+	{Group: "resource.k8s.io", Kind: "DeviceClass"}:                                    true,
+	{Group: "resource.k8s.io", Kind: "ResourceSlice"}:                                  true,
+	{Group: "storage.k8s.io", Kind: "VolumeAttributesClass"}:                           true,
+	{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceInitializationConfiguration"}: true,
+	{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}:                    true,
+}
+
 // check refuses what can't be an object of a namespace, before and after overlays.
 func check(object *unstructured.Unstructured) error {
 	for _, field := range [][]string{{"apiVersion"}, {"kind"}, {"metadata", "name"}} {
@@ -150,12 +163,17 @@ func check(object *unstructured.Unstructured) error {
 	if _, err := schema.ParseGroupVersion(object.GetAPIVersion()); err != nil {
 		return fmt.Errorf("apiVersion: %w", err)
 	}
+	for _, value := range []string{object.GetAPIVersion(), object.GetKind()} {
+		if (Values{}).expand(value) != value {
+			return fmt.Errorf("a token stands in %q: apiVersion and kind are the same in every namespace", value)
+		}
+	}
 	id := identityOf(object)
 	if _, items := object.Object["items"]; items && strings.HasSuffix(object.GetKind(), "List") {
 		return fmt.Errorf("%s is a list: write its items one by one", id)
 	}
 	kind := object.GroupVersionKind()
-	if resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped() {
+	if clusterScoped[kind.GroupKind()] || resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped() {
 		return fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", id)
 	}
 	if key := unusableKey(object.Object); key != "" {

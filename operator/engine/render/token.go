@@ -71,3 +71,8 @@ func holds(s, token string) bool {
 	scan(s, func(string) {}, func(t string) { found = found || t == token })
 	return found
 }
+
+// Literal returns the text of s, and whether it is the same in every namespace: no token stands in it.
+func Literal(s string) (text string, constant bool) {
+	return Values{}.expand(s), !holds(s, NamespaceToken) && !holds(s, CreatorToken)
+}

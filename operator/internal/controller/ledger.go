@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -53,8 +55,9 @@ type record struct {
 	// born is when the creation of the namespace was seen; zero for those older than this process.
 	born time.Time
 	// seen says that the namespace was looked at once.
-	seen     bool
-	reported *Report
+	seen bool
+	// written is the namespace as it was after our last write, until the cache knows that too.
+	written *corev1.Namespace
 }
 
 // NewLedger returns a ledger that calls changed for each template whose standing changed somewhere.
@@ -141,24 +144,29 @@ func (l *Ledger) Record(namespace string, uid types.UID, standings map[string]St
 	return born
 }
 
-// Reported returns what was last reported of a namespace by this process.
-func (l *Ledger) Reported(namespace string, uid types.UID) (Report, bool) {
+// Written notes a namespace as the API server stored it with a write of ours.
+func (l *Ledger) Written(ns *corev1.Namespace) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.namespaces[namespace]
-	if known == nil || known.uid != uid || known.reported == nil {
-		return Report{}, false
+	if known := l.namespaces[ns.Name]; known != nil && known.uid == ns.UID {
+		known.written = ns
 	}
-	return *known.reported, true
 }
 
-// SetReported notes what was reported of a namespace.
-func (l *Ledger) SetReported(namespace string, uid types.UID, report Report) {
+// Latest returns a namespace that was read from a cache, or the one of our last write if the cache is behind it: what is
+// written already must not be written again. Neither may be changed.
+func (l *Ledger) Latest(cached *corev1.Namespace) *corev1.Namespace {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.namespaces[namespace]; known != nil && known.uid == uid {
-		known.reported = &report
+	known := l.namespaces[cached.Name]
+	if known == nil || known.uid != cached.UID || known.written == nil {
+		return cached
 	}
+	if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, known.written.ResourceVersion); err == nil && order < 0 {
+		return known.written
+	}
+	known.written = nil
+	return cached
 }
 
 // Forget drops a namespace that is gone, unless another one was born under its name.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,22 +13,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
+// Reporter is the controller that Events name.
+const Reporter = "nstpl-operator"
+
 // Namespaces brings each namespace to what templates declare for it.
 type Namespaces struct {
-	Reader    client.Reader
-	Metadata  metadata.Interface
+	// Client reads from the cache, Live from the API server.
+	Client    client.Client
+	Live      client.Reader
 	Templates *Templates
 	Objects   *objects.Store
 	// Urgent writes to new namespaces, Bulk to all others; Yield lets the former pass.
@@ -36,6 +42,7 @@ type Namespaces struct {
 	Ledger       *Ledger
 	Queue        *Queue
 	Recorder     events.EventRecorder
+	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
 	// Exclude names namespaces that are never populated, besides those that match.Unpopulated names.
 	Exclude []string
@@ -47,13 +54,14 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	ns := &corev1.Namespace{}
-	if err := r.Reader.Get(ctx, req.NamespacedName, ns); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, ns); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Ledger.Forget(req.Name)
 			r.Objects.Forget(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	ns = r.Ledger.Latest(ns)
 	templates, unpopulated := populate.Matching(r.Templates.Index, ns, r.Exclude...)
 	if unpopulated != "" {
 		return reconcile.Result{}, r.leave(ctx, ns)
@@ -61,7 +69,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	declared := populate.Declare(r.Templates.Cache, ns, templates)
 	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
 	applier := r.Bulk
-	if r.Ledger.Fresh(ns.Name, ns.UID) {
+	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
 		applier = r.Urgent
 		defer r.Yield.Urgent()()
 	}
@@ -96,7 +104,11 @@ func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result po
 	ns := plan.Namespace
 	report := reportOf(plan, result)
 	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
-	if err := r.report(ctx, ns, report, func() { r.announce(plan, result) }); err != nil {
+	done, err := r.done(ctx, ns, report)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.report(ctx, ns, report, done, func() { r.announce(plan, result) }); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.announceCorrections(ctx, ns, result)
@@ -129,15 +141,19 @@ func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.report(ctx, ns, Report{}, func() {})
+	return r.report(ctx, ns, Report{}, true, func() {})
 }
 
-// report makes the namespace say what is new. The condition is also the memory of what was announced: a restart, or a
-// failure that stays the same, announces nothing twice.
-func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Report, announce func()) error {
+// report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition is
+// also the memory of what was announced: a restart, or a failure that stays the same, announces nothing twice.
+func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Report, done bool, announce func()) error {
 	before, since := found(ns)
-	if reported, ok := r.Ledger.Reported(ns.Name, ns.UID); ok {
-		before = reported
+	if before.Initializing {
+		pending, err := r.pending(ctx, ns, done)
+		if err != nil {
+			return err
+		}
+		report.Initializing, report.Pending = len(pending) > 0, strings.Join(pending, ",")
 	}
 	if report == before {
 		return nil
@@ -145,20 +161,24 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 	if report.Status != before.Status || since.IsZero() {
 		since = metav1.Now()
 	}
-	body, err := report.patch(ns.UID, since)
+	body, err := report.patch(ns, since)
 	if err != nil {
 		return err
 	}
-	_, err = r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
-		Patch(ctx, ns.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		// The namespace is gone, and maybe another has its name: that one has its own event.
+	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
+	switch {
+	case apierrors.IsNotFound(err):
 		return nil
-	}
-	if err != nil {
+	case apierrors.IsConflict(err):
+		// Another initializer changed the list meanwhile, or another namespace has the name now.
+		r.Queue.AddWaiting(ns.Name, lookAgain)
+		return nil
+	case err != nil:
 		return fmt.Errorf("report on namespace %s: %w", ns.Name, err)
 	}
-	r.Ledger.SetReported(ns.Name, ns.UID, report)
+	written.ManagedFields = nil
+	r.Ledger.Written(written)
 	announce()
 	return nil
 }

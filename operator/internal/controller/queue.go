@@ -48,8 +48,13 @@ func NewQueue() *Queue {
 	}
 }
 
-// AddNew queues a namespace that was just created.
-func (q *Queue) AddNew(namespace string) { q.add(priorityNew, 0, namespace) }
+// AddNew queues namespaces that were just created, or that still wait for what comes with creation, in that order.
+func (q *Queue) AddNew(namespaces ...string) { q.add(priorityNew, 0, namespaces...) }
+
+// AddWaiting queues an initializing namespace for later.
+func (q *Queue) AddWaiting(namespace string, after time.Duration) {
+	q.add(priorityNew, after, namespace)
+}
 
 // AddChanged queues a namespace that itself changed.
 func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }

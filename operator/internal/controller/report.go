@@ -8,19 +8,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// Report is what a namespace says of its population: the Populated condition, and the seals of templates with
-// driftPolicy Report. The zero value says nothing, as for a namespace that no template matches.
+// Report is what a namespace says of its population: the Populated condition, the seals of templates with driftPolicy
+// Report, and what it still waits for. The zero value says nothing, as for a namespace that no template matches.
 type Report struct {
 	Status  corev1.ConditionStatus
 	Reason  string
 	Message string
 	Seals   string
+	// Initializing says that the namespace waits for the initializers in Pending, separated by commas.
+	Initializing bool
+	Pending      string
 }
 
 // Reasons of the Populated condition.
@@ -101,7 +104,10 @@ func shorten(message string) string {
 
 // found returns what a namespace says of its population now.
 func found(ns *corev1.Namespace) (Report, metav1.Time) {
-	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation]}
+	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Initializing: initialize.Initializing(ns)}
+	if report.Initializing {
+		report.Pending = ns.Annotations[v1alpha1.PendingAnnotation]
+	}
 	for _, condition := range ns.Status.Conditions {
 		if condition.Type == v1alpha1.NamespacePopulated {
 			report.Status, report.Reason, report.Message = condition.Status, condition.Reason, condition.Message
@@ -112,8 +118,8 @@ func found(ns *corev1.Namespace) (Report, metav1.Time) {
 }
 
 // patch returns the one write that makes a namespace say it, good for just this namespace, not for one that takes its
-// name later.
-func (r Report) patch(uid types.UID, transition metav1.Time) ([]byte, error) {
+// name later. Where others change the list too, it is good for just the list that was seen.
+func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
 		condition = map[string]any{
@@ -121,16 +127,29 @@ func (r Report) patch(uid types.UID, transition metav1.Time) ([]byte, error) {
 			"lastTransitionTime": transition,
 		}
 	}
-	metadata := map[string]any{"uid": uid}
-	if r.Seals == "" {
-		metadata["annotations"] = map[string]any{v1alpha1.SealAnnotation: nil}
-	} else {
-		metadata["annotations"] = map[string]any{v1alpha1.SealAnnotation: r.Seals}
+	annotations := map[string]any{v1alpha1.SealAnnotation: orNull(r.Seals)}
+	metadata := map[string]any{"uid": ns.UID, "annotations": annotations}
+	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
+		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
+		if !r.Initializing {
+			metadata["labels"] = map[string]any{v1alpha1.InitializingLabel: nil}
+		}
+		if before.Pending != "" && before.Pending != v1alpha1.TemplateInitializer {
+			metadata["resourceVersion"] = ns.ResourceVersion
+		}
 	}
 	return json.Marshal(map[string]any{
 		"metadata": metadata,
 		"status":   map[string]any{"conditions": []any{condition}},
 	})
+}
+
+// orNull returns what a patch says for a value that goes when it is empty.
+func orNull(value string) any {
+	if value == "" {
+		return nil
+	}
+	return value
 }
 
 // standings says how each matching template stands in a namespace.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -97,4 +98,28 @@ func (r *Templates) drop(name string) {
 	delete(r.taken, name)
 	r.mu.Unlock()
 	r.Queue.AddBulk(r.Ledger.Drop(name)...)
+}
+
+// Behind tells whether a template matches a namespace that was not taken in yet as it is now. The cache knows, except of a
+// namespace that no template seems to match: there the API server is asked.
+func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	var reader client.Reader = r.Client
+	if len(r.Index.Match(ns)) == 0 {
+		reader = r.Live
+	}
+	templates := &v1alpha1.NamespaceTemplateList{}
+	if err := reader.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("look for templates that match namespace %s: %w", ns.Name, err)
+	}
+	for i := range templates.Items {
+		template := &templates.Items[i]
+		taken := r.Index.Get(template.Name)
+		if taken != nil && taken.UID == template.UID && taken.Generation == template.Generation && match.Off(taken) == match.Off(template) {
+			continue
+		}
+		if match.Explain(template, ns).Matches {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -3,12 +3,14 @@ package controller
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,8 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
 type (
@@ -35,6 +39,7 @@ const workers = 16
 func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace").
 		Watches(&corev1.Namespace{}, r.handler()).
+		WatchesRawSource(source.Func(r.start)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			NewQueue:                func(string, limiter) requests { return r.Queue },
@@ -42,14 +47,49 @@ func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
+// start queues the namespaces that are there at the start, before any is worked on: first those that wait to be opened,
+// in the order in which they were created.
+func (r *Namespaces) start(ctx context.Context, _ requests) error {
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	var waiting []*corev1.Namespace
+	var others []string
+	for i := range list.Items {
+		if ns := &list.Items[i]; initialize.Initializing(ns) {
+			waiting = append(waiting, ns)
+		} else {
+			others = append(others, ns.Name)
+		}
+	}
+	slices.SortFunc(waiting, inOrderOfCreation)
+	for _, ns := range waiting {
+		r.Queue.AddNew(ns.Name)
+	}
+	r.Queue.AddBulk(others...)
+	return nil
+}
+
+// inOrderOfCreation compares namespaces. Times of creation are in seconds; within one, the resource version tells, as long
+// as nobody changed the namespace since.
+func inOrderOfCreation(a, b *corev1.Namespace) int {
+	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
+		return order
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	if err != nil {
+		return strings.Compare(a.Name, b.Name)
+	}
+	return order
+}
+
 func (r *Namespaces) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) {
-			if e.IsInInitialList {
-				r.Queue.AddBulk(e.Object.GetName())
-				return
+			if !e.IsInInitialList {
+				r.born(e.Object)
 			}
-			r.born(e.Object)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
 			switch {

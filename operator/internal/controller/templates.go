@@ -40,7 +40,9 @@ const (
 // Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it keeps
 // their status.
 type Templates struct {
+	// Client reads from the cache, Live from the API server.
 	Client  client.Client
+	Live    client.Reader
 	Index   *match.Index
 	Cache   *render.Cache
 	Objects *objects.Store

@@ -102,7 +102,7 @@ func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind) error {
 		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 			return fmt.Errorf("%s is not namespace-scoped: take it out of the template", groupKind)
 		}
-		if err := s.checkRights(ctx, mapping.Resource); err != nil {
+		if err := CheckRights(ctx, s.reviews, mapping.Resource); err != nil {
 			return err
 		}
 		known = s.start(mapping)
@@ -180,11 +180,11 @@ func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMet
 // create and patch both.
 var verbs = []string{"list", "watch", "create", "patch", "delete"}
 
-// checkRights says which rule the operator's ClusterRole lacks for a resource.
-func (s *Store) checkRights(ctx context.Context, resource schema.GroupVersionResource) error {
+// CheckRights says which rule the operator's ClusterRole lacks for a resource: a MissingRule, or that it could not ask.
+func CheckRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface, resource schema.GroupVersionResource) error {
 	var missing []string
 	for _, verb := range verbs {
-		review, err := s.reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
 					Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Verb: verb,

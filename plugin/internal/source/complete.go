@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -27,6 +28,44 @@ func complete(template *v1alpha1.NamespaceTemplate) error {
 		choice("failurePolicy", &spec.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
 		choice("deletionPolicy", &spec.DeletionPolicy, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
 	)
+}
+
+// checkInitialization refuses what can't be stored, or that the operator would not accept.
+func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfiguration) error {
+	if configuration.Name == "" {
+		return errors.New("metadata.name is missing")
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for i, initializer := range configuration.Initializers {
+		complain := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("initializers[%d]: "+format, append([]any{i}, args...)...))
+		}
+		for _, reason := range validation.IsDNS1123Subdomain(initializer.Name) {
+			complain("name: %s", reason)
+		}
+		if initializer.Name == v1alpha1.TemplateInitializer {
+			complain("name: %s is the initializer that populates namespaces: choose another name", initializer.Name)
+		}
+		if seen[initializer.Name] {
+			complain("%s is there twice", initializer.Name)
+		}
+		seen[initializer.Name] = true
+		if initializer.NamespaceSelector == nil {
+			complain("namespaceSelector is missing: write {} to select every namespace")
+		} else if _, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err != nil {
+			complain("namespaceSelector: %w", err)
+		}
+		if seconds := initializer.TimeoutSeconds; seconds < 0 || seconds > 86400 {
+			complain("timeoutSeconds is %d: it can be 1 to 86400", seconds)
+		}
+		switch initializer.FailurePolicy {
+		case "", v1alpha1.FailureFail, v1alpha1.FailureIgnore:
+		default:
+			complain("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // choice sets a field that is empty to the first value, its default.

@@ -25,15 +25,29 @@ type Files struct {
 	Templates []*v1alpha1.NamespaceTemplate
 	// Skipped names the documents of other kinds.
 	Skipped []string
+	// Documents are all that were read and not skipped, and the NamespaceInitializationConfigurations besides.
+	Documents []Document
+}
+
+// Document is a document of a file, or an item of a list in it: one of the two kinds, or what is wrong with it.
+type Document struct {
+	File           string
+	Data           []byte
+	Template       *v1alpha1.NamespaceTemplate
+	Initialization *v1alpha1.NamespaceInitializationConfiguration
+	Err            error
 }
 
 // Read reads files, the .yaml, .yml and .json files of folders, and standard input where a path is "-". Each may hold
 // several documents, and lists. Finding no template at all is an error, and so is finding one name twice.
 func Read(paths []string, stdin io.Reader) (Files, error) {
-	var files Files
-	for _, path := range paths {
-		if err := files.read(path, stdin); err != nil {
-			return Files{}, err
+	files, err := ReadAll(paths, stdin)
+	if err != nil {
+		return Files{}, err
+	}
+	for _, document := range files.Documents {
+		if document.Initialization == nil && document.Err != nil {
+			return Files{}, fmt.Errorf("%s: %w", document.File, document.Err)
 		}
 	}
 	if len(files.Templates) == 0 {
@@ -45,6 +59,17 @@ func Read(paths []string, stdin io.Reader) (Files, error) {
 			return Files{}, fmt.Errorf("template %s is in the files twice", template.Name)
 		}
 		seen[template.Name] = true
+	}
+	return files, nil
+}
+
+// ReadAll reads as Read does, but only what can't be read at all is an error: what is wrong with a document is with it.
+func ReadAll(paths []string, stdin io.Reader) (Files, error) {
+	var files Files
+	for _, path := range paths {
+		if err := files.read(path, stdin); err != nil {
+			return Files{}, err
+		}
 	}
 	return files, nil
 }
@@ -84,11 +109,11 @@ func (f *Files) decode(name string, r io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil {
-			err = f.document(name, document)
-		}
 		if err != nil {
 			return fmt.Errorf("%s: document %d: %w", name, number, err)
+		}
+		if err := f.document(name, document); err != nil {
+			f.Documents = append(f.Documents, Document{File: name, Err: fmt.Errorf("document %d: %w", number, err)})
 		}
 	}
 }
@@ -118,6 +143,10 @@ func (f *Files) document(file string, document []byte) error {
 		}
 		return nil
 	case head.GroupVersionKind().Group != v1alpha1.GroupVersion.Group || head.Kind != "NamespaceTemplate":
+		if head.APIVersion == v1alpha1.GroupVersion.String() && head.Kind == "NamespaceInitializationConfiguration" {
+			configuration, err := decodeInitialization(document)
+			f.Documents = append(f.Documents, Document{File: file, Data: document, Initialization: configuration, Err: err})
+		}
 		f.Skipped = append(f.Skipped, fmt.Sprintf("%s: %s %s", file, head.Kind, head.Name))
 		return nil
 	case head.APIVersion != v1alpha1.GroupVersion.String():
@@ -128,20 +157,33 @@ func (f *Files) document(file string, document []byte) error {
 		return fmt.Errorf("template %s: %w", head.Name, err)
 	}
 	f.Templates = append(f.Templates, template)
+	f.Documents = append(f.Documents, Document{File: file, Data: document, Template: template})
 	return nil
 }
 
 func decodeTemplate(document []byte) (*v1alpha1.NamespaceTemplate, error) {
-	data, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
-		return nil, err
-	}
 	template := &v1alpha1.NamespaceTemplate{}
-	unknown, err := json.UnmarshalStrict(data, template)
-	if err := errors.Join(append(unknown, err)...); err != nil {
+	if err := decodeStrictly(document, template); err != nil {
 		return nil, err
 	}
 	return template, complete(template)
+}
+
+func decodeInitialization(document []byte) (*v1alpha1.NamespaceInitializationConfiguration, error) {
+	configuration := &v1alpha1.NamespaceInitializationConfiguration{}
+	if err := decodeStrictly(document, configuration); err != nil {
+		return configuration, err
+	}
+	return configuration, checkInitialization(configuration)
+}
+
+func decodeStrictly(document []byte, into any) error {
+	data, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	unknown, err := json.UnmarshalStrict(data, into)
+	return errors.Join(append(unknown, err)...)
 }
 
 // withoutComments leaves of a document without fields what makes it more than an empty one.

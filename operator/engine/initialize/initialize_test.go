@@ -1,0 +1,117 @@
+package initialize
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func namespaceOf(pending string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:        "team-a",
+		Labels:      map[string]string{"tier": "test", v1alpha1.InitializingLabel: "true"},
+		Annotations: map[string]string{v1alpha1.PendingAnnotation: pending},
+	}}
+}
+
+func configurationsOf(t *testing.T, initializers ...string) []v1alpha1.NamespaceInitializationConfiguration {
+	t.Helper()
+	var all []v1alpha1.NamespaceInitializationConfiguration
+	for _, text := range initializers {
+		var configuration v1alpha1.NamespaceInitializationConfiguration
+		require.NoError(t, yaml.UnmarshalStrict([]byte("initializers: ["+text+"]"), &configuration))
+		all = append(all, configuration)
+	}
+	return all
+}
+
+func TestPending(t *testing.T) {
+	for list, want := range map[string][]string{
+		"":                               nil,
+		" , ,":                           nil,
+		"namespace-template":             {"namespace-template"},
+		"b.example.com,a.example.com":    {"b.example.com", "a.example.com"},
+		" a , b,a,,b ,c":                 {"a", "b", "c"},
+		"namespace-template,a\n,\tb\r\n": {"namespace-template", "a", "b"},
+	} {
+		require.Equal(t, want, Pending(namespaceOf(list)), "%q", list)
+	}
+	require.Empty(t, Pending(&corev1.Namespace{}))
+}
+
+func TestANamespaceWithoutTheLabelIsOpen(t *testing.T) {
+	ns := namespaceOf("namespace-template")
+	require.True(t, Initializing(ns))
+	ns.Labels[v1alpha1.InitializingLabel] = ""
+	require.True(t, Initializing(ns), "whatever the label's value: it is taken away when the namespace opens")
+	delete(ns.Labels, v1alpha1.InitializingLabel)
+	require.False(t, Initializing(ns))
+}
+
+func TestJudge(t *testing.T) {
+	const (
+		network = "{name: network.example.com, namespaceSelector: {}, timeoutSeconds: 60, failurePolicy: Fail}"
+		dns     = "{name: dns.example.com, namespaceSelector: {}, timeoutSeconds: 30, failurePolicy: Ignore}"
+	)
+	timedOut := func(name string, timeout int32, policy v1alpha1.FailurePolicy) v1alpha1.Initializer {
+		return v1alpha1.Initializer{Name: name, NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: timeout, FailurePolicy: policy}
+	}
+	tests := []struct {
+		name, pending string
+		initializers  []string
+		populated     bool
+		age           int64
+		want          Verdict
+	}{
+		{name: "an empty list"},
+		{name: "ours alone", pending: "namespace-template", populated: true},
+		{name: "not populated yet", pending: "namespace-template", want: Verdict{Pending: []string{"namespace-template"}}},
+		{name: "populated before others are done", pending: "network.example.com,namespace-template,dns.example.com",
+			initializers: []string{network, dns}, populated: true, age: 29,
+			want: Verdict{Pending: []string{"network.example.com", "dns.example.com"}, NextTimeout: 30}},
+		{name: "time is up, Ignore", pending: "namespace-template,network.example.com,dns.example.com",
+			initializers: []string{network, dns}, age: 30,
+			want: Verdict{Pending: []string{"namespace-template", "network.example.com"}, NextTimeout: 60,
+				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, v1alpha1.FailureIgnore)}}},
+		{name: "time is up, Fail", pending: "network.example.com", initializers: []string{network, dns}, populated: true, age: 60,
+			want: Verdict{Pending: []string{"network.example.com"},
+				TimedOut: []v1alpha1.Initializer{timedOut("network.example.com", 60, v1alpha1.FailureFail)}}},
+		{name: "a clock that is behind", pending: "dns.example.com", initializers: []string{dns}, populated: true, age: -5,
+			want: Verdict{Pending: []string{"dns.example.com"}, NextTimeout: 30}},
+		{name: "nobody's", pending: "namespace-template,gone.example.com", initializers: []string{network, dns}, populated: true,
+			want: Verdict{Unknown: []string{"gone.example.com"}}},
+		{name: "the strictest of those that select it", pending: "dns.example.com", populated: true, age: 90,
+			initializers: []string{dns,
+				"{name: dns.example.com, namespaceSelector: {matchLabels: {tier: test}}, timeoutSeconds: 90, failurePolicy: Fail}",
+				"{name: dns.example.com, namespaceSelector: {matchLabels: {tier: other}}, timeoutSeconds: 600, failurePolicy: Fail}",
+				"{name: dns.example.com, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}, timeoutSeconds: 600}"},
+			want: Verdict{Pending: []string{"dns.example.com"},
+				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 90, v1alpha1.FailureFail)}}},
+		{name: "none selects it any more", pending: "a.example.com", populated: true, age: 100,
+			initializers: []string{
+				"{name: a.example.com, namespaceSelector: {matchLabels: {tier: other}}, timeoutSeconds: 120, failurePolicy: Ignore}",
+				"{name: a.example.com, namespaceSelector: {matchLabels: {tier: prod}}, timeoutSeconds: 60, failurePolicy: Fail}"},
+			want: Verdict{Pending: []string{"a.example.com"}, NextTimeout: 120}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			require.Equal(t, test.want, Judge(namespaceOf(test.pending), configurationsOf(t, test.initializers...), test.populated, test.age))
+		})
+	}
+}
+
+func TestCheckNamesEveryInitializerThatCanNotBeRead(t *testing.T) {
+	good := configurationsOf(t, "{name: a, namespaceSelector: {}}, {name: b, namespaceSelector: {matchLabels: {tier: test}}}")
+	require.NoError(t, Check(&good[0]))
+	bad := configurationsOf(t, "{name: a, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}}, "+
+		"{name: b, namespaceSelector: {}}, {name: c, namespaceSelector: {matchLabels: {tier: a b}}}")
+	err := Check(&bad[0])
+	require.ErrorContains(t, err, "initializer a: namespaceSelector: ")
+	require.ErrorContains(t, err, "initializer c: namespaceSelector: ")
+	require.NotContains(t, err.Error(), "initializer b")
+}

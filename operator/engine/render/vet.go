@@ -1,0 +1,252 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// strictest are the values that limits are held against: the longest name of a namespace, and a creator of whom nothing
+// fails but what is wrong with any. What a user's name can do to an object is for Warnings.
+var strictest = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
+
+// Vet returns everything that is wrong with a template and can be seen without a cluster: what keeps it from being
+// rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces.
+func Vet(template *v1alpha1.NamespaceTemplate) []error {
+	problems := flatten(builds(template))
+	for i, raw := range template.Spec.Templates {
+		// An object that can't be read is among the problems already.
+		if object, err := parseObject(raw); err == nil {
+			for _, problem := range CheckLimits(object) {
+				problems = append(problems, fmt.Errorf("spec.templates[%d]: %w", i, problem))
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	base, _ := Compile(template, nil)
+	problems = collisions(base)
+	known := map[string]bool{}
+	for _, object := range base.Objects() {
+		for _, problem := range CheckLimits(object) {
+			known[problem.Error()] = true
+		}
+	}
+	for _, overlay := range template.Spec.Overlays {
+		compiled, _ := Compile(template, []string{overlay.Name})
+		for _, object := range compiled.Objects() {
+			for _, problem := range CheckLimits(object) {
+				if !known[problem.Error()] {
+					problems = append(problems, fmt.Errorf("overlay %s: %w", overlay.Name, problem))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// builds says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
+func builds(template *v1alpha1.NamespaceTemplate) error {
+	if _, err := compile(template, nil); err != nil {
+		return err
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, overlay := range template.Spec.Overlays {
+		_, err := compile(template, []string{overlay.Name})
+		if seen[overlay.Name] {
+			err = fmt.Errorf("overlay %s is there twice: give one another name", overlay.Name)
+		}
+		seen[overlay.Name] = true
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// flatten returns the errors that are joined in one.
+func flatten(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // a join that is wrapped is one sentence
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, flatten(one)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// CheckLimits says what the API server would not store: names, labels and annotations that are malformed or, where the
+// namespace's name is long, too long.
+func CheckLimits(object *unstructured.Unstructured) []error {
+	id := identityOf(object)
+	var problems []error
+	name := strictest.expand(id.name)
+	for _, reason := range nameReasons(id.GroupKind, name) {
+		problems = append(problems, fmt.Errorf("%s: metadata.name%s: %s", id, inLongNamespace(id.name), reason))
+	}
+	labels, annotations := map[string]string{}, map[string]string{}
+	long := false
+	for key, value := range object.GetLabels() {
+		labels[key] = strictest.expand(value)
+		long = long || holds(value, NamespaceToken)
+	}
+	for key, value := range object.GetAnnotations() {
+		annotations[key] = strictest.expand(value)
+	}
+	invalid := metav1validation.ValidateLabels(labels, field.NewPath("metadata", "labels"))
+	invalid = append(invalid, apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
+	slices.SortFunc(invalid, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
+	for _, reason := range invalid {
+		where := ""
+		if long && strings.Contains(fmt.Sprint(reason.BadValue), strictest.Namespace) {
+			where = inLongNamespace(NamespaceToken)
+		}
+		problems = append(problems, fmt.Errorf("%s: %w%s", id, reason, where))
+	}
+	return problems
+}
+
+func inLongNamespace(text string) string {
+	if holds(text, NamespaceToken) {
+		return fmt.Sprintf(" (where the namespace's name has %d characters)", len(strictest.Namespace))
+	}
+	return ""
+}
+
+// nameReasons says why no object of a kind can have a name. Kinds that are not Kubernetes' own are given the benefit of
+// the doubt: not all of them are custom resources.
+func nameReasons(kind schema.GroupKind, name string) []string {
+	switch {
+	case kind.Group == rbacGroup || !builtIn(kind.Group):
+		return path.ValidatePathSegmentName(name, false)
+	case kind == schema.GroupKind{Kind: "Service"}:
+		return validation.IsDNS1123Label(name)
+	case kind == schema.GroupKind{Group: "batch", Kind: "CronJob"} && len(name) > maxCronJobName:
+		return []string{fmt.Sprintf("must be no more than %d characters", maxCronJobName)}
+	}
+	return validation.IsDNS1123Subdomain(name)
+}
+
+const (
+	rbacGroup = "rbac.authorization.k8s.io"
+	// maxCronJobName leaves a CronJob's Jobs the room for a suffix.
+	maxCronJobName = 52
+)
+
+// builtIn tells whether a group is of Kubernetes itself.
+func builtIn(group string) bool {
+	switch group {
+	case "", "apps", "autoscaling", "batch", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy",
+		rbacGroup, "resource.k8s.io", "storage.k8s.io":
+		return true
+	}
+	return false
+}
+
+// collisions says which objects come out the same in some namespace, where nothing at all could be populated then.
+func collisions(compiled *Compiled) []error {
+	names := map[schema.GroupKind][]string{}
+	for _, object := range compiled.Objects() {
+		id := identityOf(object)
+		names[id.GroupKind] = append(names[id.GroupKind], id.name)
+	}
+	var problems []error
+	for _, object := range compiled.Objects() {
+		id := identityOf(object)
+		for _, other := range names[id.GroupKind] {
+			if value, same := meet(id.name, other); same {
+				problems = append(problems, fmt.Errorf(
+					"%s and %s are the same object where the token stands for %q: give one of them a prefix", id, identity{id.GroupKind, other}, value))
+			}
+		}
+	}
+	return problems
+}
+
+// meet returns a value of a name's token for which it is another name. Of names with tokens in both it finds those whose
+// texts are the same, as those of $(NAMESPACE) and $(CREATOR) are for a user who calls a namespace like herself.
+func meet(name, other string) (value string, same bool) {
+	before, after, tokens := split(name)
+	if tokens == 0 || name == other {
+		return "", false
+	}
+	if otherBefore, otherAfter, more := split(other); more > 0 {
+		return "a", tokens == more && before == otherBefore && after == otherAfter && name < other
+	}
+	literal := Values{}.expand(other)
+	if tokens > 1 || len(literal) <= len(before)+len(after) || !strings.HasPrefix(literal, before) || !strings.HasSuffix(literal, after) {
+		return "", false
+	}
+	value = literal[len(before) : len(literal)-len(after)]
+	return value, holds(name, CreatorToken) || len(validation.IsDNS1123Label(value)) == 0
+}
+
+// split returns the text before the first token of a name and after the last, and how many tokens there are.
+func split(name string) (before, after string, tokens int) {
+	scan(name, func(text string) {
+		if tokens == 0 {
+			before += text
+		}
+		after += text
+	}, func(string) {
+		tokens++
+		after = ""
+	})
+	return before, after, tokens
+}
+
+// MayCoincide tells whether two names may come out the same for some values of the tokens in them. It never says no wrongly.
+func MayCoincide(a, b string) bool {
+	beforeA, afterA, tokensA := split(a)
+	beforeB, afterB, tokensB := split(b)
+	switch {
+	case tokensA == 0 && tokensB == 0:
+		return a == b
+	case tokensA == 0:
+		return MayCoincide(b, a)
+	case tokensB == 0:
+		return len(beforeB) >= len(beforeA)+len(afterA) && strings.HasPrefix(beforeB, beforeA) && strings.HasSuffix(beforeB, afterA)
+	}
+	return (strings.HasPrefix(beforeA, beforeB) || strings.HasPrefix(beforeB, beforeA)) &&
+		(strings.HasSuffix(afterA, afterB) || strings.HasSuffix(afterB, afterA))
+}
+
+// Warnings says what of a template fails for some users: their names, such as jane@example.com, are often no valid names
+// of objects and no valid labels.
+func Warnings(template *v1alpha1.NamespaceTemplate) []string {
+	var warnings []string
+	for i, raw := range template.Spec.Templates {
+		object, err := parseObject(raw)
+		if err != nil {
+			continue
+		}
+		id := identityOf(object)
+		if holds(id.name, CreatorToken) && id.Group != rbacGroup {
+			warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
+				"can't stand in metadata.name: the object fails in the namespaces of such users", i, id))
+		}
+		for key, value := range object.GetLabels() {
+			if holds(value, CreatorToken) {
+				warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
+					"is no valid label: use an annotation in place of metadata.labels[%s]", i, id, key))
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}

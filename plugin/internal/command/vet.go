@@ -1,0 +1,211 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/templates"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// exitViolations is the exit code of vet where something is wrong. Where it could not check, that is exitTrouble.
+const exitViolations = 1
+
+type vet struct {
+	session
+	files  []string
+	server bool
+	format string
+}
+
+// violation is what is wrong with an object in a file.
+type violation struct {
+	File    string `json:"file"`
+	Object  string `json:"object,omitempty"`
+	Message string `json:"message"`
+}
+
+func newVet(s session) *cobra.Command {
+	v := &vet{session: s}
+	cmd := &cobra.Command{
+		Use:   "vet -f FILE... [--server] [-o json]",
+		Short: "Check templates before they are applied",
+		Long: templates.LongDesc(`
+			Check the NamespaceTemplates and NamespaceInitializationConfigurations in files, and say everything that is wrong
+			with them. Violations are on standard output, a line for each.
+
+			Without --server no cluster is asked. With it the API server answers, by a dry run that changes nothing, whether
+			it would take the objects from you: whether you could create yourself what a template creates, above all.
+
+			Here --server is not the address of the API server, which -s or --api-server gives.
+
+			Exit status:
+			 0
+			Nothing is wrong.
+			 1
+			Something is wrong.
+			 2
+			The check could not be made.`),
+		Example: templates.Examples(`
+			# Check a template without a cluster
+			kubectl nstpl vet -f template.yaml
+
+			# Check all files of a folder, as a pipeline would
+			kubectl nstpl vet -f templates/ -o json
+
+			# Would the cluster take it from me, or from somebody else?
+			kubectl nstpl vet -f template.yaml --server
+			kubectl nstpl vet -f template.yaml --server --as jane@example.com`),
+		DisableFlagsInUseLine: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 || len(v.files) == 0 {
+				return &Exit{exitTrouble, usageError(cmd, errors.New("give a file or folder with -f"))}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if v.format != "" && v.format != jsonFormat {
+				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output is %q: it can be %s", v.format, jsonFormat))}
+			}
+			found, err := v.run(cmd.Context())
+			switch {
+			case err != nil:
+				return &Exit{exitTrouble, err}
+			case found:
+				return &Exit{Code: exitViolations}
+			}
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Exit{exitTrouble, usageError(cmd, err)} })
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
+	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
+	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json).")
+	completeValues(cmd, "output", jsonFormat)
+	return cmd
+}
+
+// run tells whether anything is wrong.
+func (v *vet) run(ctx context.Context) (found bool, err error) {
+	files, err := source.ReadAll(v.files, v.In)
+	if err != nil {
+		return false, err
+	}
+	if len(files.Documents) == 0 {
+		return false, fmt.Errorf("no NamespaceTemplate in %q", v.files)
+	}
+	var c *cluster.Cluster
+	if v.server {
+		if c, err = v.connect(); err != nil {
+			return false, err
+		}
+	}
+	violations, seen := []violation{}, map[string]bool{}
+	for _, document := range files.Documents {
+		object := nameOf(document)
+		problems := v.problems(document)
+		if object != "" && seen[object] {
+			problems = append(problems, errors.New("it is in the files twice"))
+		}
+		seen[object] = true
+		if v.server && len(problems) == 0 {
+			if problems, err = tryOut(ctx, c, document); err != nil {
+				return false, err
+			}
+		}
+		for _, problem := range problems {
+			violations = append(violations, violation{document.File, object, problem.Error()})
+		}
+	}
+	return len(violations) > 0, v.write(len(files.Documents), violations)
+}
+
+// problems are those that need no cluster.
+func (v *vet) problems(document source.Document) []error {
+	if document.Err != nil {
+		return []error{document.Err}
+	}
+	if document.Template == nil {
+		return nil
+	}
+	for _, warning := range render.Warnings(document.Template) {
+		if !v.server { // which warns itself
+			v.note("Warning: %s", warning)
+		}
+	}
+	return render.Vet(document.Template)
+}
+
+func nameOf(document source.Document) string {
+	switch {
+	case document.Template != nil:
+		return output.Object(schema.GroupKind{Kind: "NamespaceTemplate"}, document.Template.Name)
+	case document.Initialization != nil:
+		return output.Object(schema.GroupKind{Kind: "NamespaceInitializationConfiguration"}, document.Initialization.Name)
+	}
+	return ""
+}
+
+// tryOut returns why the API server would not take an object. The error says that it did not answer that.
+func tryOut(ctx context.Context, c *cluster.Cluster, document source.Document) ([]error, error) {
+	resource, name := v1alpha1.NamespaceTemplates, ""
+	if document.Template != nil {
+		name = document.Template.Name
+	} else {
+		resource, name = v1alpha1.GroupVersion.WithResource("namespaceinitializationconfigurations"), document.Initialization.Name
+	}
+	data, err := yaml.YAMLToJSON(document.Data)
+	if err != nil {
+		return nil, err
+	}
+	force := true
+	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict,
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, cluster.NotInstalledError{}
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return []error{err}, nil
+	}
+	return nil, err
+}
+
+func (v *vet) write(documents int, violations []violation) error {
+	if v.format == jsonFormat {
+		if err := output.JSON(v.Out, violations); err != nil {
+			return err
+		}
+	} else {
+		for _, one := range violations {
+			where := one.File + ": "
+			if one.Object != "" {
+				where += one.Object + ": "
+			}
+			for line := range strings.SplitSeq(one.Message, "\n") {
+				output.Line(v.Out, "%s%s", where, line)
+			}
+		}
+	}
+	if len(violations) == 0 {
+		v.note("%s, no violations", count(documents, "object"))
+		return nil
+	}
+	v.note("%s, %s", count(documents, "object"), count(len(violations), "violation"))
+	return nil
+}
