@@ -8,13 +8,17 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -36,6 +40,14 @@ type Options struct {
 	MetricsAddress, ProbeAddress string
 	// ExcludeNamespaces are never populated.
 	ExcludeNamespaces []string
+	// WebhookAddress is the host:port at which the webhooks are served.
+	WebhookAddress string
+	// WebhookURL is where the API server finds them, if the operator runs outside of the cluster.
+	WebhookURL string
+	// WebhookCertDir holds tls.crt and tls.key if somebody else makes them.
+	WebhookCertDir string
+	// MutateNamespaces has the operator do what MutatingAdmissionPolicies do since Kubernetes 1.36.
+	MutateNamespaces bool
 }
 
 // Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that they
@@ -94,20 +106,28 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := initializers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of initializers: %w", err)
 	}
+	if err := addWebhooks(ctx, mgr, clientset, options); err != nil {
+		return fmt.Errorf("set up the webhooks: %w", err)
+	}
 	return mgr.Start(ctx)
 }
 
 func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	add := runtime.NewSchemeBuilder(corev1.AddToScheme, admissionregistrationv1.AddToScheme, v1alpha1.AddToScheme)
+	if err := add.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Scheme: scheme,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
+				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
+			},
+		},
 		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
 		HealthProbeBindAddress:        options.ProbeAddress,
 		LeaderElection:                options.LeaderElect,

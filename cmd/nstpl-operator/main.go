@@ -20,6 +20,12 @@ func main() {
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true, "let several replicas run, of which one works")
 	flag.StringVar(&options.MetricsAddress, "metrics-bind-address", ":8080", "where to serve metrics, or 0")
 	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz, or 0")
+	flag.StringVar(&options.WebhookAddress, "webhook-bind-address", ":9443", "where to serve the webhooks")
+	flag.StringVar(&options.WebhookURL, "webhook-url", "",
+		"where the API server finds the webhooks, as https://host:port, if not through the Service nstpl-operator-webhook")
+	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "", "where tls.crt and tls.key are if the operator is not to make them")
+	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
+		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
 	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// An error of the API server's says what is wrong; where it passed through our code does not.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -143,7 +144,12 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	binary := filepath.Join(t.TempDir(), "nstpl-operator")
 	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, "build the operator: %s", out)
-	operator := exec.Command(binary, "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	webhooks := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	operator := exec.Command(binary, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
 	operator.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig)
 	log, err := os.Create(filepath.Join(t.TempDir(), "operator.log"))
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,13 +28,26 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 		return nil, err
 	}
 	defer file.Close()
-	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"),
-		"--leader-elect", "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
+	webhooks, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"), "--leader-elect",
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
 	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	operator.Stdout = file
 	operator.Stderr = file
 	operator.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of make and its terminal
 	return operator, operator.Start()
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
 }
 
 // writeOperatorKubeconfig writes the cluster's kubeconfig with a token of the operator's ServiceAccount for its user.

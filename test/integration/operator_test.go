@@ -24,6 +24,7 @@ type operator struct {
 	log     string // path
 	metrics string // host:port
 	probes  string // host:port
+	webhook string // host:port
 	// guard kills the process if this one ends without a word.
 	guard  io.WriteCloser
 	exited chan struct{}
@@ -43,7 +44,11 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	if o.probes, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	o.cmd = exec.Command(operatorBinary, append(flags, "--metrics-bind-address="+o.metrics, "--health-probe-bind-address="+o.probes)...)
+	if o.webhook, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	o.cmd = exec.Command(operatorBinary, append(flags, "--metrics-bind-address="+o.metrics, "--health-probe-bind-address="+o.probes,
+		"--webhook-bind-address="+o.webhook, "--webhook-url=https://"+o.webhook)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+w.operatorKubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

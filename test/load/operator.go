@@ -29,12 +29,12 @@ type operator struct {
 
 // startOperator starts the operator, which ends with ctx. An end of its own ends the run.
 func (b *bench) startOperator(ctx context.Context) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
+	webhooks, err := freeAddress()
+	if err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(b.dir, "operator.log"))
@@ -43,7 +43,8 @@ func (b *bench) startOperator(ctx context.Context) error {
 	}
 	defer log.Close()
 	ctx, stop := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, b.sizes.operator, "--metrics-bind-address="+address, "--health-probe-bind-address=0")
+	cmd := exec.CommandContext(ctx, b.sizes.operator, "--metrics-bind-address="+address, "--health-probe-bind-address=0",
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.operatorKubeconfig())
 	cmd.Stdout = log
 	cmd.Stderr = log
@@ -63,6 +64,14 @@ func (b *bench) startOperator(ctx context.Context) error {
 		}
 	}(b.operator.ended)
 	return nil
+}
+
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
 }
 
 // end asks the operator, if it was started, to end, and waits until it has.

@@ -74,10 +74,14 @@ const (
 	VerbInitialize = "initialize"
 )
 
-// Where the operator runs, and which Lease its leader holds.
+// Where the operator runs, which Lease its leader holds, what its webhooks are called, and who is always opted out.
 const (
-	OperatorNamespace = "nstpl-system"
-	OperatorLease     = "nstpl-operator"
+	OperatorNamespace   = "nstpl-system"
+	OperatorLease       = "nstpl-operator"
+	WebhookName         = "nstpl-operator"
+	WebhookService      = "nstpl-operator-webhook"
+	WebhookSecret       = "nstpl-operator-webhook"
+	AutoOptOutConfigMap = "nstpl-auto-opt-out"
 )
 
 // NamespacePopulated is the condition in a Namespace's own status that says whether every object that templates

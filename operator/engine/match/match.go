@@ -35,6 +35,11 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	return ""
 }
 
+// OfTheSystem tells whether a namespace is Kubernetes' or the operator's own: nobody initializes those.
+func OfTheSystem(name string) bool {
+	return strings.HasPrefix(name, "kube-") || name == v1alpha1.OperatorNamespace
+}
+
 // OptedOut tells whether a namespace is opted out of population. What was populated before stays as it is.
 func OptedOut(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.OptOutAnnotation] == "true"

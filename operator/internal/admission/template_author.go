@@ -70,19 +70,14 @@ func (a *author) missing(ctx context.Context, questions []question) ([]question,
 }
 
 func (a *author) ask(ctx context.Context, q question) (bool, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: a.user.Username, Groups: a.user.Groups, UID: a.user.UID}
-	if len(a.user.Extra) > 0 {
-		spec.Extra = map[string]authorizationv1.ExtraValue{}
-		for key, values := range a.user.Extra {
-			spec.Extra[key] = authorizationv1.ExtraValue(values)
-		}
-	}
+	asked := reviewOf(a.user)
+	spec := &asked.Spec
 	if q.path != "" {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: q.path, Verb: q.verb}
 	} else {
 		spec.ResourceAttributes = q.attributes()
 	}
-	review, err := a.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	review, err := a.reviews.Create(ctx, asked, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}

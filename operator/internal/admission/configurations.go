@@ -1,0 +1,192 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Endpoint is where the API server reaches the webhooks.
+type Endpoint struct {
+	// URL of an operator outside of the cluster, without a path. Empty means the Service.
+	URL string
+	// Bundle returns the authorities, as PEM, that vouch for the endpoint; nil while that is not known. A nil function
+	// leaves what somebody else (cert-manager) writes.
+	Bundle func() []byte
+}
+
+// clientConfig says in full what the API server would fill in, so that nothing seems to differ.
+func (e Endpoint) clientConfig(path string, bundle []byte) admissionregistrationv1.WebhookClientConfig {
+	if e.URL != "" {
+		return admissionregistrationv1.WebhookClientConfig{URL: new(e.URL + path), CABundle: bundle}
+	}
+	return admissionregistrationv1.WebhookClientConfig{CABundle: bundle, Service: &admissionregistrationv1.ServiceReference{
+		Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.WebhookService, Path: new(path), Port: new(int32(443)),
+	}}
+}
+
+// mutating returns the webhooks of the mutators, in the table's order.
+func (t Table) mutating(config admissionregistrationv1.WebhookClientConfig) []admissionregistrationv1.MutatingWebhook {
+	var webhooks []admissionregistrationv1.MutatingWebhook
+	for _, p := range t {
+		if p.Mutator != nil {
+			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
+				Name: p.webhookName(), ClientConfig: config, Rules: p.Rules,
+				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
+				MatchConditions: p.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
+				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
+				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
+			})
+		}
+	}
+	return webhooks
+}
+
+// validating returns the webhooks of the validators.
+func (t Table) validating(config admissionregistrationv1.WebhookClientConfig) []admissionregistrationv1.ValidatingWebhook {
+	var webhooks []admissionregistrationv1.ValidatingWebhook
+	for _, p := range t {
+		if p.Validator != nil {
+			webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
+				Name: p.webhookName(), ClientConfig: config, Rules: p.Rules,
+				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
+				MatchConditions: p.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
+				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
+				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			})
+		}
+	}
+	return webhooks
+}
+
+func (p *Plugin) webhookName() string {
+	return p.Name + "." + v1alpha1.GroupVersion.Group
+}
+
+func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	return cmp.Or(selector, &metav1.LabelSelector{})
+}
+
+// Configurations keeps the two webhook configurations as the table has them. They are made by the manifests, so that the
+// operator needs rights on these two only.
+type Configurations struct {
+	Client   client.Client
+	Table    Table
+	Endpoint Endpoint
+	// Written is closed once both are as they should be.
+	Written chan struct{}
+}
+
+// SetupWithManager has them looked at as they change and whenever renewed says that the bundle did.
+func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struct{}) error {
+	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: v1alpha1.WebhookName}}
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{request}
+	})
+	renewals := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-renewed:
+					queue.Add(request)
+				}
+			}
+		}()
+		return nil
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("webhookconfiguration").
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue).
+		WatchesRawSource(renewals).
+		Complete(c)
+}
+
+// Reconcile writes what differs, and nothing else.
+func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var bundle []byte
+	if c.Endpoint.Bundle != nil {
+		if bundle = c.Endpoint.Bundle(); bundle == nil {
+			return reconcile.Result{}, nil // it comes, and this is asked for again
+		}
+	}
+	if err := c.writeValidating(ctx, bundle); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.writeMutating(ctx, bundle); err != nil {
+		return reconcile.Result{}, err
+	}
+	select {
+	case <-c.Written:
+	default:
+		close(c.Written)
+	}
+	return reconcile.Result{}, nil
+}
+
+func (c *Configurations) writeValidating(ctx context.Context, bundle []byte) error {
+	found := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	if err := c.get(ctx, found); err != nil {
+		return err
+	}
+	desired := c.Table.validating(c.Endpoint.clientConfig(validatePath, bundle))
+	for i := range desired {
+		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == desired[i].Name })
+		if c.Endpoint.Bundle == nil && same >= 0 {
+			desired[i].ClientConfig.CABundle = found.Webhooks[same].ClientConfig.CABundle
+		}
+	}
+	if equality.Semantic.DeepEqual(found.Webhooks, desired) {
+		return nil
+	}
+	found.Webhooks = desired
+	return c.update(ctx, found)
+}
+
+func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error {
+	found := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := c.get(ctx, found); err != nil {
+		return err
+	}
+	desired := c.Table.mutating(c.Endpoint.clientConfig(mutatePath, bundle))
+	for i := range desired {
+		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == desired[i].Name })
+		if c.Endpoint.Bundle == nil && same >= 0 {
+			desired[i].ClientConfig.CABundle = found.Webhooks[same].ClientConfig.CABundle
+		}
+	}
+	if equality.Semantic.DeepEqual(found.Webhooks, desired) {
+		return nil
+	}
+	found.Webhooks = desired
+	return c.update(ctx, found)
+}
+
+func (c *Configurations) get(ctx context.Context, configuration client.Object) error {
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration); err != nil {
+		return fmt.Errorf("read %T %s, which the manifests make: %w", configuration, v1alpha1.WebhookName, err)
+	}
+	return nil
+}
+
+func (c *Configurations) update(ctx context.Context, configuration client.Object) error {
+	if err := c.Client.Update(ctx, configuration); err != nil {
+		return fmt.Errorf("write %T %s: %w", configuration, v1alpha1.WebhookName, err)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Plugin is a row of the table: what is asked, about which requests, and what becomes of those that can't be decided. The
+// webhook configurations are made of these rows. Selectors and match conditions only spare the API server calls: a plugin
+// decides rightly about every request that its rules match, since it is also asked when another row's webhook is called.
+type Plugin struct {
+	Name string
+	// Mutator or Validator, one of them.
+	Mutator   Mutator
+	Validator Validator
+
+	Rules             []admissionregistrationv1.RuleWithOperations
+	NamespaceSelector *metav1.LabelSelector
+	MatchConditions   []admissionregistrationv1.MatchCondition
+	FailurePolicy     admissionregistrationv1.FailurePolicyType
+	// TimeoutSeconds bounds a call, 1 to 30.
+	TimeoutSeconds int32
+}
+
+// Table holds the plugins in the order in which mutators change a request.
+type Table []Plugin
+
+// NewTable returns the plugins that always run.
+func NewTable(template *Template, hold *Hold) Table {
+	return Table{
+		{
+			Name: "template", Validator: template,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
+					[]string{v1alpha1.NamespaceTemplates.Resource}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+			},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: "decides-what-is-populated",
+				Expression: "oldObject == null || object.spec != oldObject.spec || " +
+					"object.metadata.?annotations != oldObject.metadata.?annotations",
+			}},
+			FailurePolicy:  admissionregistrationv1.Fail, // a template grants rights
+			TimeoutSeconds: 10,
+		},
+		// The last, since it waits: what is refused anyway need not.
+		{
+			Name: "hold", Validator: hold,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*/*"},
+					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+			},
+			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: v1alpha1.InitializingLabel, Operator: metav1.LabelSelectorOpExists},
+			}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{
+				{
+					Name:       "a-write",
+					Expression: "request.resource.resource != 'localsubjectaccessreviews'",
+				},
+				{
+					Name: "not-of-an-initializer",
+					Expression: "!authorizer.group('').resource('namespaces').namespace(request.namespace).name(request.namespace)." +
+						"check('" + v1alpha1.VerbInitialize + "').allowed()",
+				},
+			},
+			FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
+			TimeoutSeconds: holdTimeoutSeconds,
+		},
+	}
+}
+
+// WithNamespaceMutators adds what manifests/admission has as MutatingAdmissionPolicies, for API servers before 1.36. The
+// validating policies see to it that nothing is forged, so a namespace may do without: Ignore.
+func (t Table) WithNamespaceMutators(m NamespaceMutators) Table {
+	add := func(name string, mutator Mutator, resources []string, operations ...admissionregistrationv1.OperationType) {
+		t = append(t, Plugin{
+			Name: name, Mutator: mutator,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule("", "v1", admissionregistrationv1.ClusterScope, resources, operations...),
+			},
+			FailurePolicy:  admissionregistrationv1.Ignore,
+			TimeoutSeconds: 5,
+		})
+	}
+	add("auto-opt-out", MutatorFunc(m.AutoOptOut), []string{"namespaces"}, admissionregistrationv1.Create)
+	add("initialization", MutatorFunc(m.Initialization), []string{"namespaces"}, admissionregistrationv1.Create)
+	add("creator", MutatorFunc(m.Creator), []string{"namespaces", "namespaces/status", "namespaces/finalize"},
+		admissionregistrationv1.Create, admissionregistrationv1.Update)
+	return t
+}
+
+// MutatorFunc is a Mutator.
+type MutatorFunc func(ctx context.Context, request *Request) error
+
+// Mutate calls the function.
+func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { return f(ctx, request) }
+
+func rule(group, version string, scope admissionregistrationv1.ScopeType, resources []string,
+	operations ...admissionregistrationv1.OperationType,
+) admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{
+		Operations: operations,
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{group}, APIVersions: []string{version}, Resources: resources, Scope: &scope,
+		},
+	}
+}
+
+// handles tells whether one of a plugin's rules matches a request, as the API server reads rules.
+func (p *Plugin) handles(request *Request) bool {
+	return slices.ContainsFunc(p.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return oneOf(r.Operations, admissionregistrationv1.OperationType(request.Operation)) &&
+			oneOf(r.APIGroups, request.Resource.Group) && oneOf(r.APIVersions, request.Resource.Version) &&
+			inScope(*r.Scope, request) &&
+			slices.ContainsFunc(r.Resources, func(pattern string) bool {
+				return matchesResource(pattern, request.Resource.Resource, request.SubResource)
+			})
+	})
+}
+
+func oneOf[T ~string](values []T, value T) bool {
+	return slices.Contains(values, value) || slices.Contains(values, "*")
+}
+
+// inScope counts namespaces among what is not in a namespace, though the API server calls each its own.
+func inScope(scope admissionregistrationv1.ScopeType, request *Request) bool {
+	namespaced := request.Namespace != "" &&
+		(request.Resource.Group != corev1.GroupName || request.Resource.Resource != "namespaces")
+	return scope == admissionregistrationv1.AllScopes || namespaced == (scope == admissionregistrationv1.NamespacedScope)
+}
+
+func matchesResource(pattern, resource, subresource string) bool {
+	wanted, wantedSub, _ := strings.Cut(pattern, "/")
+	return (wanted == "*" || wanted == resource) && (wantedSub == subresource || wantedSub == "*")
+}

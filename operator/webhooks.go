@@ -1,0 +1,141 @@
+package operator
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/admission"
+	"nstpl.dev/nstpl/operator/internal/certificates"
+)
+
+// addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
+// operator isn't ready before both are so.
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) error {
+	table, err := newTable(ctx, mgr, clients, options)
+	if err != nil {
+		return err
+	}
+	admissionMetrics, err := admission.NewMetrics(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	configurations := &admission.Configurations{
+		Client: mgr.GetClient(), Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL}, Written: make(chan struct{}),
+	}
+	serving := webhook.Options{CertDir: options.WebhookCertDir}
+	var renewed <-chan struct{}
+	if options.WebhookCertDir == "" {
+		keeper, err := newKeeper(clients, options)
+		if err != nil {
+			return err
+		}
+		if err := mgr.Add(keeper); err != nil {
+			return err
+		}
+		serving.TLSOpts = []func(*tls.Config){func(config *tls.Config) { config.GetCertificate = keeper.GetCertificate }}
+		configurations.Endpoint.Bundle, renewed = keeper.Bundle, keeper.Changed()
+	}
+	host, port, err := net.SplitHostPort(options.WebhookAddress)
+	if err == nil {
+		serving.Host = host
+		serving.Port, err = strconv.Atoi(port)
+	}
+	if err != nil {
+		return fmt.Errorf("--webhook-bind-address is %q, not host:port: %w", options.WebhookAddress, err)
+	}
+	server := webhook.NewServer(serving)
+	table.Serve(server, admissionMetrics)
+	if err := mgr.Add(server); err != nil {
+		return err
+	}
+	if err := configurations.SetupWithManager(mgr, renewed); err != nil {
+		return fmt.Errorf("set up the controller of webhook configurations: %w", err)
+	}
+	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, options, configurations))
+}
+
+func newTable(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (admission.Table, error) {
+	hold, err := admission.NewHold(ctx, mgr.GetCache(), clients.AuthorizationV1().SubjectAccessReviews())
+	if err != nil {
+		return nil, err
+	}
+	table := admission.NewTable(admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient()), hold)
+	if options.MutateNamespaces {
+		table = table.WithNamespaceMutators(admission.NamespaceMutators{
+			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		})
+	}
+	return table, nil
+}
+
+// newKeeper makes the certificate good for the Service, and for the host of the URL in its place.
+func newKeeper(clients kubernetes.Interface, options Options) (*certificates.Keeper, error) {
+	hosts := []string{v1alpha1.WebhookService + "." + v1alpha1.OperatorNamespace + ".svc"}
+	if options.WebhookURL != "" {
+		parsed, err := url.Parse(options.WebhookURL)
+		if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" {
+			return nil, fmt.Errorf("--webhook-url is %q: it must be https://host:port", options.WebhookURL)
+		}
+		hosts = append(hosts, parsed.Hostname())
+	}
+	secrets := clients.CoreV1().Secrets(v1alpha1.OperatorNamespace)
+	return certificates.NewKeeper(secrets, v1alpha1.WebhookSecret, hosts, certificates.DefaultLifetimes()), nil
+}
+
+// ready says what is missing until the certificate is served and, by the leader, the API server was told.
+func ready(mgr ctrl.Manager, server webhook.Server, options Options, configurations *admission.Configurations) func(*http.Request) error {
+	started := server.StartedChecker()
+	return func(request *http.Request) error {
+		if err := started(request); err != nil {
+			return err
+		}
+		if bundle := configurations.Endpoint.Bundle; bundle != nil {
+			if err := verify(request.Context(), options.WebhookAddress, bundle()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-mgr.Elected():
+		default:
+			return nil
+		}
+		select {
+		case <-configurations.Written:
+			return nil
+		default:
+			return errors.New("the webhook configurations are not written yet")
+		}
+	}
+}
+
+// verify makes a TLS handshake as the API server would.
+func verify(ctx context.Context, address string, bundle []byte) error {
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(bundle) {
+		return errors.New("the webhooks have no certificate yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	dialer := &tls.Dialer{Config: &tls.Config{
+		RootCAs: authorities, ServerName: v1alpha1.WebhookService + "." + v1alpha1.OperatorNamespace + ".svc",
+	}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("the webhooks' certificate is not served: %w", err)
+	}
+	return connection.Close()
+}

@@ -1,0 +1,240 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// as returns the clients of a user, with no right but those that bindings give.
+func (w *world) as(t *testing.T, user string, groups ...string) kubernetes.Interface {
+	t.Helper()
+	config := w.cluster.RESTConfig()
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return clients
+}
+
+// allow gives a user a ClusterRole everywhere.
+func (s *scene) allow(user, role string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}))
+}
+
+// initializer has the scene's namespaces wait for an initializer. It returns when the API server puts it on their list.
+func (s *scene) initializer(name string) {
+	s.t.Helper()
+	configuration := &v1alpha1.NamespaceInitializationConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(name)},
+		Initializers: []v1alpha1.Initializer{{
+			Name: s.name(name), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: 3600,
+		}},
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
+	s.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id}}}
+		assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll))
+		assert.Contains(c, probe.Annotations[v1alpha1.PendingAnnotation], s.name(name))
+	})
+}
+
+// finish ends the initialization of a namespace, as its last initializer.
+func (s *scene) finish(ns *corev1.Namespace) {
+	s.t.Helper()
+	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
+}
+
+func settings(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func TestWritesWaitUntilTheNamespaceIsInitialized(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("a", "v"))
+	s.initializer("network")
+	user := s.as(t, s.name("jane"))
+	s.allow(s.name("jane"), "edit")
+	ns := s.namespace("a")
+	s.eventually(func(c *assert.CollectT) { // until RBAC lets the user
+		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err, "reads are not held")
+	})
+	s.populated(ns)
+
+	// Nobody without the verb initialize writes meanwhile, in whatever way.
+	done := make(chan error, 3)
+	go func() {
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		done <- err
+	}()
+	go func() {
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		done <- err
+	}()
+	go func() {
+		done <- user.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})
+	}()
+	// Who may initialize does, and so does Kubernetes itself.
+	require.NoError(t, s.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{}))
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "kube-root-ca.crt"}, &corev1.ConfigMap{}))
+	})
+	select {
+	case err := <-done:
+		require.Fail(t, "a write was not held", "%v", err)
+	case <-time.After(time.Second): // a wait that is no more than that would have ended
+	}
+	s.finish(ns)
+	for range 3 {
+		require.NoError(t, <-done)
+	}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	require.NotContains(t, ns.Labels, v1alpha1.InitializingLabel)
+	require.True(t, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "dry"}, &corev1.ConfigMap{})))
+}
+
+func TestWhoHasWaitedLongIsAskedToComeAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("failing", "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: []\n")
+	user := s.as(t, s.name("jane"))
+	s.allow(s.name("jane"), "edit")
+	ns := s.namespace("a")
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+	})
+	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
+		var status apierrors.APIStatus
+		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(settings("mine")).MaxRetries(0).
+			Do(t.Context()).Error()
+		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) { // 403 until RBAC lets the user
+			assert.EqualValues(c, 1, status.Status().Details.RetryAfterSeconds)
+			assert.ErrorContains(c, err, "namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: service/bad")
+		}
+	})
+}
+
+func TestRequestsElsewhereAreNobodysBusiness(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	user := s.as(t, s.name("jane"))
+	s.allow(s.name("jane"), "edit")
+	ns := s.namespace("a")
+	s.eventually(func(c *assert.CollectT) {
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		assert.NoError(c, err)
+	})
+	asked, _, err := w.operator.metric(t.Context(), "nstpl_admission_decisions_total")
+	require.NoError(t, err)
+	require.Zero(t, asked)
+}
+
+func TestWithoutTheOperatorTheClusterGoesOn(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	s.declare("defaults", configMap("a", "$(CREATOR)"))
+	other := s.as(t, s.name("jane"))
+	s.allow(s.name("jane"), "edit")
+	s.allow(s.name("jane"), "system:controller:namespace-controller") // who may create namespaces is told by the next line
+	elsewhere := s.populatedNamespace("elsewhere")
+	require.NoError(t, w.operator.kill())
+
+	ns := s.namespace("a")
+	require.Equal(t, "admin", ns.Annotations[v1alpha1.CreatorAnnotation])
+	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
+	s.eventually(func(c *assert.CollectT) {
+		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		assert.NoError(c, err)
+	})
+	_, err := other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	require.ErrorContains(t, err, "hold.policy.nstpl.dev")
+	err = s.client.Create(t.Context(), s.template("more", configMap("b", "v")))
+	require.ErrorContains(t, err, "template.policy.nstpl.dev", "who grants what can't be looked at")
+
+	require.NoError(t, w.startOperator(t.Context()))
+	s.populated(ns)
+	s.holds(ns, configMap("a", "admin"))
+	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// What users did before there was a hold, they do now: a namespace, and at once something in it.
+func TestManyUsersUseTheirNamespacesAtOnce(t *testing.T) {
+	const users = 500
+	w := ownWorld(t)
+	s := newScene(t, w)
+	s.declare("creator", `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: creator
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
+`, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = append(template.Spec.Templates, raw(t, configMap("a", "v"))...)
+	})
+	_, err := w.kubectl(t.Context(), "", "apply", "--filename", "../../manifests/samples/namespace-creator.yaml")
+	require.NoError(t, err)
+	_, err = w.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator", "--group=creators")
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	errs := make([]error, users)
+	for i := range users {
+		user := s.as(t, fmt.Sprintf("user %d", i), "creators")
+		group.Go(func() { errs[i] = useOwnNamespace(t.Context(), user, s.name(fmt.Sprint(i)), s.id) })
+	}
+	group.Wait()
+	for i, err := range errs {
+		require.NoError(t, err, "user %d", i)
+	}
+}
+
+// useOwnNamespace tolerates that rights take a moment to arrive, and nothing else.
+func useOwnNamespace(ctx context.Context, user kubernetes.Interface, name, scene string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{sceneLabel: scene}}}
+	for {
+		_, err := user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		if err == nil {
+			break
+		}
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create resource") {
+			return err
+		}
+	}
+	for {
+		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, settings("mine"), metav1.CreateOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create resource") {
+			return err
+		}
+	}
+}
