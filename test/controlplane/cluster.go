@@ -37,6 +37,8 @@ type Cluster struct {
 	// Dir holds the cluster's data and a log of each program; empty when the cluster isn't ours.
 	Dir string
 
+	// authority is nil when the cluster isn't ours.
+	authority *authority
 	config    *rest.Config
 	port      *port
 	processes []*process
@@ -90,7 +92,7 @@ func (c *Cluster) start(ctx context.Context, assets string, extraArgs []string) 
 	if c.port, err = reservePort(); err != nil {
 		return err
 	}
-	if err := writeCredentials(c.Dir, c.port.url()); err != nil {
+	if c.authority, err = writeCredentials(c.Dir, c.port.url()); err != nil {
 		return err
 	}
 	if err := c.loadConfig(); err != nil {

@@ -1,31 +1,34 @@
 package controlplane
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at url.
-func writeCredentials(dir, url string) error {
+// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at url. It returns the authority
+// that vouches for them.
+func writeCredentials(dir, url string) (*authority, error) {
 	ca, err := newAuthority()
 	if err != nil {
-		return fmt.Errorf("make the cluster's authority: %w", err)
+		return nil, fmt.Errorf("make the cluster's authority: %w", err)
 	}
 	serving, err := ca.serving()
 	if err != nil {
-		return fmt.Errorf("make the API server's certificate: %w", err)
+		return nil, fmt.Errorf("make the API server's certificate: %w", err)
 	}
 	key, err := newKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	serviceAccountKey, err := encodeKey(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files := map[string][]byte{
 		"ca.crt":              ca.pem(),
@@ -35,13 +38,13 @@ func writeCredentials(dir, url string) error {
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := ca.writeKubeconfig(filepath.Join(dir, "controller-manager.kubeconfig"), url, "system:kube-controller-manager"); err != nil {
-		return err
+		return nil, err
 	}
-	return ca.writeKubeconfig(filepath.Join(dir, "kubeconfig"), url, "admin", "system:masters")
+	return ca, ca.writeKubeconfig(filepath.Join(dir, "kubeconfig"), url, "admin", "system:masters")
 }
 
 func (a *authority) writeKubeconfig(path, url, user string, groups ...string) error {
@@ -56,4 +59,18 @@ func (a *authority) writeKubeconfig(path, url, user string, groups ...string) er
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name
 	return clientcmd.WriteToFile(*config, path)
+}
+
+// UserConfig returns a configuration for clients of a user, whom a certificate names. Any name can be in one.
+func (c *Cluster) UserConfig(user string, groups ...string) (*rest.Config, error) {
+	if c.authority == nil {
+		return nil, errors.New("the cluster isn't ours: no certificates can be made for it")
+	}
+	pair, err := c.authority.client(user, groups...)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of %q: %w", user, err)
+	}
+	config := c.RESTConfig()
+	config.TLSClientConfig = rest.TLSClientConfig{CAData: c.authority.pem(), CertData: pair.cert, KeyData: pair.key}
+	return config, nil
 }

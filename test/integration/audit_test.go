@@ -114,7 +114,7 @@ func count(requests []request) map[string]int {
 
 func (r request) storesNothing() bool {
 	switch r.ObjectRef.Resource {
-	case "events", "leases", "selfsubjectaccessreviews":
+	case "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews":
 		return true
 	}
 	return strings.Contains(r.RequestURI, "dryRun=All")

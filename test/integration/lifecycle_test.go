@@ -99,7 +99,7 @@ func (s *scene) recreate(short string, change func(*corev1.Namespace)) *corev1.N
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{sceneLabel: s.id}}}
 		change(ns)
-		if assert.NoError(c, s.client.Create(s.t.Context(), ns)) {
+		if assert.NoError(c, s.create(ns)) {
 			created = ns
 		}
 	})
@@ -178,7 +178,7 @@ func TestRestart(t *testing.T) {
 	left.Object["data"] = map[string]any{"key": "theirs"}
 	require.NoError(t, s.client.Update(t.Context(), left))
 	s.delete(s.mustStored(ns, parse(t, configMap("deleted", ""))[0]))
-	s.edit(broken, objects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
+	s.editUnvetted(broken, objects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/left drifted")
 		assert.Contains(c, condition.Message, "configmap/deleted drifted")
@@ -204,6 +204,7 @@ func TestRestart(t *testing.T) {
 	t.Run("finds what happened while it was down", func(t *testing.T) {
 		s := &scene{world: s.world, t: t, id: s.id}
 		require.NoError(t, s.operator.kill())
+		s.unguard()
 		s.editUnseen(adopting, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("new", "v")) })
 		s.editUnseen(overridden, objects(t, ""))
 		s.delete(withdrawn)

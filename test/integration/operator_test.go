@@ -24,7 +24,6 @@ type operator struct {
 	log     string // path
 	metrics string // host:port
 	probes  string // host:port
-	webhook string // host:port
 	// guard kills the process if this one ends without a word.
 	guard  io.WriteCloser
 	exited chan struct{}
@@ -44,11 +43,12 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	if o.probes, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	if o.webhook, err = freeAddress(); err != nil {
+	webhooks, err := webhookAddress(w)
+	if err != nil {
 		return nil, err
 	}
 	o.cmd = exec.Command(operatorBinary, append(flags, "--metrics-bind-address="+o.metrics, "--health-probe-bind-address="+o.probes,
-		"--webhook-bind-address="+o.webhook, "--webhook-url=https://"+o.webhook)...)
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+w.operatorKubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -74,6 +74,15 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 		return nil, errors.Join(fmt.Errorf("the operator isn't ready: %w\n%s", err, o.logOf("")), o.kill())
 	}
 	return o, nil
+}
+
+// webhookAddress is the world's, or another one if a replica serves there.
+func webhookAddress(w *world) (string, error) {
+	listener, err := net.Listen("tcp", w.webhookAddress)
+	if err != nil {
+		return freeAddress()
+	}
+	return w.webhookAddress, listener.Close()
 }
 
 func (o *operator) startGuard() error {

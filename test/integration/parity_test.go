@@ -54,7 +54,7 @@ func TestPreviewIsWhatIsStored(t *testing.T) {
 	}
 	namespaces := []*corev1.Namespace{
 		s.unborn("known", creator("system:serviceaccount:x:y")),
-		s.unborn("unknown"),
+		s.older(),
 		s.unborn("production", creator("$(NAMESPACE)"), label("tier", "production")),
 	}
 	s.parity(templates, namespaces)
@@ -106,7 +106,11 @@ func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*co
 		require.Empty(s.t, unpopulated)
 		preview := populate.Declare(cache, ns, templates)
 		require.Empty(s.t, preview.Broken)
-		require.NoError(s.t, s.client.Create(s.t.Context(), ns.DeepCopy()))
+		if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
+			s.adopt(ns)
+		} else {
+			require.NoError(s.t, s.create(ns.DeepCopy()))
+		}
 		if len(templates) > 0 {
 			s.populated(ns)
 		}
@@ -203,11 +207,11 @@ func (g *generator) labels() map[string]string {
 }
 
 func (g *generator) namespace(i int) *corev1.Namespace {
-	ns := g.scene.unborn(fmt.Sprint(i))
-	maps.Copy(ns.Labels, g.labels())
-	if g.IntN(4) > 0 {
-		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "user " + g.word()}
+	if g.IntN(4) == 0 {
+		return g.scene.older(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
 	}
+	ns := g.scene.unborn(fmt.Sprint(i), creator("user "+g.word()))
+	maps.Copy(ns.Labels, g.labels())
 	return ns
 }
 

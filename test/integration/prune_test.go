@@ -280,7 +280,7 @@ func TestRecreatedObjectIsOurs(t *testing.T) {
 // A template that can't be rendered says so, and leaves all that it populated before.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScene(t, ownWorld(t))
 	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
 	ns := s.populatedNamespace("a")
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
@@ -295,7 +295,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 			}}
 		},
 	} {
-		s.edit(template, broken)
+		s.editUnvetted(template, broken)
 		s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 			assert.Equal(c, corev1.ConditionFalse, condition.Status)
 			assert.Equal(c, "TemplateNotAccepted", condition.Reason)

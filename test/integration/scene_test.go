@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -138,6 +139,29 @@ func (s *scene) editUnseen(template *v1alpha1.NamespaceTemplate, change func(*v1
 	template.ObjectMeta, template.Spec = changed.ObjectMeta, changed.Spec
 }
 
+// editUnvetted changes a template in a way that is refused: as it may have been stored before there was anybody to refuse it.
+// The operator is restarted for it.
+func (s *scene) editUnvetted(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+	s.t.Helper()
+	require.NoError(s.t, s.operator.kill())
+	s.unguard()
+	s.editUnseen(template, change)
+	require.NoError(s.t, s.startOperator(s.t.Context()))
+	s.taken(template)
+}
+
+// unguard lets templates be written while the operator is down. It comes back with the operator.
+func (s *scene) unguard() {
+	s.t.Helper()
+	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, webhooks))
+	webhooks.Webhooks = nil
+	require.NoError(s.t, s.client.Update(s.t.Context(), webhooks))
+	s.eventually(func(c *assert.CollectT) { // until the API server goes by it
+		assert.NoError(c, s.client.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
+	})
+}
+
 // taken waits until the operator has taken in a template's generation.
 func (s *scene) taken(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
@@ -170,8 +194,46 @@ func (s *scene) namespace(short string, change ...func(*corev1.Namespace)) *core
 	for _, apply := range change {
 		apply(ns)
 	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), ns))
+	require.NoError(s.t, s.create(ns))
 	return ns
+}
+
+// create creates a namespace as the user whom its annotation names: nobody else would become its creator.
+func (s *scene) create(ns *corev1.Namespace) error {
+	creator, named := ns.Annotations[v1alpha1.CreatorAnnotation]
+	if !named {
+		return s.client.Create(s.t.Context(), ns)
+	}
+	config, err := s.cluster.UserConfig(creator, "system:masters")
+	if err != nil {
+		return err
+	}
+	user, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	if err != nil {
+		return err
+	}
+	return user.Create(s.t.Context(), ns)
+}
+
+// older returns a namespace that was there before admission was, so that nobody knows its creator. It is none of the scene's
+// yet: see adopt.
+func (s *scene) older(change ...func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	number := int(s.olderTaken.Add(1)) - 1
+	require.Less(s.t, number, olderNamespaces, "make more of them")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: olderName(number), Labels: map[string]string{sceneLabel: s.id}}}
+	for _, apply := range change {
+		apply(ns)
+	}
+	return ns
+}
+
+// adopt gives an older namespace its labels.
+func (s *scene) adopt(ns *corev1.Namespace) {
+	s.t.Helper()
+	labels, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": ns.Labels}})
+	require.NoError(s.t, err)
+	s.patchNamespace(ns, string(labels))
 }
 
 // populatedNamespace creates a namespace of the scene and returns when it is populated.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,10 @@ type world struct {
 	// operatorKubeconfig names the operator's ServiceAccount as the user.
 	operatorKubeconfig string
 	operator           *operator
+	// webhookAddress is where each operator of the world serves, so that a restart changes nothing.
+	webhookAddress string
+	// olderTaken counts the older namespaces in use.
+	olderTaken atomic.Int32
 }
 
 // moreKinds lets the operator populate what it may not by default, as an administrator would.
@@ -76,6 +81,9 @@ func newWorld(ctx context.Context) (w *world, err error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
+	if w.webhookAddress, err = freeAddress(); err != nil {
+		return nil, err
+	}
 	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: []string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking",
@@ -103,8 +111,18 @@ func ownWorld(t *testing.T) *world {
 	return w
 }
 
+// olderNamespaces are there before the manifests are.
+const olderNamespaces = 24
+
+func olderName(number int) string { return fmt.Sprintf("older-%02d", number) }
+
 // install applies the manifests as the README says, and gives the operator a token.
 func (w *world) install(ctx context.Context) error {
+	for i := range olderNamespaces {
+		if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: olderName(i)}}); err != nil {
+			return err
+		}
+	}
 	if _, err := w.kubectl(ctx, "", "apply", "--kustomize", "../../manifests"); err != nil {
 		return err
 	}
@@ -115,6 +133,9 @@ func (w *world) install(ctx context.Context) error {
 		return err
 	}
 	if err := w.aggregated(ctx); err != nil {
+		return err
+	}
+	if err := w.guarded(ctx); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-operator", Namespace: v1alpha1.OperatorNamespace}}
@@ -131,6 +152,17 @@ func (w *world) install(ctx context.Context) error {
 	}
 	w.operatorKubeconfig = filepath.Join(w.dir, "operator.kubeconfig")
 	return clientcmd.WriteToFile(*config, w.operatorKubeconfig)
+}
+
+// guarded returns when the API server goes by the admission policies. Until it has their parameters, it refuses namespaces.
+func (w *world) guarded(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "nobody"},
+		}}
+		err := w.client.Create(ctx, probe, client.DryRunAll)
+		return err == nil && probe.Annotations[v1alpha1.CreatorAnnotation] != "nobody", nil
+	})
 }
 
 // aggregated returns when the rules of the operator's ClusterRole are the sum of the others'.

@@ -37,7 +37,6 @@ func Vet(template *v1alpha1.NamespaceTemplate) []error {
 		return problems
 	}
 	base, _ := Compile(template, nil)
-	problems = collisions(base)
 	known := map[string]bool{}
 	for _, object := range base.Objects() {
 		for _, problem := range CheckLimits(object) {
@@ -158,44 +157,6 @@ func builtIn(group string) bool {
 	return false
 }
 
-// collisions says which objects come out the same in some namespace, where nothing at all could be populated then.
-func collisions(compiled *Compiled) []error {
-	names := map[schema.GroupKind][]string{}
-	for _, object := range compiled.Objects() {
-		id := identityOf(object)
-		names[id.GroupKind] = append(names[id.GroupKind], id.name)
-	}
-	var problems []error
-	for _, object := range compiled.Objects() {
-		id := identityOf(object)
-		for _, other := range names[id.GroupKind] {
-			if value, same := meet(id.name, other); same {
-				problems = append(problems, fmt.Errorf(
-					"%s and %s are the same object where the token stands for %q: give one of them a prefix", id, identity{id.GroupKind, other}, value))
-			}
-		}
-	}
-	return problems
-}
-
-// meet returns a value of a name's token for which it is another name. Of names with tokens in both it finds those whose
-// texts are the same, as those of $(NAMESPACE) and $(CREATOR) are for a user who calls a namespace like herself.
-func meet(name, other string) (value string, same bool) {
-	before, after, tokens := split(name)
-	if tokens == 0 || name == other {
-		return "", false
-	}
-	if otherBefore, otherAfter, more := split(other); more > 0 {
-		return "a", tokens == more && before == otherBefore && after == otherAfter && name < other
-	}
-	literal := Values{}.expand(other)
-	if tokens > 1 || len(literal) <= len(before)+len(after) || !strings.HasPrefix(literal, before) || !strings.HasSuffix(literal, after) {
-		return "", false
-	}
-	value = literal[len(before) : len(literal)-len(after)]
-	return value, holds(name, CreatorToken) || len(validation.IsDNS1123Label(value)) == 0
-}
-
 // split returns the text before the first token of a name and after the last, and how many tokens there are.
 func split(name string) (before, after string, tokens int) {
 	scan(name, func(text string) {
@@ -226,16 +187,24 @@ func MayCoincide(a, b string) bool {
 		(strings.HasSuffix(afterA, afterB) || strings.HasSuffix(afterB, afterA))
 }
 
-// Warnings says what of a template fails for some users: their names, such as jane@example.com, are often no valid names
-// of objects and no valid labels.
+// Warnings says what of a template fails in some namespaces: users' names, such as jane@example.com, are often no valid names of
+// objects and no valid labels, and two names may come out the same.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	var warnings []string
+	var seen []identity
 	for i, raw := range template.Spec.Templates {
 		object, err := parseObject(raw)
 		if err != nil {
 			continue
 		}
 		id := identityOf(object)
+		for _, other := range seen {
+			if id.GroupKind == other.GroupKind && id.name != other.name && MayCoincide(id.name, other.name) {
+				warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s and %s are the same object in some namespace, "+
+					"which then gets nothing of the template: give one of them a prefix", i, other, id))
+			}
+		}
+		seen = append(seen, id)
 		if holds(id.name, CreatorToken) && id.Group != rbacGroup {
 			warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
 				"can't stand in metadata.name: the object fails in the namespaces of such users", i, id))

@@ -39,10 +39,6 @@ func TestVet(t *testing.T) {
 		"an overlay's malformed label":               {objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]", want: []string{"overlay o: ConfigMap settings: metadata.labels"}},
 		"an overlay twice":                           {objects: []string{configMap}, overlays: "[{name: o}, {name: o}]", want: []string{"overlay o is there twice"}},
 		"two overlays that don't build":              {objects: []string{configMap}, overlays: "[{name: o, replicas: [{name: a, count: 1}]}, {name: p, replicas: [{name: b, count: 1}]}]", want: []string{"overlay o:", "overlay p:"}},
-		"a name that a namespace can have":           {objects: []string{configMap, "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}"}, want: []string{`where the token stands for "settings"`}},
-		"a name that a user can have":                {objects: []string{configMap, "{apiVersion: v1, kind: ConfigMap, metadata: {name: set$(CREATOR)s}}"}, want: []string{`where the token stands for "ting"`}},
-		"a user who is called like a namespace":      {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR)}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}"}, want: []string{"are the same object"}},
-		"names that never meet":                      {objects: []string{configMap, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a-$(NAMESPACE)}}", "{apiVersion: v1, kind: Secret, metadata: {name: $(NAMESPACE)}}"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +62,18 @@ func TestWarnings(t *testing.T) {
 	require.Len(t, warnings, 2)
 	require.Contains(t, warnings[0], "can't stand in metadata.name")
 	require.Contains(t, warnings[1], "metadata.labels[by]")
+}
+
+func TestWarningsOfNamesThatMayBeTheSame(t *testing.T) {
+	named := func(kind, name string) string { return "{apiVersion: v1, kind: " + kind + ", metadata: {name: " + name + "}}" }
+	for _, other := range []string{named("ConfigMap", "$(NAMESPACE)"), named("ConfigMap", "set$(NAMESPACE)")} {
+		template := templateOf(t, configMap, other)
+		require.Empty(t, Vet(template))
+		warnings := Warnings(template)
+		require.Len(t, warnings, 1, "%s", other)
+		require.Contains(t, warnings[0], "are the same object in some namespace")
+	}
+	require.Empty(t, Warnings(templateOf(t, configMap, named("ConfigMap", "a-$(NAMESPACE)"), named("Secret", "$(NAMESPACE)"))))
 }
 
 func TestVariantsCombineOverlays(t *testing.T) {
@@ -114,8 +122,9 @@ func FuzzVet(f *testing.F) {
 		for _, overlays := range [][]string{nil, {"o"}} {
 			compiled, err := Compile(template, overlays)
 			require.NoError(t, err)
-			_, _, err = compiled.Stamp(strictest)
-			require.NoError(t, err)
+			if _, _, err = compiled.Stamp(strictest); err != nil {
+				require.NotEmpty(t, Warnings(template), "%v", err)
+			}
 		}
 	})
 }
