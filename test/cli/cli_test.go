@@ -128,7 +128,9 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 // install applies the manifests, and returns when the API server goes by their admission policies.
 func install(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
-	kubectl(t, cluster, "apply", "--server-side", "-k", "../../manifests")
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	require.NoError(t, err)
+	kubectl(t, cluster, "apply", "--server-side", "-k", filepath.Join("../..", folder))
 	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	require.Eventually(t, func() bool {
 		// Until the API server has the policies' parameters, it refuses all namespaces.
@@ -148,8 +150,10 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	require.NoError(t, err)
 	webhooks := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	operator := exec.Command(binary, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
+	_, flags, err := controlplane.Manifests(controlplane.Version())
+	require.NoError(t, err)
+	operator := exec.Command(binary, append(flags, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
 	operator.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig)
 	log, err := os.Create(filepath.Join(t.TempDir(), "operator.log"))
 	require.NoError(t, err)

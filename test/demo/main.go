@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 func main() {
@@ -35,7 +37,11 @@ func run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := sh.play(ctx, installation, out); err != nil {
+	install, err := installation(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	if err := sh.play(ctx, install, out); err != nil {
 		return err
 	}
 	log := filepath.Join(root, ".cluster", "data", "operator.log") // deleted by cluster-down

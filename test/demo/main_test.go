@@ -38,8 +38,14 @@ func TestREADME(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, steps)
 
-	require.Contains(t, read(t, readme), "\n"+installation+"\n")
-	require.NoError(t, sh.run(t.Context(), installation, t.Output()))
+	for _, version := range []string{controlplane.DefaultVersion, "1.35.4"} {
+		install, err := installation(version)
+		require.NoError(t, err)
+		require.Contains(t, read(t, readme), "\n"+install+"\n")
+	}
+	install, err := installation(controlplane.Version())
+	require.NoError(t, err)
+	require.NoError(t, sh.run(t.Context(), install, t.Output()))
 	log := filepath.Join(t.TempDir(), "operator.log")
 	operator, err := startOperator(t.Context(), sh, log)
 	require.NoError(t, err)

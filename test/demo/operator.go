@@ -3,21 +3,26 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// startOperator starts the operator with the rights of its ServiceAccount and no others. It outlives this process, and
-// ends with the cluster: it can't keep its lease then.
+// startOperator starts the operator with the rights of its ServiceAccount and no others, and returns when it is ready and new
+// namespaces are stamped. It outlives this process, and ends with the cluster: it can't keep its lease then.
 func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error) {
 	kubeconfig := filepath.Join(filepath.Dir(log), "operator.kubeconfig")
 	if err := writeOperatorKubeconfig(ctx, sh, kubeconfig); err != nil {
@@ -32,14 +37,48 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"), "--leader-elect",
-		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
-		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
+	probes, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	_, flags, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return nil, err
+	}
+	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"), append(flags, "--leader-elect",
+		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address="+probes,
+		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
 	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	operator.Stdout = file
 	operator.Stderr = file
 	operator.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of make and its terminal
-	return operator, operator.Start()
+	if err := operator.Start(); err != nil {
+		return nil, err
+	}
+	return operator, awaitOperator(ctx, sh, probes)
+}
+
+// awaitOperator waits for the operator, and for the API server to go by the admission policies.
+func awaitOperator(ctx context.Context, sh shell, probes string) error {
+	const probe = "kubectl create namespace probe --dry-run=server --output=yaml"
+	var said bytes.Buffer
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil //nolint:nilerr // it doesn't listen yet
+		}
+		said.Reset()
+		return answer.StatusCode == http.StatusOK && sh.run(ctx, probe, &said) == nil &&
+			strings.Contains(said.String(), v1alpha1.CreatorAnnotation), answer.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("the operator isn't ready: %w: %s", err, &said)
+	}
+	return nil
 }
 
 func freeAddress() (string, error) {

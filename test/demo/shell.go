@@ -7,10 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// installation is how the README installs the operator.
-const installation = "kubectl apply -k manifests/"
+// installation is how the README installs the operator on a version of Kubernetes.
+func installation(version string) (string, error) {
+	folder, _, err := controlplane.Manifests(version)
+	return "kubectl apply -k " + folder + "/", err
+}
 
 // shell runs commands as somebody would who has kubectl, the plugin and a kubeconfig.
 type shell struct {

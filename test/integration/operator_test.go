@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // operator is a process of the operator.
@@ -43,6 +46,11 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	if o.probes, err = freeAddress(); err != nil {
 		return nil, err
 	}
+	_, suiting, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return nil, err
+	}
+	flags = slices.Concat(flags, suiting)
 	webhooks, err := webhookAddress(w)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -123,7 +124,11 @@ func (w *world) install(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := w.kubectl(ctx, "", "apply", "--kustomize", "../../manifests"); err != nil {
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "", "apply", "--kustomize", filepath.Join("../..", folder)); err != nil {
 		return err
 	}
 	if _, err := w.kubectl(ctx, moreKinds, "apply", "--filename", "-"); err != nil {
@@ -154,14 +159,26 @@ func (w *world) install(ctx context.Context) error {
 	return clientcmd.WriteToFile(*config, w.operatorKubeconfig)
 }
 
-// guarded returns when the API server goes by the admission policies. Until it has their parameters, it refuses namespaces.
+// guarded returns when the API server goes by the admission policies, which stamp or refuse a forged creator. Until it has
+// their parameters, it refuses all namespaces.
 func (w *world) guarded(ctx context.Context) error {
+	return w.probe(ctx, func(probe *corev1.Namespace, err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), v1alpha1.CreatorAnnotation) || err == nil && stamped(probe)
+	})
+}
+
+func stamped(probe *corev1.Namespace) bool {
+	return probe.Annotations[v1alpha1.CreatorAnnotation] != "nobody"
+}
+
+// probe has a namespace with a forged creator created, by a dry run, until what becomes of it is as expected.
+func (w *world) probe(ctx context.Context, expected func(*corev1.Namespace, error) bool) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "nobody"},
 		}}
 		err := w.client.Create(ctx, probe, client.DryRunAll)
-		return err == nil && probe.Annotations[v1alpha1.CreatorAnnotation] != "nobody", nil
+		return expected(probe, err), nil
 	})
 }
 
@@ -183,9 +200,12 @@ func (w *world) aggregated(ctx context.Context) error {
 	})
 }
 
+// startOperator starts an operator and returns when it is ready, and creators are stamped.
 func (w *world) startOperator(ctx context.Context, flags ...string) (err error) {
-	w.operator, err = startOperator(ctx, w, append([]string{"--leader-elect=false"}, flags...)...)
-	return err
+	if w.operator, err = startOperator(ctx, w, append([]string{"--leader-elect=false"}, flags...)...); err != nil {
+		return err
+	}
+	return w.probe(ctx, func(probe *corev1.Namespace, err error) bool { return err == nil && stamped(probe) })
 }
 
 // restartOperator kills the operator as a crash would, and starts another.

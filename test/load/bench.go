@@ -62,7 +62,11 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if b.bare, err = b.creations(ctx, "bare"); err != nil {
 		return err
 	}
-	if err := b.kubectl(ctx, nil, "apply", "--kustomize=manifests"); err != nil {
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	if err := b.kubectl(ctx, nil, "apply", "--kustomize="+folder); err != nil {
 		return err
 	}
 	config, err := b.asOperator(ctx)

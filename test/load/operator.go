@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // operator is a running operator.
@@ -42,9 +43,14 @@ func (b *bench) startOperator(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	ctx, stop := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, b.sizes.operator, "--metrics-bind-address="+address, "--health-probe-bind-address=0",
+	_, flags, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	flags = append(flags, "--metrics-bind-address="+address, "--health-probe-bind-address=0",
 		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
+	ctx, stop := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, b.sizes.operator, flags...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.operatorKubeconfig())
 	cmd.Stdout = log
 	cmd.Stderr = log

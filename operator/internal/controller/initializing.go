@@ -16,21 +16,24 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// lookAgain is when an initializing namespace is looked at again about which a cache is behind the API server.
-const lookAgain = 50 * time.Millisecond
+// lookAgain is when an initializing namespace is looked at again about which a cache is behind the API server, unless what
+// is missing comes before and has it looked at.
+const lookAgain = 250 * time.Millisecond
 
 // done tells whether nothing is left to be populated in a namespace. If it is initializing, a template may have made it
-// so that the API server knows and we don't yet.
-func (r *Namespaces) done(ctx context.Context, ns *corev1.Namespace, report Report) (bool, error) {
+// so that the API server knew and the plan did not.
+func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report) (bool, error) {
+	ns := plan.Namespace
 	if report.Status == corev1.ConditionFalse {
 		return false, nil
 	}
 	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
 		return true, nil
 	}
-	behind, err := r.Templates.Behind(ctx, ns)
+	behind, err := r.Templates.Behind(ctx, ns, plan.Templates)
 	if err != nil {
 		return false, err
 	}
@@ -67,7 +70,7 @@ func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done boo
 }
 
 // announceTimeout records an Event, once: its name says what it is about, so that neither the next look nor the next
-// process records it again.
+// process records it again, as a recorder's would.
 func (r *Namespaces) announceTimeout(ctx context.Context, ns *corev1.Namespace, initializer v1alpha1.Initializer) {
 	note := fmt.Sprintf("initializer %s did not finish within %d s; failurePolicy Fail: the namespace stays closed until it does",
 		initializer.Name, initializer.TimeoutSeconds)

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -86,4 +89,32 @@ func TestALookThatBeganBeforeAChangeIsNotAboutIt(t *testing.T) {
 	require.Zero(t, ledger.Summary("t").Pending)
 	ledger.Expect("t", 1, []string{"a"})
 	require.Equal(t, 1, ledger.Summary("t").Pending, "it was deleted and created anew")
+}
+
+func TestLatestIsOurOwnWriteUntilTheCacheKnowsIt(t *testing.T) {
+	version := func(uid, resourceVersion string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion}}
+	}
+	ledger := NewLedger(func(string) {})
+	cached, written := version("1", "9"), version("1", "10")
+	ledger.Written(written)
+	require.Same(t, cached, ledger.Latest(cached), "nobody looked at it, or it is gone")
+
+	ledger.Record("a", "1", nil, true)
+	require.Same(t, cached, ledger.Latest(cached), "nothing was written")
+	ledger.Written(written)
+	require.Same(t, written, ledger.Latest(cached))
+	require.Same(t, written, ledger.Latest(cached), "as often as it is asked")
+	other := version("2", "8")
+	require.Same(t, other, ledger.Latest(other), "it is another namespace")
+	ledger.Written(version("2", "11"))
+	require.Same(t, written, ledger.Latest(cached), "that was about another namespace")
+
+	caughtUp := version("1", "10")
+	require.Same(t, caughtUp, ledger.Latest(caughtUp))
+	require.Same(t, cached, ledger.Latest(cached), "what was written is let go of")
+
+	ledger.Written(written)
+	ledger.Record("a", "2", nil, true)
+	require.Same(t, cached, ledger.Latest(cached), "another one took its name")
 }

@@ -104,7 +104,7 @@ func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result po
 	ns := plan.Namespace
 	report := reportOf(plan, result)
 	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
-	done, err := r.done(ctx, ns, report)
+	done, err := r.done(ctx, plan, report)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -179,7 +179,9 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 	}
 	written.ManagedFields = nil
 	r.Ledger.Written(written)
-	announce()
+	if !report.saysTheSame(before) {
+		announce()
+	}
 	return nil
 }
 

@@ -39,3 +39,30 @@ func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
 	item, _ = queue.Get()
 	require.Equal(t, "fought over", item.Name, "later, and still")
 }
+
+func TestAWaitingNamespaceIsLookedAtEarlierIfSomethingHappens(t *testing.T) {
+	queue := NewQueue()
+	defer queue.ShutDown()
+	queue.AddWaiting("later", time.Hour)
+	queue.AddWaiting("soon", 50*time.Millisecond)
+	queue.AddChanged("now")
+	var order []string
+	for range 2 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"now", "soon"}, order)
+	require.Zero(t, queue.Len(), "it is not due")
+
+	queue.AddBulk("bulk", "later")
+	queue.AddChanged("changed")
+	require.Eventually(t, func() bool { return queue.Len() == 3 }, time.Second, time.Millisecond)
+	order = nil
+	for range 3 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"later", "changed", "bulk"}, order, "it is still somebody's new namespace")
+}

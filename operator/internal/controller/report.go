@@ -102,6 +102,12 @@ func shorten(message string) string {
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
+// saysTheSame tells whether two reports differ in nothing but what the namespace waits for.
+func (r Report) saysTheSame(other Report) bool {
+	other.Initializing, other.Pending = r.Initializing, r.Pending
+	return r == other
+}
+
 // found returns what a namespace says of its population now.
 func found(ns *corev1.Namespace) (Report, metav1.Time) {
 	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Initializing: initialize.Initializing(ns)}

@@ -100,11 +100,11 @@ func (r *Templates) drop(name string) {
 	r.Queue.AddBulk(r.Ledger.Drop(name)...)
 }
 
-// Behind tells whether a template matches a namespace that was not taken in yet as it is now. The cache knows, except of a
-// namespace that no template seems to match: there the API server is asked.
-func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated with. The
+// cache knows, except of a namespace that no template seemed to match: there the API server is asked.
+func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate) (bool, error) {
 	var reader client.Reader = r.Client
-	if len(r.Index.Match(ns)) == 0 {
+	if len(populated) == 0 {
 		reader = r.Live
 	}
 	templates := &v1alpha1.NamespaceTemplateList{}
@@ -113,11 +113,10 @@ func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace) (bool, err
 	}
 	for i := range templates.Items {
 		template := &templates.Items[i]
-		taken := r.Index.Get(template.Name)
-		if taken != nil && taken.UID == template.UID && taken.Generation == template.Generation && match.Off(taken) == match.Off(template) {
-			continue
-		}
-		if match.Explain(template, ns).Matches {
+		known := slices.ContainsFunc(populated, func(known *v1alpha1.NamespaceTemplate) bool {
+			return known.UID == template.UID && known.Generation == template.Generation
+		})
+		if !known && match.Explain(template, ns).Matches {
 			return true, nil
 		}
 	}

@@ -1,0 +1,20 @@
+package controlplane
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Manifests returns which of the project's folders installs the operator on a version of Kubernetes, from the project's root,
+// and the flags that an operator outside of the cluster needs besides.
+func Manifests(kubernetes string) (folder string, flags []string, err error) {
+	parsed, err := version.ParseGeneric(kubernetes)
+	if err != nil {
+		return "", nil, fmt.Errorf("version of Kubernetes: %w", err)
+	}
+	if parsed.LessThan(version.MajorMinor(1, 36)) {
+		return "manifests/overlays/before-1.36", []string{"--mutate-namespaces"}, nil
+	}
+	return "manifests", nil, nil
+}

@@ -1,0 +1,504 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+)
+
+// failingObject is refused by every API server.
+const failingObject = "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: []\n"
+
+// initializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts them on
+// their list.
+func (s *scene) initializers(timeout int32, policy v1alpha1.FailurePolicy, shorts ...string) *v1alpha1.NamespaceInitializationConfiguration {
+	s.t.Helper()
+	configuration := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name(shorts[0])}}
+	var names []string
+	for _, short := range shorts {
+		names = append(names, s.name(short))
+		configuration.Initializers = append(configuration.Initializers, v1alpha1.Initializer{
+			Name: s.name(short), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: timeout, FailurePolicy: policy,
+		})
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
+	s.born(names...)
+	return configuration
+}
+
+// born waits until the API server creates the scene's namespaces with entries on their list.
+func (s *scene) born(entries ...string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id}}}
+		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
+			assert.Subset(c, initialize.Pending(probe), entries)
+		}
+	})
+}
+
+// opens waits until a namespace is no longer initializing.
+func (s *scene) opens(ns *corev1.Namespace) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			assert.NotContains(c, found.Labels, v1alpha1.InitializingLabel)
+			assert.NotContains(c, found.Annotations, v1alpha1.PendingAnnotation)
+		}
+	})
+}
+
+// waitsFor waits until just these initializers are left on a namespace's list.
+func (s *scene) waitsFor(ns *corev1.Namespace, entries ...string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			assert.Equal(c, entries, initialize.Pending(found))
+			assert.True(c, initialize.Initializing(found))
+		}
+	})
+}
+
+// stillWaitsFor fails if a namespace does not wait for just these initializers after the operator has looked at it again.
+func (s *scene) stillWaitsFor(ns *corev1.Namespace, entries ...string) {
+	s.t.Helper()
+	// An entry that is nobody's goes with the next look.
+	s.patchPending(ns, append(entries, s.name("nobody"))...)
+	s.waitsFor(ns, entries...)
+}
+
+func (s *scene) patchPending(ns *corev1.Namespace, entries ...string) {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"labels":      map[string]any{v1alpha1.InitializingLabel: "true"},
+		"annotations": map[string]any{v1alpha1.PendingAnnotation: strings.Join(entries, ",")},
+	}})
+	require.NoError(s.t, err)
+	s.patchNamespace(ns, string(body))
+}
+
+// mayInitialize returns the clients of a controller of its own that has the rights that an initializer needs.
+func (s *scene) mayInitialize(short string) kubernetes.Interface {
+	s.t.Helper()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "update"}}},
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), role))
+	s.allow(s.name(short), role.Name)
+	s.allow(s.name(short), "nstpl-initialize")
+	return s.as(s.t, s.name(short))
+}
+
+// finishes takes an initializer's own entry off a namespace's list, as the initializer would.
+func (s *scene) finishes(clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions) error {
+	namespaces := clients.CoreV1().Namespaces()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		found, err := namespaces.Get(s.t.Context(), ns.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		var left []string
+		for _, entry := range initialize.Pending(found) {
+			if entry != s.name(short) {
+				left = append(left, entry)
+			}
+		}
+		found.Annotations[v1alpha1.PendingAnnotation] = strings.Join(left, ",")
+		_, err = namespaces.Update(s.t.Context(), found, options)
+		return err
+	})
+}
+
+// timeouts returns the notes of a namespace's Events about initializers whose time was up.
+func (s *scene) timeouts(ns *corev1.Namespace) []string {
+	s.t.Helper()
+	events := &eventsv1.EventList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), events, client.InNamespace(ns.Name)))
+	var notes []string
+	for _, event := range events.Items {
+		if event.Reason == "InitializerTimedOut" {
+			notes = append(notes, event.Note)
+		}
+	}
+	return notes
+}
+
+func TestInitializationEndsWithOneWrite(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	s.born(v1alpha1.TemplateInitializer)
+	once := map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}
+	var earlier []*corev1.Namespace
+	for i := range 5 {
+		ns := s.namespace(fmt.Sprint(i))
+		require.True(t, initialize.Initializing(ns))
+		require.Equal(t, []string{v1alpha1.TemplateInitializer}, initialize.Pending(ns))
+		s.opens(ns)
+		s.populated(ns)
+		earlier = append(earlier, ns)
+	}
+	for _, ns := range earlier {
+		require.Equal(t, once, s.writes(ns))
+	}
+}
+
+func TestInitializersFinishAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	shorts := []string{"network", "dns"}
+	s.initializers(3600, v1alpha1.FailureFail, shorts...)
+	var users []kubernetes.Interface
+	for _, short := range shorts {
+		users = append(users, s.mayInitialize(short))
+	}
+	probe := s.namespace("probe-rights")
+	for i, short := range shorts {
+		s.eventually(func(c *assert.CollectT) { // until RBAC lets them
+			assert.NoError(c, s.finishes(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
+		})
+	}
+	stranger := s.as(t, s.name("stranger"))
+	s.allow(s.name("stranger"), s.name("network"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, s.finishes(stranger, probe, "dns", metav1.UpdateOptions{}), "ask for the verb initialize on namespaces")
+	})
+	for round := range 10 {
+		ns := s.namespace(fmt.Sprint(round))
+		require.ElementsMatch(t, []string{v1alpha1.TemplateInitializer, s.name("network"), s.name("dns")}, initialize.Pending(ns))
+		require.NoError(t, together(len(shorts), func(i int) error { return s.finishes(users[i], ns, shorts[i], metav1.UpdateOptions{}) }))
+		s.opens(ns)
+		s.populated(ns)
+		require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+	}
+
+	one := s.namespace("one")
+	s.waitsFor(one, s.name("network"), s.name("dns"))
+	s.populated(one)
+	require.NoError(t, s.finishes(users[0], one, "network", metav1.UpdateOptions{}))
+	s.stillWaitsFor(one, s.name("dns"))
+	require.NoError(t, s.finishes(users[1], one, "dns", metav1.UpdateOptions{}))
+	s.opens(one)
+	require.Empty(t, s.timeouts(one))
+}
+
+func TestInitializersWithoutTemplates(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.initializers(3600, v1alpha1.FailureFail, "network")
+	ns := s.namespace("a")
+	s.stillWaitsFor(ns, s.name("network"))
+	s.finish(ns)
+	s.opens(ns)
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Zero(c, condition, "no template matches it")
+	})
+}
+
+func TestInitializerTimeouts(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	s.declare("defaults", configMap("settings", "v"))
+	s.initializers(1, v1alpha1.FailureIgnore, "ignored")
+	ignored := s.namespace("ignored")
+	s.opens(ignored)
+	s.populated(ignored)
+	s.event(ignored, corev1.EventTypeWarning, "InitializerTimedOut", "initializer "+s.name("ignored")+" did not finish within 1 s; failurePolicy Ignore")
+
+	s.initializers(1, v1alpha1.FailureFail, "required")
+	required := s.namespace("required")
+	s.waitsFor(required, s.name("required"))
+	s.event(required, corev1.EventTypeWarning, "InitializerTimedOut", "initializer "+s.name("required")+" did not finish within 1 s; failurePolicy Fail")
+	s.stillWaitsFor(required, s.name("required"))
+
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeouts(required), 2) })
+	s.restartOperator(t)
+	s.stillWaitsFor(required, s.name("required"))
+	require.Len(t, s.timeouts(required), 2, "one of each initializer")
+	require.Len(t, s.timeouts(ignored), 1)
+	s.finish(required)
+	s.opens(required)
+}
+
+func TestInitializationConfigurationIsDeletedOrChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	configuration := s.initializers(3600, v1alpha1.FailureFail, "network", "dns")
+	ns := s.namespace("a")
+	s.waitsFor(ns, s.name("network"), s.name("dns"))
+	changed := configuration.DeepCopy()
+	changed.Initializers = changed.Initializers[:1]
+	require.NoError(t, s.client.Patch(t.Context(), changed, client.MergeFrom(configuration)))
+	s.waitsFor(ns, s.name("network"))
+	// It is no longer selected, and still waited for.
+	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "none"}}}`, sceneLabel))
+	s.stillWaitsFor(ns, s.name("network"))
+	s.delete(configuration)
+	s.opens(ns)
+}
+
+func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	configuration := s.initializers(3600, v1alpha1.FailureFail, "network")
+	accepted := func(status metav1.ConditionStatus, message string) {
+		t.Helper()
+		s.eventually(func(c *assert.CollectT) {
+			found := &v1alpha1.NamespaceInitializationConfiguration{}
+			if !assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(configuration), found)) {
+				return
+			}
+			assert.Equal(c, configuration.Generation, found.Status.ObservedGeneration)
+			condition := apimeta.FindStatusCondition(found.Status.Conditions, v1alpha1.InitializationAccepted)
+			if assert.NotNil(c, condition) {
+				assert.Equal(c, status, condition.Status)
+				assert.Equal(c, configuration.Generation, condition.ObservedGeneration)
+				assert.Contains(c, condition.Message, message)
+			}
+		})
+	}
+	accepted(metav1.ConditionTrue, "")
+	for _, expression := range []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn}, {Key: "tier", Operator: metav1.LabelSelectorOpExists}} {
+		old := &v1alpha1.NamespaceInitializationConfiguration{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(configuration), old))
+		configuration = old.DeepCopy()
+		configuration.Initializers[0].NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{expression}
+		require.NoError(t, s.client.Patch(t.Context(), configuration, client.MergeFrom(old)))
+		require.Greater(t, configuration.Generation, old.Generation)
+		if expression.Operator == metav1.LabelSelectorOpIn {
+			accepted(metav1.ConditionFalse, "initializer "+s.name("network")+": namespaceSelector: ")
+		} else {
+			accepted(metav1.ConditionTrue, "")
+		}
+	}
+}
+
+func TestInitializationOutlivesTheOperator(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	s.declare("defaults", configMap("settings", "v"))
+	s.initializers(3600, v1alpha1.FailureFail, "network")
+	populated := s.namespace("populated")
+	s.waitsFor(populated, s.name("network"))
+	s.restartOperator(t)
+	s.stillWaitsFor(populated, s.name("network"))
+	require.NoError(t, s.operator.kill())
+	born := s.namespace("born")
+	finished := s.namespace("finished")
+	s.finish(populated)
+	s.patchPending(finished, v1alpha1.TemplateInitializer)
+	require.NoError(t, s.startOperator(t.Context()))
+	s.opens(populated)
+	s.opens(finished)
+	s.holds(finished, configMap("settings", "v"))
+	s.waitsFor(born, s.name("network"))
+	s.holds(born, configMap("settings", "v"))
+	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.writes(finished))
+	s.finish(born)
+	s.opens(born)
+}
+
+// Who brings the label along closes their own namespace no longer than the operator needs to look at it.
+func TestInitializationThatNobodyWorksOnEnds(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	initializing := func(list string) func(*corev1.Namespace) {
+		return func(ns *corev1.Namespace) {
+			ns.Labels[v1alpha1.InitializingLabel] = "true"
+			ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: list}
+		}
+	}
+	for short, change := range map[string]func(*corev1.Namespace){
+		"opted-out": func(ns *corev1.Namespace) {
+			initializing("namespace-template,x.example.com")(ns)
+			ns.Annotations[v1alpha1.OptOutAnnotation] = "true"
+		},
+		"unmatched": func(ns *corev1.Namespace) {
+			initializing("namespace-template")(ns)
+			delete(ns.Labels, sceneLabel)
+		},
+		"label-alone": func(ns *corev1.Namespace) {
+			initializing("")(ns)
+			delete(ns.Labels, sceneLabel)
+		},
+		"nobodys":  initializing("x.example.com, ,y.example.com"),
+		"nonsense": initializing(strings.Repeat("x,\u2028 ", 10_000)),
+	} {
+		ns := s.namespace(short, change)
+		require.True(t, initialize.Initializing(ns), short)
+		s.opens(ns)
+	}
+}
+
+func TestInitializationWaitsForFailingObjects(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	template := s.declare("failing", documents(failingObject, configMap("settings", "v")))
+	s.born(v1alpha1.TemplateInitializer)
+	ns := s.namespace("a")
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+	})
+	s.stillWaitsFor(ns, v1alpha1.TemplateInitializer)
+	s.edit(template, objects(t, configMap("settings", "repaired")))
+	s.opens(ns)
+	s.populated(ns)
+	s.holds(ns, configMap("settings", "repaired"))
+}
+
+func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("failing", documents(failingObject, configMap("settings", "v")), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
+	})
+	s.initializers(3600, v1alpha1.FailureFail, "network")
+	ns := s.namespace("a")
+	s.waitsFor(ns, s.name("network"))
+	s.populated(ns)
+	s.holds(ns, configMap("settings", "v"))
+	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "service/bad")
+	s.finish(ns)
+	s.opens(ns)
+	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "service/bad")
+	events := &eventsv1.EventList{}
+	require.NoError(t, s.client.List(t.Context(), events, client.InNamespace(ns.Name)))
+	for _, event := range events.Items {
+		require.Nil(t, event.Series, "what was announced before is not announced again when the namespace opens: %s", event.Note)
+	}
+}
+
+func TestInitializationWithoutItsTemplate(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*scene, *v1alpha1.NamespaceTemplate){
+		"deleted": func(s *scene, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
+		"switched off": func(s *scene, template *v1alpha1.NamespaceTemplate) {
+			s.editUnseen(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			template := s.declare("failing", failingObject)
+			s.born(v1alpha1.TemplateInitializer)
+			ns := s.namespace("a")
+			s.stillWaitsFor(ns, v1alpha1.TemplateInitializer)
+			end(s, template)
+			s.opens(ns)
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Zero(c, condition) })
+		})
+	}
+}
+
+// A template makes namespaces initialize as soon as the API server knows it, which may be before the operator does.
+func TestInitializationOfANewTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const rounds = 20
+	initialized := 0
+	for round := range rounds {
+		template := s.template(fmt.Sprint("t", round), configMap("settings", "v"))
+		template.Spec.Namespaces = selector(sceneLabel, template.Name)
+		require.NoError(t, s.client.Create(t.Context(), template))
+		ns := s.namespace(fmt.Sprint("n", round), label(sceneLabel, template.Name))
+		if initialize.Initializing(ns) {
+			initialized++
+			s.opens(ns)
+			s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+		}
+		s.populated(ns)
+	}
+	t.Logf("%d of %d namespaces were born initializing", initialized, rounds)
+}
+
+func TestInitializationOfATemplateThatIsGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	for round := range 20 {
+		template := s.template(fmt.Sprint("t", round), failingObject)
+		template.Spec.Namespaces = selector(sceneLabel, template.Name)
+		require.NoError(t, s.client.Create(t.Context(), template))
+		ns := s.namespace(fmt.Sprint("n", round), label(sceneLabel, template.Name))
+		s.delete(template)
+		s.opens(ns)
+	}
+}
+
+func TestInitializationThatAnAdministratorBeginsAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("settings", "v"))
+	s.born(v1alpha1.TemplateInitializer)
+	ns := s.namespace("a")
+	s.opens(ns)
+	s.patchPending(ns, v1alpha1.TemplateInitializer)
+	s.opens(ns)
+	s.initializers(3600, v1alpha1.FailureFail, "network")
+	s.patchPending(ns, s.name("network"), v1alpha1.TemplateInitializer)
+	s.waitsFor(ns, s.name("network"))
+	s.stillWaitsFor(ns, s.name("network"))
+	s.finish(ns)
+	s.opens(ns)
+	s.populated(ns)
+	require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+}
+
+// What waited longest is worked on first, as far as there are workers.
+func TestInitializationInOrderOfCreation(t *testing.T) {
+	t.Parallel()
+	const namespaces, workers = 60, 16
+	s := newScene(t, ownWorld(t))
+	s.declare("defaults", configMap("settings", "v"))
+	s.born(v1alpha1.TemplateInitializer)
+	require.NoError(t, s.operator.kill())
+	created := map[string]int{}
+	var all []*corev1.Namespace
+	for i := range namespaces {
+		// Neither by name nor by its reverse are they in the order of creation.
+		ns := s.namespace(fmt.Sprintf("%02d", (i*37)%namespaces))
+		created[ns.Name] = i
+		all = append(all, ns)
+	}
+	point := s.now()
+	require.NoError(t, s.startOperator(t.Context()))
+	for _, ns := range all {
+		s.opens(ns)
+	}
+	var order []int
+	for _, write := range s.writesSince(point, func(r request) bool { return r.ObjectRef.Resource == "configmaps" }) {
+		order = append(order, created[write.ObjectRef.Namespace])
+	}
+	require.Len(t, order, namespaces)
+	for at, i := range order {
+		overtaken := 0
+		for _, later := range order[at+1:] {
+			if later < i {
+				overtaken++
+			}
+		}
+		require.Less(t, overtaken, workers, "the namespace created as number %d was before older ones: %v", i, order)
+	}
+}
