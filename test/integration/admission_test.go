@@ -1,0 +1,461 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// person is a plain user: who may do everything to namespaces, and use nothing of nstpl's own.
+type person struct {
+	kubernetes.Interface
+	s    *scene
+	name string
+}
+
+// person returns a user with a certificate, so that the name can be any.
+func (s *scene) person(name string, groups ...string) person {
+	s.t.Helper()
+	s.permit(s.name("people"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status", "namespaces/finalize", "configmaps", "resourcequotas/status"},
+			Verbs: []string{"get", "list", "create", "update", "patch", "delete"}})
+	config, err := s.cluster.UserConfig(name, append(groups, s.name("people"))...)
+	require.NoError(s.t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	p := person{Interface: clients, s: s, name: name}
+	s.eventually(func(c *assert.CollectT) {
+		_, err := p.CoreV1().Namespaces().List(s.t.Context(), metav1.ListOptions{Limit: 1})
+		assert.NoError(c, err)
+	})
+	return p
+}
+
+// permit gives somebody a rule everywhere. What is there already stays.
+func (s *scene) permit(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
+	s.t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
+	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), role)))
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+	}
+	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), binding)))
+}
+
+func (p person) permit(verb, resource string, names ...string) {
+	p.s.t.Helper()
+	p.s.permit(p.s.name(verb), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: p.name},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{resource}, ResourceNames: names, Verbs: []string{verb}})
+}
+
+// create creates a namespace of the scene with labels and annotations.
+func (p person) create(short string, labels, annotations map[string]string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: p.s.name(short), Labels: map[string]string{sceneLabel: p.s.id}, Annotations: annotations,
+	}}
+	maps.Copy(ns.Labels, labels)
+	return p.CoreV1().Namespaces().Create(p.s.t.Context(), ns, metav1.CreateOptions{})
+}
+
+// ways are all the ways in which a client may change the metadata of a namespace. A nil value takes away.
+func (p person) ways(field, key string, value *string) map[string]func(name string) error {
+	s := p.s
+	merge, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
+	require.NoError(s.t, err)
+	patch := func(kind types.PatchType, body []byte, subresources ...string) func(string) error {
+		return func(name string) error {
+			options := metav1.PatchOptions{}
+			if kind == types.ApplyPatchType {
+				options = metav1.PatchOptions{FieldManager: "somebody", Force: ptr.To(true)}
+			}
+			_, err := p.CoreV1().Namespaces().Patch(s.t.Context(), name, kind, body, options, subresources...)
+			return err
+		}
+	}
+	put := func(subresource string) func(string) error {
+		return func(name string) error {
+			ns, err := p.CoreV1().Namespaces().Get(s.t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			change(&ns.ObjectMeta, field, key, value)
+			request := p.CoreV1().RESTClient().Put().Resource("namespaces").Name(name).Body(ns)
+			if subresource != "" {
+				request = request.SubResource(subresource)
+			}
+			return request.Do(s.t.Context()).Error()
+		}
+	}
+	ways := map[string]func(string) error{
+		"merge patch": patch(types.MergePatchType, merge), "strategic merge patch": patch(types.StrategicMergePatchType, merge),
+		"merge patch of status": patch(types.MergePatchType, merge, "status"),
+		"update":                put(""), "update of status": put("status"), "update of finalize": put("finalize"),
+	}
+	if value != nil {
+		pointer := "/metadata/" + field + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+		operations, err := json.Marshal([]map[string]any{{"op": "add", "path": pointer, "value": *value}})
+		require.NoError(s.t, err)
+		ways["JSON patch"] = patch(types.JSONPatchType, operations)
+		ways["apply"] = func(name string) error {
+			body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Namespace",
+				"metadata": map[string]any{"name": name, field: map[string]any{key: value}}})
+			require.NoError(s.t, err)
+			return patch(types.ApplyPatchType, body)(name)
+		}
+	}
+	return ways
+}
+
+func change(meta *metav1.ObjectMeta, field, key string, value *string) {
+	values := &meta.Annotations
+	if field == "labels" {
+		values = &meta.Labels
+	}
+	if *values == nil {
+		*values = map[string]string{}
+	}
+	if delete(*values, key); value != nil {
+		(*values)[key] = *value
+	}
+}
+
+// refused tries all ways to change a namespace, none of which may work.
+func (p person) refused(ns *corev1.Namespace, field, key string, value *string, says ...string) {
+	p.s.t.Helper()
+	for way, try := range p.ways(field, key, value) {
+		err := try(ns.Name)
+		require.True(p.s.t, apierrors.IsForbidden(err), "%s: %v", way, err)
+		for _, text := range says {
+			require.ErrorContains(p.s.t, err, text, way)
+		}
+	}
+}
+
+func TestAdmissionOfForgedCreators(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("who", "$(CREATOR)"))
+	jane := s.person(s.name("jane"))
+	is := func(name, creator string) {
+		t.Helper()
+		ns := &corev1.Namespace{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, ns))
+		require.Equal(t, creator, ns.Annotations[v1alpha1.CreatorAnnotation])
+	}
+	ns, err := jane.create("a", nil, map[string]string{v1alpha1.CreatorAnnotation: "admin"})
+	require.NoError(t, err)
+	require.Equal(t, jane.name, ns.Annotations[v1alpha1.CreatorAnnotation])
+	plain, err := jane.create("plain", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, jane.name, plain.Annotations[v1alpha1.CreatorAnnotation])
+	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: s.id + "-", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "admin"},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
+	require.NoError(t, jane.ways("annotations", v1alpha1.CreatorAnnotation, ptr.To("admin"))["apply"](s.name("applied")))
+	is(s.name("applied"), jane.name)
+
+	older := s.older()
+	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
+	for _, who := range []person{jane, s.person(s.name("another"))} {
+		for _, value := range []*string{ptr.To("admin"), ptr.To(""), nil} {
+			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {
+				require.NoError(t, try(ns.Name), way)
+				is(ns.Name, jane.name)
+				require.NoError(t, try(older.Name), way)
+				is(older.Name, "")
+			}
+		}
+	}
+	s.holds(ns, configMap("who", jane.name))
+}
+
+func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
+	t.Parallel()
+	for short, name := range map[string]string{
+		"quotes":  `o'neill "the" \`,
+		"slashes": "https://issuer.example.com/users#1/..",
+		"long":    strings.Repeat("long name ", 30),
+		"account": "system:serviceaccount:ci:deployer",
+		"unicode": "Ünïcödé 世界",
+		"token":   "$(NAMESPACE)",
+	} {
+		t.Run(short, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			s.declare("defaults", configMap("who", "$(CREATOR)"))
+			user := s.person(name)
+			ns, err := user.create("a", nil, nil)
+			require.NoError(t, err)
+			require.Equal(t, name, ns.Annotations[v1alpha1.CreatorAnnotation])
+			s.holds(ns, configMap("who", name))
+		})
+	}
+}
+
+func requiresPermission(template *v1alpha1.NamespaceTemplate) {
+	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+}
+
+func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	putOn := s.declare("put-on", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
+	})
+	takenOff := s.declare("taken-off", configMap("b", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
+			{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}
+	})
+	jane := s.person(s.name("jane"))
+	restricted := map[string]string{"restricted": ""}
+	refused := func(err error, template string) {
+		t.Helper()
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, "may not use NamespaceTemplate "+template)
+		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+template)
+	}
+	s.eventually(func(c *assert.CollectT) { // until the API server knows both
+		_, err := jane.create("never", map[string]string{"class": "privileged"}, nil)
+		assert.ErrorContains(c, err, takenOff.Name)
+		_, err = jane.create("never", map[string]string{"class": "privileged", "restricted": ""}, nil)
+		assert.ErrorContains(c, err, putOn.Name)
+	})
+	_, err := jane.create("bare", nil, nil)
+	refused(err, takenOff.Name)
+
+	ns, err := jane.create("a", restricted, nil)
+	require.NoError(t, err)
+	jane.refused(ns, "labels", "class", ptr.To("privileged"), "may not use NamespaceTemplate "+putOn.Name)
+	jane.refused(ns, "labels", "restricted", nil, "may not use NamespaceTemplate "+takenOff.Name)
+	require.NoError(t, jane.ways("labels", "other", ptr.To("label"))["merge patch"](ns.Name))
+
+	// Switched off, a template is asked about all the same: somebody may switch it on again.
+	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
+		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
+	})
+	jane.refused(ns, "labels", "class", ptr.To("privileged"), putOn.Name)
+	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
+		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
+	})
+
+	// Out and in again is no way around.
+	out := s.namespace("out", label("class", "privileged"), label("restricted", ""), func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
+	})
+	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
+	s.eventually(func(c *assert.CollectT) {
+		err := jane.ways("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
+		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
+	})
+	jane.refused(out, "annotations", v1alpha1.OptOutAnnotation, nil, "may not use NamespaceTemplate "+putOn.Name)
+
+	// The right to one is no right to the other.
+	jane.permit("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, jane.ways("labels", "class", ptr.To("privileged"))["merge patch"](ns.Name))
+	})
+	s.holds(ns, configMap("a", "v"))
+	jane.refused(ns, "labels", "restricted", nil, takenOff.Name)
+	// Who has a match already may go on with everything else.
+	require.NoError(t, s.person(s.name("another")).ways("labels", "other", ptr.To("change"))["update"](ns.Name))
+}
+
+func TestAdmissionOfOptOut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	jane := s.person(s.name("jane"))
+	out := map[string]string{v1alpha1.OptOutAnnotation: "true"}
+	_, err := jane.create("a", nil, out)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "ask for the verb optout on namespacetemplates")
+	ns, err := jane.create("a", nil, map[string]string{v1alpha1.OptOutAnnotation: "false"})
+	require.NoError(t, err)
+	for _, value := range []*string{ptr.To("true"), ptr.To(""), nil} {
+		jane.refused(ns, "annotations", v1alpha1.OptOutAnnotation, value, "ask for the verb optout on namespacetemplates")
+	}
+	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
+	s.eventually(func(c *assert.CollectT) {
+		_, err := jane.create("b", nil, out)
+		assert.NoError(c, err)
+	})
+	require.NoError(t, jane.ways("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](s.name("b")))
+}
+
+func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	s.declare("defaults", configMap("a", "v"))
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace}}
+	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType,
+		[]byte(`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`))))
+	listed := []person{s.person("system:serviceaccount:ci:builder"), s.person("robot"), s.person("r2d2", "robots")}
+	s.eventually(func(c *assert.CollectT) {
+		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if assert.NoError(c, err) {
+			assert.Equal(c, "true", probe.Annotations[v1alpha1.OptOutAnnotation])
+		}
+	})
+	for i, who := range listed {
+		ns, err := who.create(fmt.Sprint(i), nil, nil)
+		require.NoError(t, err, who.name)
+		require.Equal(t, "true", ns.Annotations[v1alpha1.OptOutAnnotation], who.name)
+		s.eventually(func(c *assert.CollectT) { // whatever order the policies came in, it is open
+			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+			assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
+		})
+		who.refused(ns, "annotations", v1alpha1.OptOutAnnotation, nil, "optout")
+	}
+	ns, err := s.person("jane").create("populated", nil, nil)
+	require.NoError(t, err)
+	s.populated(ns)
+
+	// Without some of the lists, and without any, namespaces are created as ever.
+	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType, []byte(`{"data": null}`))))
+	s.eventually(func(c *assert.CollectT) {
+		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if assert.NoError(c, err) {
+			assert.NotContains(c, probe.Annotations, v1alpha1.OptOutAnnotation)
+		}
+	})
+	s.delete(list)
+	_, err = listed[1].create("without", nil, nil)
+	require.NoError(t, err)
+}
+
+func TestAdmissionGuardsInitialization(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.initializer("network")
+	jane := s.person(s.name("jane"))
+	ns, err := jane.create("a", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
+	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
+	const says = "ask for the verb initialize on namespaces"
+	for _, value := range []*string{nil, ptr.To("false"), ptr.To("")} {
+		jane.refused(ns, "labels", v1alpha1.InitializingLabel, value, says)
+	}
+	for _, value := range []*string{nil, ptr.To(""), ptr.To(s.name("network") + ",another.example.com"), ptr.To("namespace-template")} {
+		jane.refused(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
+	}
+	s.finish(ns)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
+	})
+	jane.refused(ns, "labels", v1alpha1.InitializingLabel, ptr.To("true"), says)
+}
+
+func TestAdmissionOfNewNamespaces(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	matching := s.declare("defaults", configMap("a", "v"))
+	s.declare("off", configMap("b", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selector("off", s.id)
+		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	})
+	s.eventually(func(c *assert.CollectT) {
+		probe := s.unborn("probe")
+		assert.NoError(c, s.client.Create(t.Context(), probe, client.DryRunAll))
+		assert.Contains(c, probe.Labels, v1alpha1.InitializingLabel, "until %s is known", matching.Name)
+	})
+	jane := s.person(s.name("jane"))
+	born := func(name string, labels, annotations map[string]string) *corev1.Namespace {
+		t.Helper()
+		ns, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: labels, Annotations: annotations,
+		}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(t, err)
+		return ns
+	}
+	scene := map[string]string{sceneLabel: s.id}
+	with := func(key, value string) map[string]string { return map[string]string{sceneLabel: s.id, key: value} }
+	closed := func(ns *corev1.Namespace, pending string) {
+		t.Helper()
+		require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
+		require.Equal(t, pending, ns.Annotations[v1alpha1.PendingAnnotation])
+	}
+	open := func(ns *corev1.Namespace) {
+		t.Helper()
+		require.NotContains(t, ns.Labels, v1alpha1.InitializingLabel)
+		require.NotContains(t, ns.Annotations, v1alpha1.PendingAnnotation)
+	}
+	closed(born(s.name("a"), scene, nil), "namespace-template")
+	open(born(s.name("a"), map[string]string{"other": "label"}, nil))
+	open(born(s.name("a"), map[string]string{"off": s.id}, nil))
+	open(born("kube-"+s.id, scene, nil))
+	// What a request says itself does not open.
+	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"), map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
+	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}), "namespace-template")
+	long := born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
+	closed(long, "namespace-template")
+}
+
+func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("defaults", configMap("a", "v"))
+	jane := s.person(s.name("jane"))
+	ns, err := jane.create("a", nil, nil)
+	require.NoError(t, err)
+	s.populated(ns)
+	const says = "needs the verb patch on namespacetemplates"
+	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", ptr.To("1"), says)
+	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
+		jane.refused(ns, "annotations", key, ptr.To("1"), says)
+		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
+		jane.refused(ns, "annotations", key, nil, says)
+		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
+	}
+	jane.refused(ns, "annotations", v1alpha1.SealAnnotation, ptr.To("1"), says)
+	_, err = jane.create("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
+	require.ErrorContains(t, err, says)
+
+	patch := func(name, body string) error {
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
+	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
+	labelled := settings("labelled")
+	labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
+	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
+	require.ErrorContains(t, err, says+"/any")
+	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
+	require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), says)
+	for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
+		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)
+	}
+	require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
+	// Everything else about it is theirs, and whose template it is may say so.
+	require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
+	jane.permit("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults")))) })
+	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
+	s.delete(ns)
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})))
+	})
+}
