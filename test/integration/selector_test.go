@@ -1,0 +1,183 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// warnings are what the API server says beside its answers.
+type warnings struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+func (w *warnings) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	return said
+}
+
+// The policy that asks for permission is bound in such a way that it says which templates select a namespace, and refuses
+// nothing. That is held against the selectors of Go.
+func TestAdmissionSelectsAsGoDoes(t *testing.T) {
+	t.Parallel()
+	const rounds, templates, sets = 14, 9, 36
+	w := ownWorld(t)
+	s := newScene(t, w)
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"}}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
+	require.NoError(t, s.client.Update(t.Context(), binding))
+	config, err := s.cluster.UserConfig("jane", s.name("people"))
+	require.NoError(t, err)
+	s.person("jane") // may create namespaces
+	said := &warnings{}
+	config.WarningHandlerWithContext = said
+	jane, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+
+	named := regexp.MustCompile(`may not use NamespaceTemplate (\S+),`)
+	selecting := func(name string, set labels.Set) []string {
+		said.take()
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+		_, err := jane.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return []string{err.Error()}
+		}
+		var names []string
+		for _, warning := range said.take() {
+			found := named.FindStringSubmatch(warning)
+			require.NotNil(t, found, "%s", warning)
+			names = append(names, found[1])
+		}
+		slices.Sort(names)
+		return names
+	}
+	const seed = 42
+	g := selectors{rand.New(rand.NewPCG(seed, 0))}
+	matches := 0
+	for round := range rounds {
+		var all []*v1alpha1.NamespaceTemplate
+		for i := range templates {
+			all = append(all, g.template(fmt.Sprintf("t%d-%d", round, i), g.selector()))
+		}
+		last := g.template(fmt.Sprintf("u%d", round), &metav1.LabelSelector{})
+		for _, template := range append(all, last) {
+			require.NoError(t, s.client.Create(t.Context(), template))
+		}
+		s.eventually(func(c *assert.CollectT) { // what is seen last is seen after all others
+			assert.Contains(c, selecting("a", labels.Set{"none": ""}), last.Name)
+		})
+		for range sets {
+			name, set := g.name(), g.set()
+			var want []string
+			for _, template := range append(slices.Clone(all), last) {
+				selector, err := metav1.LabelSelectorAsSelector(template.Spec.Namespaces.LabelSelector)
+				require.NoError(t, err)
+				if selector.Matches(labels.Merge(set, labels.Set{corev1.LabelMetadataName: name})) {
+					want = append(want, template.Name)
+				}
+			}
+			slices.Sort(want)
+			matches += len(want)
+			require.Equal(t, want, selecting(name, set), "seed %d: namespace %s, labels %v, templates %v", seed, name, set, all)
+		}
+		for _, template := range append(all, last) {
+			s.delete(template)
+		}
+	}
+	require.Greater(t, rounds*templates*sets, 4000)
+	require.InDelta(t, 0.4, float64(matches)/float64(rounds*(templates+1)*sets), 0.25, "a test of what nearly always, or nearly never, matches says little")
+}
+
+type selectors struct{ *rand.Rand }
+
+func (g selectors) pick(of ...string) string { return of[g.IntN(len(of))] }
+
+func (g selectors) key() string {
+	return g.pick("a", "b", "example.com/c", "d", corev1.LabelMetadataName)
+}
+
+func (g selectors) value() string { return g.pick("", "x", "y", "z", "team-a") }
+
+func (g selectors) name() string { return g.pick("x", "y", "team-a", "team-b") }
+
+func (g selectors) set() labels.Set {
+	set := labels.Set{}
+	for range g.IntN(5) {
+		set[g.pick("a", "b", "example.com/c", "d")] = g.value()
+	}
+	return set
+}
+
+func (g selectors) selector() *metav1.LabelSelector {
+	selector := &metav1.LabelSelector{}
+	for range g.IntN(2) {
+		selector.MatchLabels = map[string]string{g.key(): g.value()}
+	}
+	for range g.IntN(3) {
+		requirement := metav1.LabelSelectorRequirement{Key: g.key(), Operator: metav1.LabelSelectorOperator(g.pick("In", "NotIn", "Exists", "DoesNotExist"))}
+		if requirement.Operator == metav1.LabelSelectorOpIn || requirement.Operator == metav1.LabelSelectorOpNotIn {
+			for range 1 + g.IntN(3) {
+				requirement.Values = append(requirement.Values, g.value())
+			}
+		}
+		selector.MatchExpressions = append(selector.MatchExpressions, requirement)
+	}
+	return selector
+}
+
+func (g selectors) template(name string, selector *metav1.LabelSelector) *v1alpha1.NamespaceTemplate {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	requiresPermission(template)
+	template.Spec.Namespaces.LabelSelector = selector
+	return template
+}
+
+// The selector stands in several expressions. All are the one that is tested.
+func TestAdmissionSelectsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	one := func(text string) string {
+		return strings.NewReplacer("oldObject.", "object.", "params.spec.namespaces.labelSelector", "selector",
+			"i.namespaceSelector", "selector", " ", "", "\n", "").Replace(text)
+	}
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile("../../manifests/admission/" + file)
+		require.NoError(t, err)
+		return one(string(text))
+	}
+	use := read("template-use.yaml")
+	_, rest, found := strings.Cut(use, "-name:selectedexpression:>-")
+	require.True(t, found)
+	selected, _, found := strings.Cut(rest, "-name:")
+	require.True(t, found)
+	require.Equal(t, 2, strings.Count(use, selected), "of the namespace as it is to be, and as it was")
+	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "of templates, and of initializers")
+}
