@@ -3,6 +3,9 @@
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# A version before 1.36, where the operator's webhook does what MutatingAdmissionPolicies do.
+OLDER := 1.35.4
+
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
 
@@ -55,11 +58,14 @@ cli: control-plane ## Run the tests of the command line
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
 	go test -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
+	K8S_VERSION=$(OLDER) go test -timeout 10m -count=1 $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator)'
+| grep -v -e /test/cli -e /test/load)
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane
 control-plane:
 	@go run ./test/controlplane/cluster build
+	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
 
 .PHONY: bench
 bench: build ## Measure the operator against a bare client that writes the same objects

@@ -100,8 +100,9 @@ func (r *Templates) drop(name string) {
 	r.Queue.AddBulk(r.Ledger.Drop(name)...)
 }
 
-// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated with. The
-// cache knows, except of a namespace that no template seemed to match: there the API server is asked.
+// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated with:
+// either it was taken in meanwhile, or it was not taken in yet. Of the latter the cache knows, except of a namespace that no
+// template seems to match: there the API server is asked.
 func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate) (bool, error) {
 	var reader client.Reader = r.Client
 	if len(populated) == 0 {
@@ -113,12 +114,18 @@ func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace, populated 
 	}
 	for i := range templates.Items {
 		template := &templates.Items[i]
-		known := slices.ContainsFunc(populated, func(known *v1alpha1.NamespaceTemplate) bool {
-			return known.UID == template.UID && known.Generation == template.Generation
-		})
-		if !known && match.Explain(template, ns).Matches {
+		taken := r.Index.Get(template.Name)
+		if taken != nil && sameGeneration(taken, template) && match.Off(taken) == match.Off(template) {
+			continue
+		}
+		if match.Explain(template, ns).Matches {
 			return true, nil
 		}
 	}
-	return false, nil
+	// Last, because one that was passed over above may have been taken in just then.
+	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
+}
+
+func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
+	return a.UID == b.UID && a.Generation == b.Generation
 }

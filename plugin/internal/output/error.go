@@ -47,6 +47,9 @@ func fromServer(err error, reason metav1.StatusReason) string {
 	case metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: you must be logged in to the server (%v)", err)
 	case metav1.StatusReasonForbidden:
+		if strings.Contains(err.Error(), "ask for the verb") { // our admission policies say what to ask for
+			return fmt.Sprintf("Error from server (%s): %v", reason, err)
+		}
 		return fmt.Sprintf("Error from server (%s): %v: ask an administrator of the cluster for it", reason, err)
 	case metav1.StatusReasonUnknown:
 		return fmt.Sprintf("Error from server: %v", err)
