@@ -48,7 +48,7 @@ fmt: ## Format the Go files and sort their imports
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: unit
-unit: ## Run the unit tests, with the race detector where there is a C compiler
+unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
 	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load
 
 .PHONY: cli
@@ -58,8 +58,7 @@ cli: control-plane ## Run the tests of the command line
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
 	go test -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
-	K8S_VERSION=$(OLDER) go test -timeout 10m -count=1 $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator)'
-| grep -v -e /test/cli -e /test/load)
+	K8S_VERSION=$(OLDER) go test -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator)'
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane

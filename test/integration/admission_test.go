@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -82,7 +81,7 @@ func (p person) ways(field, key string, value *string) map[string]func(name stri
 		return func(name string) error {
 			options := metav1.PatchOptions{}
 			if kind == types.ApplyPatchType {
-				options = metav1.PatchOptions{FieldManager: "somebody", Force: ptr.To(true)}
+				options = metav1.PatchOptions{FieldManager: "somebody", Force: new(true)}
 			}
 			_, err := p.CoreV1().Namespaces().Patch(s.t.Context(), name, kind, body, options, subresources...)
 			return err
@@ -169,13 +168,13 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
-	require.NoError(t, jane.ways("annotations", v1alpha1.CreatorAnnotation, ptr.To("admin"))["apply"](s.name("applied")))
+	require.NoError(t, jane.ways("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
 	is(s.name("applied"), jane.name)
 
 	older := s.older()
 	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
 	for _, who := range []person{jane, s.person(s.name("another"))} {
-		for _, value := range []*string{ptr.To("admin"), ptr.To(""), nil} {
+		for _, value := range []*string{new("admin"), new(""), nil} {
 			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {
 				require.NoError(t, try(ns.Name), way)
 				is(ns.Name, jane.name)
@@ -244,15 +243,15 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 
 	ns, err := jane.create("a", restricted, nil)
 	require.NoError(t, err)
-	jane.refused(ns, "labels", "class", ptr.To("privileged"), "may not use NamespaceTemplate "+putOn.Name)
+	jane.refused(ns, "labels", "class", new("privileged"), "may not use NamespaceTemplate "+putOn.Name)
 	jane.refused(ns, "labels", "restricted", nil, "may not use NamespaceTemplate "+takenOff.Name)
-	require.NoError(t, jane.ways("labels", "other", ptr.To("label"))["merge patch"](ns.Name))
+	require.NoError(t, jane.ways("labels", "other", new("label"))["merge patch"](ns.Name))
 
 	// Switched off, a template is asked about all the same: somebody may switch it on again.
 	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 	})
-	jane.refused(ns, "labels", "class", ptr.To("privileged"), putOn.Name)
+	jane.refused(ns, "labels", "class", new("privileged"), putOn.Name)
 	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
 	})
@@ -271,12 +270,12 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	// The right to one is no right to the other.
 	jane.permit("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, jane.ways("labels", "class", ptr.To("privileged"))["merge patch"](ns.Name))
+		assert.NoError(c, jane.ways("labels", "class", new("privileged"))["merge patch"](ns.Name))
 	})
 	s.holds(ns, configMap("a", "v"))
 	jane.refused(ns, "labels", "restricted", nil, takenOff.Name)
 	// Who has a match already may go on with everything else.
-	require.NoError(t, s.person(s.name("another")).ways("labels", "other", ptr.To("change"))["update"](ns.Name))
+	require.NoError(t, s.person(s.name("another")).ways("labels", "other", new("change"))["update"](ns.Name))
 }
 
 func TestAdmissionOfOptOut(t *testing.T) {
@@ -289,7 +288,7 @@ func TestAdmissionOfOptOut(t *testing.T) {
 	require.ErrorContains(t, err, "ask for the verb optout on namespacetemplates")
 	ns, err := jane.create("a", nil, map[string]string{v1alpha1.OptOutAnnotation: "false"})
 	require.NoError(t, err)
-	for _, value := range []*string{ptr.To("true"), ptr.To(""), nil} {
+	for _, value := range []*string{new("true"), new(""), nil} {
 		jane.refused(ns, "annotations", v1alpha1.OptOutAnnotation, value, "ask for the verb optout on namespacetemplates")
 	}
 	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
@@ -352,10 +351,10 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
 	const says = "ask for the verb initialize on namespaces"
-	for _, value := range []*string{nil, ptr.To("false"), ptr.To("")} {
+	for _, value := range []*string{nil, new("false"), new("")} {
 		jane.refused(ns, "labels", v1alpha1.InitializingLabel, value, says)
 	}
-	for _, value := range []*string{nil, ptr.To(""), ptr.To(s.name("network") + ",another.example.com"), ptr.To("namespace-template")} {
+	for _, value := range []*string{nil, new(""), new(s.name("network") + ",another.example.com"), new("namespace-template")} {
 		jane.refused(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
 	}
 	s.finish(ns)
@@ -363,7 +362,7 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 		assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 	})
-	jane.refused(ns, "labels", v1alpha1.InitializingLabel, ptr.To("true"), says)
+	jane.refused(ns, "labels", v1alpha1.InitializingLabel, new("true"), says)
 }
 
 func TestAdmissionOfNewNamespaces(t *testing.T) {
@@ -420,14 +419,14 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	require.NoError(t, err)
 	s.populated(ns)
 	const says = "needs the verb patch on namespacetemplates"
-	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", ptr.To("1"), says)
+	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
 	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
-		jane.refused(ns, "annotations", key, ptr.To("1"), says)
+		jane.refused(ns, "annotations", key, new("1"), says)
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
 		jane.refused(ns, "annotations", key, nil, says)
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
 	}
-	jane.refused(ns, "annotations", v1alpha1.SealAnnotation, ptr.To("1"), says)
+	jane.refused(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
 	_, err = jane.create("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
 	require.ErrorContains(t, err, says)
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,7 +76,7 @@ func builds(template *v1alpha1.NamespaceTemplate) error {
 
 // flatten returns the errors that are joined in one.
 func flatten(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // a join that is wrapped is one sentence
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, one := range joined.Unwrap() {
 			all = append(all, flatten(one)...)
@@ -132,7 +132,7 @@ func inLongNamespace(text string) string {
 func nameReasons(kind schema.GroupKind, name string) []string {
 	switch {
 	case kind.Group == rbacGroup || !builtIn(kind.Group):
-		return path.ValidatePathSegmentName(name, false)
+		return content.IsPathSegmentName(name)
 	case kind == schema.GroupKind{Kind: "Service"}:
 		return validation.IsDNS1123Label(name)
 	case kind == schema.GroupKind{Group: "batch", Kind: "CronJob"} && len(name) > maxCronJobName:

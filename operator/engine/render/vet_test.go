@@ -65,7 +65,9 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestWarningsOfNamesThatMayBeTheSame(t *testing.T) {
-	named := func(kind, name string) string { return "{apiVersion: v1, kind: " + kind + ", metadata: {name: " + name + "}}" }
+	named := func(kind, name string) string {
+		return "{apiVersion: v1, kind: " + kind + ", metadata: {name: " + name + "}}"
+	}
 	for _, other := range []string{named("ConfigMap", "$(NAMESPACE)"), named("ConfigMap", "set$(NAMESPACE)")} {
 		template := templateOf(t, configMap, other)
 		require.Empty(t, Vet(template))

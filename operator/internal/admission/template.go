@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -265,7 +265,7 @@ func (t *Template) readClusterRole(ctx context.Context, g *grant) error {
 	var err error
 	role := &rbacv1.ClusterRole{}
 	// A name that no object has can't be asked for.
-	exists := len(path.ValidatePathSegmentName(g.clusterRole, false)) == 0
+	exists := len(content.IsPathSegmentName(g.clusterRole)) == 0
 	if exists {
 		role, err = t.clients.RbacV1().ClusterRoles().Get(ctx, g.clusterRole, metav1.GetOptions{})
 	}
@@ -288,8 +288,7 @@ func (t *Template) ownRights(ctx context.Context, base *render.Compiled, kinds [
 			continue
 		}
 		err := objects.CheckRights(ctx, t.clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
-		var missing *objects.MissingRule
-		if errors.As(err, &missing) {
+		if missing, ok := errors.AsType[*objects.MissingRule](err); ok {
 			warnings = append(warnings, missing.Error())
 		} else if err != nil {
 			return nil, err

@@ -163,11 +163,12 @@ func nameOf(document source.Document) string {
 
 // tryOut returns why the API server would not take an object. The error says that it did not answer that.
 func tryOut(ctx context.Context, c *cluster.Cluster, document source.Document) ([]error, error) {
-	resource, name := v1alpha1.NamespaceTemplates, ""
+	var resource schema.GroupVersionResource
+	var name string
 	if document.Template != nil {
-		name = document.Template.Name
+		resource, name = v1alpha1.NamespaceTemplates, document.Template.Name
 	} else {
-		resource, name = v1alpha1.GroupVersion.WithResource("namespaceinitializationconfigurations"), document.Initialization.Name
+		resource, name = v1alpha1.NamespaceInitializationConfigurations, document.Initialization.Name
 	}
 	data, err := yaml.YAMLToJSON(document.Data)
 	if err != nil {
