@@ -303,8 +303,13 @@ func TestInitializationOutlivesTheOperator(t *testing.T) {
 	s.restartOperator(t)
 	s.stillWaitsFor(populated, s.name("network"))
 	require.NoError(t, s.operator.kill())
-	born := s.namespace("born")
-	finished := s.namespace("finished")
+	// Before 1.36 nobody closes namespaces while the operator is down: these say it themselves.
+	waiting := func(ns *corev1.Namespace) {
+		ns.Labels[v1alpha1.InitializingLabel] = "true"
+		ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer + "," + s.name("network")}
+	}
+	born := s.namespace("born", waiting)
+	finished := s.namespace("finished", waiting)
 	s.finish(populated)
 	s.patchPending(finished, v1alpha1.TemplateInitializer)
 	require.NoError(t, s.startOperator(t.Context()))
@@ -486,6 +491,7 @@ func TestInitializationInOrderOfCreation(t *testing.T) {
 	require.NoError(t, s.startOperator(t.Context()))
 	for _, ns := range all {
 		s.opens(ns)
+		s.populated(ns)
 	}
 	var order []int
 	for _, write := range s.writesSince(point, func(r request) bool { return r.ObjectRef.Resource == "configmaps" }) {

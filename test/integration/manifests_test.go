@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // The component for cert-manager builds with the manifests and those for earlier versions, and has the operator take its
@@ -24,4 +27,30 @@ func TestManifestsWithCertManager(t *testing.T) {
 		require.Contains(t, built, "- --webhook-cert-dir=/certificates")
 		require.Contains(t, built, "secretName: nstpl-operator-webhook-cert-manager")
 	}
+}
+
+// What the operator wrote into the manifests' objects outlives another application of them.
+func TestManifestsAppliedAgain(t *testing.T) {
+	t.Parallel()
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	require.NoError(t, err)
+	written := func() (webhooks, secret string) {
+		t.Helper()
+		webhooks, err := shared.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName, "-o", "jsonpath={.webhooks}")
+		require.NoError(t, err)
+		secret, err = shared.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.data}")
+		require.NoError(t, err)
+		return webhooks, secret
+	}
+	webhooks, secret := written()
+	require.Contains(t, webhooks, "hold.policy.nstpl.dev")
+	require.Contains(t, secret, "tls.key")
+	out, err := shared.kubectl(t.Context(), "", "apply", "--kustomize", filepath.Join("../..", folder))
+	require.NoError(t, err)
+	for line := range strings.Lines(out) {
+		require.True(t, strings.HasSuffix(strings.TrimSpace(line), " unchanged"), "%s", line)
+	}
+	webhooksAfter, secretAfter := written()
+	require.Equal(t, webhooks, webhooksAfter)
+	require.Equal(t, secret, secretAfter)
 }

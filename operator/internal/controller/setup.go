@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
 type (
@@ -48,7 +47,7 @@ func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // start queues the namespaces that are there at the start, before any is worked on: first those that wait to be opened,
-// in the order in which they were created.
+// or of which nothing was ever reported, in the order in which they were created.
 func (r *Namespaces) start(ctx context.Context, _ requests) error {
 	list := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -57,7 +56,8 @@ func (r *Namespaces) start(ctx context.Context, _ requests) error {
 	var waiting []*corev1.Namespace
 	var others []string
 	for i := range list.Items {
-		if ns := &list.Items[i]; initialize.Initializing(ns) {
+		ns := &list.Items[i]
+		if reported, _ := found(ns); reported.Initializing || reported.Status == "" {
 			waiting = append(waiting, ns)
 		} else {
 			others = append(others, ns.Name)

@@ -1,0 +1,108 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// author returns the client of somebody who may write templates and create ConfigMaps, and nothing else.
+func (s *scene) author() client.Client {
+	s.t.Helper()
+	config, err := s.cluster.UserConfig(s.name("author"))
+	require.NoError(s.t, err)
+	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(s.t, err)
+	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
+	s.permit(s.name("templates"), me, rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
+	})
+	s.permit(s.name("configmaps"), me, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
+	})
+	return author
+}
+
+const grant = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: grant}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
+`
+
+// Nobody has the operator grant what they could not grant, by whatever request.
+func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	author := s.author()
+	refused := func(err error) {
+		t.Helper()
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, "RoleBinding")
+		require.ErrorContains(t, err, "bind")
+	}
+	evil := s.template("evil", grant)
+	refused(author.Create(t.Context(), evil.DeepCopy()))
+	generated := evil.DeepCopy()
+	generated.Name, generated.GenerateName = "", s.id+"-"
+	refused(author.Create(t.Context(), generated))
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate", "metadata": map[string]any{"name": evil.Name}, "spec": evil.Spec,
+	})
+	require.NoError(t, err)
+	apply := func(body []byte, template *v1alpha1.NamespaceTemplate) error {
+		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("author"), client.ForceOwnership)
+	}
+	refused(apply(body, evil))
+
+	good := s.template("good", configMap("a", "v"))
+	require.NoError(t, author.Create(t.Context(), good))
+	spec, err := json.Marshal(map[string]any{"spec": map[string]any{"templates": evil.Spec.Templates}})
+	require.NoError(t, err)
+	refused(author.Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
+	changed := good.DeepCopy()
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))
+	changed.Spec.Templates = evil.Spec.Templates
+	refused(author.Update(t.Context(), changed))
+	// The status says nothing about what is declared.
+	require.NoError(t, author.Status().Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))
+	require.Equal(t, good.Spec, changed.Spec)
+
+	// Somebody else's template can't be widened, nor switched on again, by who could not have written it. It can be labelled.
+	theirs := s.declare("theirs", grant, func(template *v1alpha1.NamespaceTemplate) {
+		template.Annotations = map[string]string{
+			v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable, v1alpha1.RequirePermissionAnnotation: "true",
+		}
+	})
+	patch := func(body string) error {
+		return author.Patch(t.Context(), theirs.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+	}
+	refused(patch(`{"spec": {"namespaces": {"labelSelector": {"matchLabels": null}}}}`))
+	refused(patch(`{"metadata": {"annotations": {"` + v1alpha1.TemplateApplyAnnotation + `": null}}}`))
+	refused(patch(`{"metadata": {"annotations": {"` + v1alpha1.RequirePermissionAnnotation + `": "false"}}}`))
+	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
+
+	// With the right to bind that very role, it is allowed.
+	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
+	s.permit(s.name("bind"), me, rbacv1.PolicyRule{
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"}, Verbs: []string{"bind"},
+	})
+	s.permit(s.name("bindings"), me, rbacv1.PolicyRule{
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"}, Verbs: []string{"create"},
+	})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.Create(t.Context(), evil.DeepCopy(), client.DryRunAll))
+	})
+}
