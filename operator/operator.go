@@ -48,6 +48,8 @@ type Options struct {
 	WebhookCertDir string
 	// MutateNamespaces has the operator do what MutatingAdmissionPolicies do since Kubernetes 1.36.
 	MutateNamespaces bool
+	// AttributeExemptUsers and AttributeExemptGroups may touch protected attributes whatever the rules say.
+	AttributeExemptUsers, AttributeExemptGroups []string
 }
 
 // Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that they

@@ -19,13 +19,19 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/admission"
+	"nstpl.dev/nstpl/operator/internal/bindings"
 	"nstpl.dev/nstpl/operator/internal/certificates"
+	"nstpl.dev/nstpl/operator/internal/controller"
 )
 
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
 // operator isn't ready before both are so.
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) error {
-	table, err := newTable(ctx, mgr, clients, options)
+	attributes, err := newAttributes(ctx, mgr, clients, options)
+	if err != nil {
+		return err
+	}
+	table, err := newTable(ctx, mgr, clients, attributes, options)
 	if err != nil {
 		return err
 	}
@@ -68,12 +74,30 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, options, configurations))
 }
 
-func newTable(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (admission.Table, error) {
+// newAttributes also has it said of the rules whether they are enforced.
+func newAttributes(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.Attributes, error) {
+	watch := bindings.NewWatch(ctx, clients.RbacV1().RESTClient())
+	attributes, err := admission.NewAttributes(ctx, mgr.GetCache(), mgr.GetAPIReader(), watch,
+		admission.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups})
+	if err != nil {
+		return nil, err
+	}
+	enforcement := &controller.Enforcement{Client: mgr.GetClient(), Rules: attributes.Current, Marker: admission.Marker}
+	if err := enforcement.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
+	}
+	return attributes, mgr.Add(attributes)
+}
+
+func newTable(
+	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, options Options,
+) (admission.Table, error) {
 	hold, err := admission.NewHold(ctx, mgr.GetCache(), clients.AuthorizationV1().SubjectAccessReviews())
 	if err != nil {
 		return nil, err
 	}
-	table := admission.NewTable(admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient()), hold)
+	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient())
+	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), attributes, hold)
 	if options.MutateNamespaces {
 		table = table.WithNamespaceMutators(admission.NamespaceMutators{
 			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"nstpl.dev/nstpl/operator"
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/version"
 )
 
@@ -27,6 +28,9 @@ func main() {
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
 		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
 	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
+	users := flag.String("attribute-exempt-users", "system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
+		"comma-separated users who may touch protected attributes whatever the rules say")
+	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system", "comma-separated groups of such users")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// An error of the API server's says what is wrong; where it passed through our code does not.
 	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
@@ -36,9 +40,8 @@ func main() {
 		fmt.Println(version.String()) //nolint:forbidigo // it is what the flag asks for
 		return
 	}
-	if *exclude != "" {
-		options.ExcludeNamespaces = strings.Split(*exclude, ",")
-	}
+	options.ExcludeNamespaces = list(*exclude)
+	options.AttributeExemptUsers, options.AttributeExemptGroups = list(*users), list(*groups)
 	log := zap.New(zap.UseFlagOptions(&logging))
 	ctrl.SetLogger(log)
 	config, err := ctrl.GetConfig()
@@ -49,4 +52,9 @@ func main() {
 		log.Error(err, "the operator stops")
 		os.Exit(1)
 	}
+}
+
+// list returns the parts of a comma-separated list.
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 }

@@ -18,13 +18,17 @@ var GroupVersion = schema.GroupVersion{Group: "policy.nstpl.dev", Version: "v1al
 var (
 	NamespaceTemplates                    = GroupVersion.WithResource("namespacetemplates")
 	NamespaceInitializationConfigurations = GroupVersion.WithResource("namespaceinitializationconfigurations")
+	ProtectedAttributes                   = GroupVersion.WithResource("protectedattributes")
+	ClusterProtectedAttributes            = GroupVersion.WithResource("clusterprotectedattributes")
 )
 
 // AddToScheme registers the kinds of this package.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&NamespaceTemplate{}, &NamespaceTemplateList{},
-		&NamespaceInitializationConfiguration{}, &NamespaceInitializationConfigurationList{})
+		&NamespaceInitializationConfiguration{}, &NamespaceInitializationConfigurationList{},
+		&ProtectedAttribute{}, &ProtectedAttributeList{},
+		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

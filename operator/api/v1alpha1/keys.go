@@ -45,6 +45,10 @@ const (
 	// SealAnnotation says, on a Namespace, which objects of templates with driftPolicy Report were there, so that one
 	// that is missing later is known to have been deleted.
 	SealAnnotation = "policy.nstpl.dev/reported-objects"
+
+	// RulesAnnotationPrefix begins the name of an annotation that nobody sets: the API server is seen to ask about protected
+	// attributes by its being refused. A revision of the rules ends it.
+	RulesAnnotationPrefix = "rules.policy.nstpl.dev/"
 )
 
 const (
@@ -74,9 +78,10 @@ const (
 	VerbInitialize = "initialize"
 )
 
-// Where the operator runs, which Lease its leader holds, what its webhooks are called, and who is always opted out.
+// Where the operator runs, who it is, which Lease its leader holds, what its webhooks are called, and who is always opted out.
 const (
 	OperatorNamespace   = "nstpl-system"
+	OperatorUser        = "system:serviceaccount:" + OperatorNamespace + ":nstpl-operator"
 	OperatorLease       = "nstpl-operator"
 	WebhookName         = "nstpl-operator"
 	WebhookService      = "nstpl-operator-webhook"

@@ -4,15 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -44,7 +48,7 @@ func (t Table) mutating(config admissionregistrationv1.WebhookClientConfig) []ad
 	for _, p := range t {
 		if p.Mutator != nil {
 			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
-				Name: p.webhookName(), ClientConfig: config, Rules: p.Rules,
+				Name: p.webhookName(0), ClientConfig: config, Rules: p.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
 				MatchConditions: p.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
@@ -57,24 +61,36 @@ func (t Table) mutating(config admissionregistrationv1.WebhookClientConfig) []ad
 }
 
 // validating returns the webhooks of the validators.
-func (t Table) validating(config admissionregistrationv1.WebhookClientConfig) []admissionregistrationv1.ValidatingWebhook {
+func (t Table) validating(ctx context.Context, endpoint Endpoint, bundle []byte) ([]admissionregistrationv1.ValidatingWebhook, error) {
 	var webhooks []admissionregistrationv1.ValidatingWebhook
 	for _, p := range t {
-		if p.Validator != nil {
+		if p.Validator == nil {
+			continue
+		}
+		asked, err := p.webhooks(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		for i, w := range asked {
 			webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
-				Name: p.webhookName(), ClientConfig: config, Rules: p.Rules,
+				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(path.Join(validatePath, w.Revision), bundle), Rules: w.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
-				MatchConditions: p.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
+				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
 				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			})
 		}
 	}
-	return webhooks
+	return webhooks, nil
 }
 
-func (p *Plugin) webhookName() string {
-	return p.Name + "." + v1alpha1.GroupVersion.Group
+// webhookName counts the webhooks of a plugin that has more than one.
+func (p *Plugin) webhookName(number int) string {
+	name := p.Name
+	if number > 0 {
+		name += "-" + strconv.Itoa(number+1)
+	}
+	return name + "." + v1alpha1.GroupVersion.Group
 }
 
 func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
@@ -113,6 +129,8 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 	return ctrl.NewControllerManagedBy(mgr).Named("webhookconfiguration").
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue).
+		Watches(&v1alpha1.ClusterProtectedAttribute{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ProtectedAttribute{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(renewals).
 		Complete(c)
 }
@@ -144,7 +162,10 @@ func (c *Configurations) writeValidating(ctx context.Context, bundle []byte) err
 	if err := c.get(ctx, found); err != nil {
 		return err
 	}
-	desired := c.Table.validating(c.Endpoint.clientConfig(validatePath, bundle))
+	desired, err := c.Table.validating(ctx, c.Endpoint, bundle)
+	if err != nil {
+		return err
+	}
 	for i := range desired {
 		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == desired[i].Name })
 		if c.Endpoint.Bundle == nil && same >= 0 {

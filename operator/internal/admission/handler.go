@@ -26,11 +26,21 @@ const (
 	validatePath = "/validate"
 )
 
+// revisionKey is that of a context's value: the revision in the path.
+type revisionKey struct{}
+
 // Serve has a server answer for the table.
 func (t Table) Serve(server webhook.Server, metrics *Metrics) {
 	c := chain{table: t, metrics: metrics}
 	server.Register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(c.mutate)})
-	server.Register(validatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(c.validate)})
+	validate := ctrladmission.HandlerFunc(c.validate)
+	server.Register(validatePath, &ctrladmission.Webhook{Handler: validate})
+	server.Register(validatePath+"/{revision}", &ctrladmission.Webhook{
+		Handler: validate,
+		WithContextFunc: func(ctx context.Context, r *http.Request) context.Context {
+			return context.WithValue(ctx, revisionKey{}, r.PathValue("revision"))
+		},
+	})
 }
 
 // chain asks the plugins of a table.
@@ -78,6 +88,7 @@ func (c chain) validate(ctx context.Context, r ctrladmission.Request) ctrladmiss
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
+	request.Revision, _ = ctx.Value(revisionKey{}).(string)
 	var refusals []string
 	var failure *ctrladmission.Response
 	var later *Later

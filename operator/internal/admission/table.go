@@ -27,13 +27,32 @@ type Plugin struct {
 	FailurePolicy     admissionregistrationv1.FailurePolicyType
 	// TimeoutSeconds bounds a call, 1 to 30.
 	TimeoutSeconds int32
+	// Webhooks, if set, returns what the API server is to ask about at the moment, in place of all that the Rules match: nothing
+	// as long as nothing is in use.
+	Webhooks func(ctx context.Context) ([]Webhook, error)
+}
+
+// Webhook is a set of requests that the API server asks about.
+type Webhook struct {
+	Rules           []admissionregistrationv1.RuleWithOperations
+	MatchConditions []admissionregistrationv1.MatchCondition
+	// Revision comes back with every request, so that who answers knows what the API server goes by. Empty is none.
+	Revision string
+}
+
+// webhooks returns what the API server is to ask about.
+func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
+	if p.Webhooks == nil {
+		return []Webhook{{Rules: p.Rules, MatchConditions: p.MatchConditions}}, nil
+	}
+	return p.Webhooks(ctx)
 }
 
 // Table holds the plugins in the order in which mutators change a request.
 type Table []Plugin
 
 // NewTable returns the plugins that always run.
-func NewTable(template *Template, hold *Hold) Table {
+func NewTable(template *Template, rules *AttributeRules, attributes *Attributes, hold *Hold) Table {
 	return Table{
 		{
 			Name: "template", Validator: template,
@@ -48,6 +67,25 @@ func NewTable(template *Template, hold *Hold) Table {
 			}},
 			FailurePolicy:  admissionregistrationv1.Fail, // a template grants rights
 			TimeoutSeconds: 10,
+		},
+		{
+			Name: "attribute-rules", Validator: rules,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.AllScopes,
+					[]string{v1alpha1.ProtectedAttributes.Resource, v1alpha1.ClusterProtectedAttributes.Resource},
+					admissionregistrationv1.Create, admissionregistrationv1.Update),
+			},
+			FailurePolicy:  admissionregistrationv1.Fail, // a rule opens what another closes
+			TimeoutSeconds: 10,
+		},
+		{
+			Name: "attributes", Validator: attributes,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				allObjects(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+			},
+			FailurePolicy:  admissionregistrationv1.Fail, // policies go by the attributes
+			TimeoutSeconds: 10,
+			Webhooks:       attributes.Webhooks,
 		},
 		// The last, since it waits: what is refused anyway need not.
 		{
@@ -101,6 +139,11 @@ type MutatorFunc func(ctx context.Context, request *Request) error
 
 // Mutate calls the function.
 func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { return f(ctx, request) }
+
+// allObjects matches all objects that webhooks are called for, and their subresources.
+func allObjects(operations ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
+	return rule("*", "*", admissionregistrationv1.AllScopes, []string{"*/*"}, operations...)
+}
 
 func rule(group, version string, scope admissionregistrationv1.ScopeType, resources []string,
 	operations ...admissionregistrationv1.OperationType,

@@ -1,0 +1,111 @@
+package attributes
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Rule is a ClusterProtectedAttribute or, in a namespace, a ProtectedAttribute.
+type Rule struct {
+	Namespace, Object string
+	v1alpha1.AttributeRule
+}
+
+// String is how messages call the object.
+func (r Rule) String() string {
+	if r.Namespace == "" {
+		return "ClusterProtectedAttribute " + r.Object
+	}
+	return "ProtectedAttribute " + r.Namespace + "/" + r.Object
+}
+
+// Attribute is what the rule is about.
+func (r Rule) Attribute() Attribute {
+	return Attribute{r.AttributeKind, r.AttributeName}
+}
+
+// Opens tells whether the rule lets the holders of its role set and remove all of these values.
+func (r Rule) Opens(values ...string) bool {
+	return len(r.ProtectedValues) == 0 || !slices.ContainsFunc(values, func(value string) bool {
+		return !slices.Contains(r.ProtectedValues, value)
+	})
+}
+
+// Rules are all rules of a cluster.
+type Rules struct {
+	cluster    map[Attribute][]Rule
+	namespaced map[string]map[Attribute][]Rule
+	revision   string
+}
+
+// NewRules returns the rules of these objects.
+func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha1.ProtectedAttribute) *Rules {
+	r := &Rules{cluster: map[Attribute][]Rule{}, namespaced: map[string]map[Attribute][]Rule{}}
+	var states []string
+	for i := range cluster {
+		object := &cluster[i]
+		add(r.cluster, Rule{Object: object.Name, AttributeRule: object.AttributeRule})
+		states = append(states, state(&object.ObjectMeta))
+	}
+	for i := range namespaced {
+		object := &namespaced[i]
+		if r.namespaced[object.Namespace] == nil {
+			r.namespaced[object.Namespace] = map[Attribute][]Rule{}
+		}
+		add(r.namespaced[object.Namespace], Rule{Namespace: object.Namespace, Object: object.Name, AttributeRule: object.AttributeRule})
+		states = append(states, state(&object.ObjectMeta))
+	}
+	r.revision = digest(states)
+	return r
+}
+
+// add keeps the rules of an attribute in the order of their names.
+func add(rules map[Attribute][]Rule, rule Rule) {
+	known := rules[rule.Attribute()]
+	i, _ := slices.BinarySearchFunc(known, rule, func(a, b Rule) int { return cmp.Compare(a.Object, b.Object) })
+	rules[rule.Attribute()] = slices.Insert(known, i, rule)
+}
+
+func state(object *metav1.ObjectMeta) string {
+	return fmt.Sprintf("%s %d\n", object.UID, object.Generation)
+}
+
+func digest(states []string) string {
+	slices.Sort(states)
+	hash := sha256.New()
+	for _, state := range states {
+		_, _ = hash.Write([]byte(state)) // it never fails
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:10])
+}
+
+// Revision tells these rules from all others that there ever were.
+func (r *Rules) Revision() string { return r.revision }
+
+// Empty tells whether there is no rule at all.
+func (r *Rules) Empty() bool { return len(r.cluster)+len(r.namespaced) == 0 }
+
+// Of returns the rules about an attribute of the objects in a namespace, or of those that are in none.
+func (r *Rules) Of(attribute Attribute, namespace string) []Rule {
+	cluster := r.cluster[attribute]
+	return append(cluster[:len(cluster):len(cluster)], r.namespaced[namespace][attribute]...)
+}
+
+// all calls do for every rule.
+func (r *Rules) all(do func(Rule)) {
+	for _, scope := range slices.AppendSeq([]map[Attribute][]Rule{r.cluster}, maps.Values(r.namespaced)) {
+		for _, rules := range scope {
+			for _, rule := range rules {
+				do(rule)
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package bindings
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Watch keeps an Index up to date while somebody needs it.
+type Watch struct {
+	ctx    context.Context
+	client rest.Interface
+
+	mu      sync.Mutex
+	current *running
+}
+
+// running is a watch that goes on.
+type running struct {
+	index  *Index
+	stop   context.CancelFunc
+	stores []*store
+}
+
+// NewWatch returns a watch that is yet to be started, by a client of RBAC's API. It ends with ctx.
+func NewWatch(ctx context.Context, client rest.Interface) *Watch {
+	return &Watch{ctx: ctx, client: client}
+}
+
+// Start has the bindings read and watched, if they aren't.
+func (w *Watch) Start() {
+	w.start()
+}
+
+func (w *Watch) start() *running {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current == nil {
+		ctx, stop := context.WithCancel(w.ctx)
+		index := NewIndex()
+		w.current = &running{index: index, stop: stop, stores: []*store{
+			w.reflect(ctx, index, "clusterrolebindings", &rbacv1.ClusterRoleBinding{}),
+			w.reflect(ctx, index, "rolebindings", &rbacv1.RoleBinding{}),
+		}}
+	}
+	return w.current
+}
+
+func (w *Watch) reflect(ctx context.Context, index *Index, resource string, kind runtime.Object) *store {
+	_, everywhere := kind.(*rbacv1.ClusterRoleBinding)
+	s := &store{index: index, everywhere: everywhere, synced: make(chan struct{})}
+	bindings := cache.NewListWatchFromClient(w.client, resource, "", fields.Everything())
+	go cache.NewReflectorWithOptions(bindings, kind, s, cache.ReflectorOptions{}).RunWithContext(ctx)
+	return s
+}
+
+// Stop forgets everything.
+func (w *Watch) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current != nil {
+		w.current.stop()
+		w.current = nil
+	}
+}
+
+// Index returns the index once all bindings are in it. It starts what is not started.
+func (w *Watch) Index(ctx context.Context) (*Index, error) {
+	running := w.start()
+	for _, store := range running.stores {
+		select {
+		case <-store.synced:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the bindings of RBAC have not been read yet: %w", context.Cause(ctx))
+		}
+	}
+	return running.index, nil
+}

@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+)
+
+// Reasons of the Enforced condition.
+const (
+	reasonEnforced   = "Enforced"
+	reasonNotReached = "NotReached"
+)
+
+// probeAgain is how soon the API server is asked again whether it goes by a configuration that it has just got.
+const probeAgain = 20 * time.Millisecond
+
+// Enforcement says of the rules on attributes whether they are enforced: whether the API server asks about them, which it
+// is seen to do.
+type Enforcement struct {
+	Client client.Client
+	// Rules returns those that are to be enforced.
+	Rules func(context.Context) (*attributes.Rules, error)
+	// Marker returns an annotation that is refused while the API server asks about the rules of a revision.
+	Marker func(revision string) string
+
+	// seen is the revision that the API server was last seen to ask about.
+	seen string
+}
+
+// SetupWithManager has all rules looked at together as one of them changes, and what the API server is told.
+func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(mgr).Named("protectedattribute").
+		Watches(&v1alpha1.ClusterProtectedAttribute{}, enqueue, changed).
+		Watches(&v1alpha1.ProtectedAttribute{}, enqueue, changed).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
+		Complete(r)
+}
+
+// Reconcile brings the conditions up to date.
+func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	rules, err := r.Rules(ctx)
+	if err != nil || rules.Empty() {
+		return reconcile.Result{}, err
+	}
+	if revision := rules.Revision(); r.seen != revision {
+		asked, err := r.probe(ctx, revision)
+		switch {
+		case err != nil:
+			return reconcile.Result{}, errors.Join(err, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, shorten(err.Error())))
+		case !asked:
+			return reconcile.Result{RequeueAfter: probeAgain}, nil
+		}
+		r.seen = revision
+	}
+	return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
+}
+
+// probe tells whether the API server asks about the rules of a revision. Nothing is stored.
+func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) {
+	marker := r.Marker(revision)
+	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}}
+	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: "asked"}}}`, marker)
+	err := r.Client.Status().Patch(ctx, own, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+	switch {
+	case err == nil:
+		return false, nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), marker):
+		return true, nil
+	}
+	return false, fmt.Errorf("see whether the API server asks about protected attributes: %w", err)
+}
+
+// say writes what differs from the conditions. Rules that changed meanwhile have their turn later.
+func (r *Enforcement) say(ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, reason, message string) error {
+	condition := metav1.Condition{Type: v1alpha1.AttributeEnforced, Status: status, Reason: reason, Message: message}
+	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
+	if err := errors.Join(r.Client.List(ctx, cluster), r.Client.List(ctx, namespaced)); err != nil {
+		return err
+	}
+	if attributes.NewRules(cluster.Items, namespaced.Items).Revision() != rules.Revision() {
+		return nil
+	}
+	var errs []error
+	for i := range cluster.Items {
+		before := cluster.Items[i].DeepCopy()
+		errs = append(errs, r.write(ctx, &cluster.Items[i], before, &cluster.Items[i].Status, condition))
+	}
+	for i := range namespaced.Items {
+		before := namespaced.Items[i].DeepCopy()
+		errs = append(errs, r.write(ctx, &namespaced.Items[i], before, &namespaced.Items[i].Status, condition))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Enforcement) write(
+	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus, condition metav1.Condition,
+) error {
+	known := status.DeepCopy()
+	condition.ObservedGeneration = object.GetGeneration()
+	status.ObservedGeneration = object.GetGeneration()
+	apimeta.SetStatusCondition(&status.Conditions, condition)
+	if equality.Semantic.DeepEqual(known, status) {
+		return nil
+	}
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, object, client.MergeFrom(before))); err != nil {
+		return fmt.Errorf("write the status of %T %s: %w", before, client.ObjectKeyFromObject(before), err)
+	}
+	return nil
+}
