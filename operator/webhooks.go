@@ -40,7 +40,8 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		return err
 	}
 	configurations := &admission.Configurations{
-		Client: mgr.GetClient(), Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL}, Written: make(chan struct{}),
+		Client: mgr.GetClient(), Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL},
+		OnChange: attributes.OnChange, Written: make(chan struct{}),
 	}
 	serving := webhook.Options{CertDir: options.WebhookCertDir}
 	var renewed <-chan struct{}
@@ -82,7 +83,7 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Int
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &controller.Enforcement{Client: mgr.GetClient(), Rules: attributes.Current, Marker: admission.Marker}
+	enforcement := &controller.Enforcement{Client: mgr.GetClient(), Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}

@@ -67,7 +67,7 @@ func condition(touched, deleted nameSet) string {
 	if len(deleted) > 0 {
 		names = "request.operation == 'DELETE' ? " + literal(deleted) + " : " + names
 		// What is evicted is deleted, and the request doesn't say what that is like.
-		evicted = "request.subResource == 'eviction' || " +
+		evicted = "request.?subResource.orValue('') == 'eviction' || " +
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
 	return evicted + "[" + names + "].exists(names, [[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +

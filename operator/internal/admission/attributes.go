@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,9 +28,10 @@ type Attributes struct {
 	cached, live client.Reader
 	bindings     *bindings.Watch
 	exempt       Exempt
-	changed      chan struct{}
 
 	mu sync.Mutex
+	// told are called when the rules changed.
+	told []func()
 	// rules are the cached ones, or nil if they changed since.
 	rules *attributes.Rules
 	// known are the revisions that the cache has reached, or passed.
@@ -61,7 +63,7 @@ const maxKnown = 1000
 // NewAttributes returns the validator. It looks at rules again as their informers tell of them.
 func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt) (*Attributes, error) {
 	a := &Attributes{
-		cached: cached, live: live, bindings: watch, exempt: exempt, changed: make(chan struct{}, 1), known: map[string]bool{},
+		cached: cached, live: live, bindings: watch, exempt: exempt, known: map[string]bool{},
 	}
 	for _, kind := range []client.Object{&v1alpha1.ClusterProtectedAttribute{}, &v1alpha1.ProtectedAttribute{}} {
 		informer, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -69,7 +71,13 @@ func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, 
 			return nil, err
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { a.change() }, UpdateFunc: func(_, _ any) { a.change() }, DeleteFunc: func(any) { a.change() },
+			AddFunc: func(any) { a.change() },
+			UpdateFunc: func(old, updated any) {
+				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() {
+					a.change()
+				}
+			},
+			DeleteFunc: func(any) { a.change() },
 		}); err != nil {
 			return nil, err
 		}
@@ -80,20 +88,36 @@ func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, 
 func (a *Attributes) change() {
 	a.mu.Lock()
 	a.rules = nil
+	told := slices.Clone(a.told)
 	a.mu.Unlock()
-	select {
-	case a.changed <- struct{}{}:
-	default:
+	for _, do := range told {
+		do()
 	}
+}
+
+// OnChange has do called now and whenever the rules changed: those that Current then returns are no older. A watch of one's
+// own might tell sooner than that.
+func (a *Attributes) OnChange(do func()) {
+	a.mu.Lock()
+	a.told = append(a.told, do)
+	a.mu.Unlock()
+	do()
 }
 
 // Start keeps the bindings watched as long as there are rules. It is a Runnable of every replica.
 func (a *Attributes) Start(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	a.OnChange(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.changed:
+		case <-changed:
 		}
 		rules, err := a.Current(ctx)
 		switch {

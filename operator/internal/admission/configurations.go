@@ -13,10 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -103,6 +101,8 @@ type Configurations struct {
 	Client   client.Client
 	Table    Table
 	Endpoint Endpoint
+	// OnChange has a function called when what the table asks about changed.
+	OnChange func(do func())
 	// Written is closed once both are as they should be.
 	Written chan struct{}
 }
@@ -129,9 +129,11 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 	return ctrl.NewControllerManagedBy(mgr).Named("webhookconfiguration").
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue).
-		Watches(&v1alpha1.ClusterProtectedAttribute{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ProtectedAttribute{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(renewals).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			c.OnChange(func() { queue.Add(request) })
+			return nil
+		})).
 		Complete(c)
 }
 

@@ -15,11 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
@@ -40,6 +39,8 @@ type Enforcement struct {
 	Client client.Client
 	// Rules returns those that are to be enforced.
 	Rules func(context.Context) (*attributes.Rules, error)
+	// OnChange has a function called when they changed.
+	OnChange func(do func())
 	// Marker returns an annotation that is refused while the API server asks about the rules of a revision.
 	Marker func(revision string) string
 
@@ -52,11 +53,12 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
 	})
-	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).Named("protectedattribute").
-		Watches(&v1alpha1.ClusterProtectedAttribute{}, enqueue, changed).
-		Watches(&v1alpha1.ProtectedAttribute{}, enqueue, changed).
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
+		WatchesRawSource(source.Func(func(_ context.Context, queue requests) error {
+			r.OnChange(func() { queue.Add(reconcile.Request{}) })
+			return nil
+		})).
 		Complete(r)
 }
 

@@ -1,0 +1,309 @@
+package integration_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// rule is about an attribute that is named as the scene is.
+func (s *scene) rule(kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string) v1alpha1.AttributeRule {
+	return v1alpha1.AttributeRule{
+		AttributeKind: kind, AttributeName: s.name(short), ProtectedValues: values,
+		RoleRef: v1alpha1.RoleReference{Kind: roleKind, Name: role},
+	}
+}
+
+// protect creates a rule, in a namespace or for the cluster, and returns when it is enforced.
+func (s *scene) protect(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
+	s.t.Helper()
+	var object client.Object = &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule}
+	if namespace != "" {
+		object = &v1alpha1.ProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, AttributeRule: rule}
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), object))
+	s.t.Cleanup(func() { _ = s.client.Delete(s.t.Context(), object) })
+	s.enforced(object)
+	return object
+}
+
+func (s *scene) enforced(object client.Object) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := object.DeepCopyObject().(client.Object)
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), found)) {
+			enforced := apimeta.FindStatusCondition(statusOf(found).Conditions, v1alpha1.AttributeEnforced)
+			if assert.NotNil(c, enforced) {
+				assert.Equal(c, metav1.ConditionTrue, enforced.Status, enforced.Message)
+				assert.Equal(c, found.GetGeneration(), enforced.ObservedGeneration)
+			}
+		}
+	})
+}
+
+func statusOf(rule client.Object) v1alpha1.ProtectedAttributeStatus {
+	if cluster, ok := rule.(*v1alpha1.ClusterProtectedAttribute); ok {
+		return cluster.Status
+	}
+	return rule.(*v1alpha1.ProtectedAttribute).Status
+}
+
+// role creates a ClusterRole, or a Role in a namespace, that gives a right which nobody else has.
+func (s *scene) role(namespace, short string) string {
+	s.t.Helper()
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
+	var role client.Object = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, Rules: rules}
+	if namespace != "" {
+		role = &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, Rules: rules}
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), role))
+	return s.name(short)
+}
+
+// bind binds a role to somebody, in a namespace or everywhere.
+func (s *scene) bind(namespace, roleKind, role string, subject rbacv1.Subject) {
+	s.t.Helper()
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role}
+	var binding client.Object = &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-"}, RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+	}
+	if namespace != "" {
+		binding = &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-", Namespace: namespace}, RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+		}
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), binding))
+}
+
+func userSubject(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+// everybody is the group of those who may do everything, and hold none of the scene's roles.
+func (s *scene) everybody() string {
+	s.t.Helper()
+	s.permit(s.name("everybody"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
+		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	return s.name("everybody")
+}
+
+// clientOf returns the client of somebody who may do everything that RBAC decides on, and waits until they may.
+func (s *scene) clientOf(config *rest.Config) client.Client {
+	s.t.Helper()
+	someone, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(s.t, err)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, someone.List(s.t.Context(), &corev1.NamespaceList{}, client.Limit(1)))
+	})
+	return someone
+}
+
+func (s *scene) user(name string, groups ...string) client.Client {
+	s.t.Helper()
+	config, err := s.cluster.UserConfig(name, append(groups, s.everybody())...)
+	require.NoError(s.t, err)
+	return s.clientOf(config)
+}
+
+// account returns the client of a ServiceAccount, by a token.
+func (s *scene) account(namespace, name string) client.Client {
+	s.t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	require.NoError(s.t, s.client.Create(s.t.Context(), account))
+	token := &authenticationv1.TokenRequest{}
+	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), account, token))
+	s.bind("", v1alpha1.ClusterRoleKind, s.everybody(), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
+	config := rest.AnonymousClientConfig(s.cluster.RESTConfig())
+	config.BearerToken = token.Status.Token
+	return s.clientOf(config)
+}
+
+// place is where in an object an attribute is.
+type place struct {
+	short, text string
+	path        []string
+}
+
+var placesOfAttributes = []place{
+	{"cm", "apiVersion: v1\nkind: ConfigMap\n", []string{"metadata"}},
+	{"web", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  replicas: 0\n  selector: {matchLabels: {app: web}}\n  template:\n" +
+		"    metadata: {labels: {app: web}}\n    spec: {containers: [{name: a, image: a}]}\n", []string{"spec", "template", "metadata"}},
+}
+
+// with returns an object with an attribute in a place, or without it if value is none.
+func (p place) with(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
+	t.Helper()
+	object := parse(t, p.text)[0]
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	if value != none {
+		require.NoError(t, unstructured.SetNestedField(object.Object, value, append(slices.Clone(p.path), field, key)...))
+	}
+	return object
+}
+
+// Values of attributes: one and two are in the rules that list values, and other is not.
+const (
+	none  = "none"
+	one   = "one"
+	two   = "two"
+	other = "other"
+)
+
+// combination is an attribute as a rule has it.
+type combination struct {
+	short, field string
+	listed       bool
+}
+
+var combinations = []combination{{"any", "labels", false}, {"listed", "labels", true}, {"noted", "annotations", true}}
+
+func (c combination) opens(values ...string) bool {
+	return !c.listed || !slices.Contains(values, other)
+}
+
+// Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any way.
+func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	here, there := s.namespace("here").Name, s.namespace("there").Name
+	clusterRole, role := s.role("", "setter"), s.role(here, "setter-here")
+	scopes := []string{v1alpha1.ClusterRoleKind, v1alpha1.RoleKind}
+	for _, scope := range scopes {
+		for _, c := range combinations {
+			for _, p := range placesOfAttributes {
+				for _, value := range []string{none, one, other} {
+					object := p.with(t, here, matrixName(p, scope, c, value), c.field, s.name(c.short+scope), value)
+					require.NoError(t, s.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("matrix")))
+				}
+			}
+		}
+	}
+	for _, c := range combinations {
+		kind := v1alpha1.LabelAttribute
+		if c.field == "annotations" {
+			kind = v1alpha1.AnnotationAttribute
+		}
+		var values []string
+		if c.listed {
+			values = []string{one, two}
+		}
+		rule := s.rule(kind, c.short+v1alpha1.ClusterRoleKind, v1alpha1.ClusterRoleKind, clusterRole, values...)
+		rule.GuardDeletion = true
+		s.protect("", c.short, rule)
+		rule = s.rule(kind, c.short+v1alpha1.RoleKind, v1alpha1.RoleKind, role, values...)
+		rule.GuardDeletion = true
+		s.protect(here, c.short, rule)
+	}
+
+	type actor struct {
+		client.Client
+		holds string
+	}
+	actors := map[string]actor{"nobody": {s.user(s.name("nobody")), ""}}
+	for name, binding := range map[string]struct{ namespace, roleKind, role, holds string }{
+		"ClusterRoleBinding":                 {"", v1alpha1.ClusterRoleKind, clusterRole, v1alpha1.ClusterRoleKind},
+		"RoleBinding to ClusterRole":         {here, v1alpha1.ClusterRoleKind, clusterRole, v1alpha1.ClusterRoleKind},
+		"RoleBinding in another namespace":   {there, v1alpha1.ClusterRoleKind, clusterRole, ""},
+		"RoleBinding to Role":                {here, v1alpha1.RoleKind, role, v1alpha1.RoleKind},
+		"RoleBinding to a Role of that name": {there, v1alpha1.RoleKind, role, ""},
+	} {
+		short := notInNames.ReplaceAllString(name, "")
+		user, group, account := s.name("user-"+short), s.name("group-"+short), "account-"+notInNames.ReplaceAllString(fmt.Sprint(len(name)), "")
+		actors["user, "+name] = actor{s.user(user), binding.holds}
+		actors["group, "+name] = actor{s.user(s.name("member-"+short), group), binding.holds}
+		actors["service account, "+name] = actor{s.account(here, account), binding.holds}
+		s.bind(binding.namespace, binding.roleKind, binding.role, userSubject(user))
+		s.bind(binding.namespace, binding.roleKind, binding.role, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+		s.bind(binding.namespace, binding.roleKind, binding.role, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: here, Name: account})
+	}
+	t.Run("as", func(t *testing.T) {
+		for name, actor := range actors {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := &scene{world: s.world, t: t, id: s.id}
+				if actor.holds != "" { // until the bindings are known
+					c, p := combinations[0], placesOfAttributes[0]
+					s.eventually(func(collect *assert.CollectT) {
+						probe := p.with(t, here, "probe", c.field, s.name(c.short+actor.holds), one)
+						assert.NoError(collect, actor.Create(t.Context(), probe, client.DryRunAll))
+					})
+				}
+				for _, scope := range scopes {
+					for _, c := range combinations {
+						for _, p := range placesOfAttributes {
+							s.tryAll(actor, here, scope, c, p, actor.holds == scope)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+func matrixName(p place, scope string, c combination, value string) string {
+	return notInNames.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short, map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
+}
+
+// tryAll tries all ways to touch an attribute. Nothing is stored.
+func (s *scene) tryAll(who client.Client, namespace, scope string, c combination, p place, holds bool) {
+	s.t.Helper()
+	ctx, key := s.t.Context(), s.name(c.short+scope)
+	check := func(err error, allowed bool, what ...any) {
+		s.t.Helper()
+		message := fmt.Sprint(append([]any{p.short, scope, c.short}, what...)...)
+		if allowed {
+			require.NoError(s.t, err, message)
+			return
+		}
+		require.True(s.t, apierrors.IsForbidden(err), "%s: %v", message, err)
+		require.ErrorContains(s.t, err, key, message)
+	}
+	for _, move := range [][2]string{{none, one}, {none, other}, {one, two}, {one, other}, {other, one}, {one, none}, {other, none}, {one, one}, {other, other}} {
+		from, to := move[0], move[1]
+		allowed := from == to || holds && c.opens(from, to)
+		name := matrixName(p, scope, c, from)
+		if from == none {
+			check(who.Create(ctx, p.with(s.t, namespace, "new", c.field, key, to), client.DryRunAll), allowed, " create ", to)
+		}
+		applied := p.with(s.t, namespace, name, c.field, key, to)
+		check(who.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("matrix"), client.DryRunAll), allowed, " apply ", move)
+		before := p.with(s.t, namespace, name, c.field, key, from)
+		require.NoError(s.t, s.client.Get(ctx, client.ObjectKeyFromObject(before), before))
+		after := before.DeepCopy()
+		if path := append(slices.Clone(p.path), c.field, key); to == none {
+			unstructured.RemoveNestedField(after.Object, path...)
+		} else {
+			require.NoError(s.t, unstructured.SetNestedField(after.Object, to, path...))
+		}
+		after.SetLabels(with(after.GetLabels(), "unprotected", "change"))
+		check(who.Update(ctx, after.DeepCopy(), client.DryRunAll), allowed, " update ", move)
+		check(who.Patch(ctx, after.DeepCopy(), client.MergeFrom(before), client.DryRunAll), allowed, " patch ", move)
+	}
+	for _, value := range []string{none, one, other} {
+		object := p.with(s.t, namespace, matrixName(p, scope, c, value), c.field, key, none)
+		check(who.Delete(ctx, object, client.DryRunAll), value == none || holds && c.opens(value), " delete ", value)
+	}
+}
+
+func with(labels map[string]string, key, value string) map[string]string {
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = value
+	return labels
+}
