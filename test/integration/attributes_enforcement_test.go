@@ -1,0 +1,584 @@
+package integration_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+)
+
+// called returns how often the API server has called a webhook, by its own count, and how often it has looked at the webhook's
+// matchConditions and left it alone.
+func (w *world) called(ctx context.Context, webhook string) (calls, spared int, err error) {
+	clients, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
+	if err != nil {
+		return 0, 0, err
+	}
+	text, err := clients.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	count := func(metric string) (sum int, err error) {
+		pattern := regexp.MustCompile(`(?m)^` + metric + `\{[^}]*name="` + regexp.QuoteMeta(webhook) + `"[^}]*\} (\d+)$`)
+		for _, match := range pattern.FindAllSubmatch(text, -1) {
+			var n int
+			if _, err := fmt.Sscan(string(match[1]), &n); err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+		return sum, nil
+	}
+	if calls, err = count("apiserver_admission_webhook_admission_duration_seconds_count"); err != nil {
+		return 0, 0, err
+	}
+	spared, err = count("apiserver_admission_match_condition_exclusions_total")
+	return calls, spared, err
+}
+
+// webhooks returns the names of the validating webhooks there are for attributes.
+func (s *scene) webhooks() []string {
+	s.t.Helper()
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
+	var names []string
+	for _, webhook := range configuration.Webhooks {
+		if strings.HasPrefix(webhook.Name, "attributes") {
+			names = append(names, webhook.Name)
+		}
+	}
+	return names
+}
+
+const attributesWebhook = "attributes.policy.nstpl.dev"
+
+// Requests that touch nothing protected never leave the API server, and without a rule there is no webhook.
+func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	ns := s.namespace("a").Name
+	require.Empty(t, s.webhooks())
+	protected := settings("protected")
+	protected.Namespace, protected.Labels = ns, map[string]string{s.name("env"): "x"}
+	require.NoError(t, s.client.Create(t.Context(), protected))
+	rule := s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	require.Equal(t, []string{attributesWebhook}, s.webhooks())
+
+	before, sparedBefore, err := w.called(t.Context(), attributesWebhook)
+	require.NoError(t, err)
+	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
+		object := settings(fmt.Sprint("other-", i))
+		object.Namespace = ns
+		object.Labels, object.Annotations = map[string]string{"app": "x"}, map[string]string{s.name("env"): "an annotation is no label"}
+		require.NoError(t, s.client.Create(t.Context(), object))
+		object.Labels["app"] = "y"
+		require.NoError(t, s.client.Update(t.Context(), object))
+		require.NoError(t, s.client.Delete(t.Context(), object))
+	}
+	web := s.deployment(ns, "web", 2, nil)
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
+	require.NoError(t, s.client.Delete(t.Context(), web, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	protected.Data = map[string]string{"left": "alone"}
+	protected.Annotations = map[string]string{"other": "annotation"}
+	require.NoError(t, s.client.Update(t.Context(), protected))
+	require.NoError(t, s.client.Delete(t.Context(), protected))
+	after, sparedAfter, err := w.called(t.Context(), attributesWebhook)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.Greater(t, sparedAfter, sparedBefore+40)
+
+	refused := settings("refused")
+	refused.Namespace, refused.Labels = ns, map[string]string{s.name("env"): "x"}
+	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
+	after, _, err = w.called(t.Context(), attributesWebhook)
+	require.NoError(t, err)
+	require.Equal(t, before+1, after)
+
+	require.NoError(t, s.client.Delete(t.Context(), rule))
+	s.eventually(func(c *assert.CollectT) {
+		assert.Empty(c, s.webhooks())
+		assert.NoError(c, s.client.Create(t.Context(), refused, client.DryRunAll))
+	})
+
+	// A restart writes nothing.
+	rule = s.protect("", "env-again", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	at, err := s.audit.now()
+	require.NoError(t, err)
+	s.restartOperator(t)
+	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
+	s.eventually(func(c *assert.CollectT) {
+		looks, _, err := s.operator.metric(t.Context(), "controller_runtime_reconcile_total", `controller="protectedattribute"`, `result="success"`)
+		assert.NoError(c, err)
+		assert.Positive(c, looks)
+	})
+	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
+	s.enforced(rule)
+}
+
+// deployment creates a Deployment whose pods have labels.
+func (s *scene) deployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+	s.t.Helper()
+	web := s.deploymentOf(namespace, name, replicas, labels)
+	require.NoError(s.t, s.client.Create(s.t.Context(), web))
+	return web
+}
+
+func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+	all := map[string]string{"app": name}
+	for key, value := range labels {
+		all[key] = value
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: all},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "registry.example.com/a"}}},
+			},
+		},
+	}
+}
+
+func (s *scene) podsOf(namespace, app string) []corev1.Pod {
+	pods := &corev1.PodList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
+	return pods.Items
+}
+
+// Whoever writes the template answers for the pods. Those who copy it, who report on pods and who clean up go on.
+func TestAttributesOfPodsThatControllersMake(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a").Name
+	key := s.name("env")
+	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod")
+	rule.GuardDeletion = true
+	s.protect("", "env", rule)
+	jane, deployer := s.user(s.name("jane")), s.user(s.name("deployer"))
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("deployer"), userSubject(s.name("deployer")))
+	prod := map[string]string{key: "prod"}
+	web := s.deploymentOf(ns, "web", 2, prod)
+	require.ErrorContains(t, jane.Create(t.Context(), web.DeepCopy()), fmt.Sprintf("set label %s in spec.template of Deployment %s/web", key, ns))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, deployer.Create(t.Context(), web.DeepCopy())) })
+	var pods []corev1.Pod
+	s.eventually(func(c *assert.CollectT) {
+		pods = s.podsOf(ns, "web")
+		assert.Len(c, pods, 2)
+	})
+	require.Equal(t, "prod", pods[0].Labels[key])
+
+	// What leaves the attribute alone passes: scaling, rolling out something else, a kubelet's and a controller's reports.
+	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 3}}`))
+	require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
+	require.NoError(t, jane.Patch(t.Context(), web.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`))))
+	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.podsOf(ns, "web")), 3) })
+	pods = s.podsOf(ns, "web")
+	report := func(body string) error {
+		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+	}
+	require.NoError(t, report(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
+	// But not what reaches it by a subresource.
+	require.ErrorContains(t, report(`{"metadata": {"labels": {"`+key+`": null}}}`), "remove label "+key)
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
+	}
+	require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "set label "+key)
+	debug := pods[0].DeepCopy()
+	debug.Labels[key] = "other"
+	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	err := jane.SubResource("ephemeralcontainers").Update(t.Context(), debug)
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(debug), debug))
+	require.Equal(t, "prod", debug.Labels[key], "%v", err)
+
+	// A guarded pod goes by those who may remove the label, in no way by others.
+	forbidden := func(err error) {
+		t.Helper()
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, "remove label "+key)
+	}
+	forbidden(jane.Delete(t.Context(), pods[0].DeepCopy()))
+	forbidden(jane.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
+	forbidden(jane.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(ns), client.MatchingLabels{"app": "web"}))
+	forbidden(jane.Delete(t.Context(), web.DeepCopy()))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(&pods[0]), &corev1.Pod{}))
+	require.NoError(t, deployer.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
+	require.NoError(t, deployer.Delete(t.Context(), web.DeepCopy()))
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.podsOf(ns, "web")) }) // the garbage collector
+
+	// Whoever deletes the namespace needs no role for what is in it.
+	require.NoError(t, deployer.Create(t.Context(), s.deploymentOf(ns, "more", 1, prod)))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "more"), 1) })
+	require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns}, &corev1.Namespace{})))
+	})
+}
+
+// The labels of Namespaces steer this system's own templates, and are in no namespace.
+func TestAttributesOfNamespaces(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a")
+	key := s.name("tier")
+	role := s.role("", "tiers")
+	s.protect("", "tier", s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
+	// A rule of the namespace's and a binding in it are not about the Namespace itself.
+	s.protect(ns.Name, "tier", s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
+	jane := s.person(s.name("jane"))
+	s.bind(ns.Name, v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
+	inside := settings("inside")
+	inside.Labels = map[string]string{key: "gold"}
+	s.eventually(func(c *assert.CollectT) {
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), inside, metav1.CreateOptions{})
+		assert.NoError(c, err)
+	})
+	jane.refused(ns, "labels", key, new("gold"), "of Namespace "+ns.Name, "ask for a binding to ClusterRole "+role)
+	_, err := jane.create("b", map[string]string{key: "gold"}, nil)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	s.bind("", v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, jane.ways("labels", key, new("gold"))["merge patch"](ns.Name))
+	})
+	other := s.person(s.name("other"))
+	for _, value := range []*string{nil, new("silver"), new("")} {
+		other.refused(ns, "labels", key, value)
+	}
+	require.NoError(t, other.ways("labels", "other", new("label"))["update of status"](ns.Name))
+}
+
+// A rule is not undermined by another, and says what is odd about its role.
+func TestAttributeRules(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a").Name
+	said := &warnings{}
+	config, err := s.cluster.UserConfig(s.name("jane"))
+	require.NoError(t, err)
+	config.WarningHandlerWithContext = said
+	s.permit(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{"protectedattributes", "namespaces"}, Verbs: []string{"*"},
+	})
+	jane := s.clientOf(config)
+	rule := func(short string, rule v1alpha1.AttributeRule) *v1alpha1.ProtectedAttribute {
+		return &v1alpha1.ProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name(short)}, AttributeRule: rule}
+	}
+	own := rule("own", s.rule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
+	require.NoError(t, jane.Create(t.Context(), own))
+	require.Contains(t, strings.Join(said.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
+	s.enforced(own)
+	edit := func(change func()) error {
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(own), own))
+		before := own.DeepCopy()
+		change()
+		return jane.Patch(t.Context(), own, client.MergeFrom(before))
+	}
+	require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
+	require.Empty(t, said.take(), "the rule is as it was")
+	require.NoError(t, s.client.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
+	require.NoError(t, edit(func() { own.GuardDeletion = true }))
+	require.Contains(t, strings.Join(said.take(), "\n"), "has no rules")
+	setters := s.role(ns, "real-setters")
+	require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
+	require.Empty(t, said.take())
+
+	s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod"))
+	opening := rule("opening", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
+	err = jane.Create(t.Context(), opening)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
+	require.True(t, apierrors.IsForbidden(edit(func() { own.AttributeName = s.name("env") })), "nor by another name")
+	require.NoError(t, s.client.Create(t.Context(), opening), "an administrator may")
+}
+
+// While a rule is enforced, no write slips through, whatever else comes and goes.
+func TestAttributesUnderAStreamOfWrites(t *testing.T) {
+	t.Parallel()
+	const writers, rounds = 6, 6
+	w := ownWorld(t)
+	s := newScene(t, w)
+	ns := s.namespace("a").Name
+	jane := s.user(s.name("jane"))
+	var from, until atomic.Int64 // when the rule is known to be enforced, in nanoseconds; 0 is not
+	var passed, refusals atomic.Int64
+	var group sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	errs := make(chan error, writers)
+	for writer := range writers {
+		group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				object := settings(fmt.Sprintf("w-%d-%d", writer, i))
+				object.Namespace, object.Labels = ns, map[string]string{s.name("env"): "prod"}
+				began := time.Now().UnixNano()
+				err := jane.Create(ctx, object)
+				since, ended := from.Load(), until.Load()
+				switch {
+				case ctx.Err() != nil:
+				case apierrors.IsForbidden(err):
+					refusals.Add(1)
+				case err != nil:
+					errs <- err
+					return
+				case since != 0 && began > since && ended == 0:
+					errs <- fmt.Errorf("%s slipped through", object.Name)
+					return
+				default:
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	for round := range rounds {
+		rule := s.protect("", fmt.Sprint("env-", round), s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		until.Store(0)
+		from.Store(time.Now().UnixNano())
+		// Others come and go, and the webhook is written each time.
+		more := s.protect(ns, fmt.Sprint("more-", round), s.rule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
+		another := s.protect("", fmt.Sprint("another-", round), s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		require.NoError(t, s.client.Delete(t.Context(), more))
+		require.NoError(t, s.client.Delete(t.Context(), rule))
+		s.eventually(func(c *assert.CollectT) { assert.Greater(c, refusals.Load(), int64(writers)) })
+		until.Store(time.Now().UnixNano())
+		from.Store(0)
+		require.NoError(t, s.client.Delete(t.Context(), another))
+		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.webhooks()) })
+		before := passed.Load()
+		s.eventually(func(c *assert.CollectT) { assert.Greater(c, passed.Load(), before+writers) })
+		refusals.Store(0)
+	}
+	stop()
+	group.Wait()
+	select {
+	case err := <-errs:
+		require.NoError(t, err)
+	default:
+	}
+}
+
+// Without the operator, what touches a protected attribute is refused, and all else goes on.
+func TestAttributesWithoutTheOperator(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	ns := s.namespace("a").Name
+	s.bind("", v1alpha1.ClusterRoleKind, s.role("", "deployer"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
+	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
+	rule.GuardDeletion = true
+	s.protect("", "env", rule)
+	prod := map[string]string{s.name("env"): "prod"}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Create(t.Context(), s.deploymentOf(ns, "web", 1, prod)))
+	})
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
+	require.NoError(t, w.operator.kill())
+	require.ErrorContains(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)), attributesWebhook)
+	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "plain", 1, nil)))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "plain"), 1) })
+	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 2}}`))
+	require.NoError(t, s.client.Patch(t.Context(), s.deploymentOf(ns, "web", 1, prod), scale))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
+	require.NoError(t, w.startOperator(t.Context()))
+	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)))
+}
+
+// What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of templates
+// it asks for more.
+func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
+	t.Parallel()
+	const rounds = 400
+	w := ownWorld(t)
+	s := newScene(t, w)
+	_, err := w.kubectl(t.Context(), shapeless, "apply", "--filename", "-")
+	require.NoError(t, err)
+	_, err = w.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
+	require.NoError(t, err)
+	var cluster []v1alpha1.ClusterProtectedAttribute
+	for kind, names := range map[v1alpha1.AttributeKind][]string{
+		v1alpha1.LabelAttribute: {"a", "b.example.com/c"}, v1alpha1.AnnotationAttribute: {"a", "B.example.com/d"},
+	} {
+		for i, name := range names {
+			rule := s.rule(kind, "", v1alpha1.ClusterRoleKind, "nobody-holds-it")
+			rule.AttributeName, rule.GuardDeletion = name, i == 0
+			object := s.protect("", fmt.Sprint(strings.ToLower(string(kind)), i), rule)
+			cluster = append(cluster, *object.(*v1alpha1.ClusterProtectedAttribute))
+		}
+	}
+	rules := attributes.NewRules(cluster, nil)
+	nobody := func(v1alpha1.RoleReference) bool { return false }
+	// Objects are stored while nobody looks.
+	keeper := s.exempt()
+	random := rand.New(rand.NewPCG(1, 2))
+	calls := func() int {
+		calls, _, err := w.operator.metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
+		require.NoError(t, err)
+		return int(calls)
+	}
+	refusals, more := 0, 0
+	for round := range rounds {
+		old, updated := shape(random, fmt.Sprint("s", round)), shape(random, fmt.Sprint("s", round))
+		if random.IntN(2) == 0 { // much as it was
+			updated = old.DeepCopy()
+			mutate(random, updated.Object)
+		}
+		for what, try := range []func() (attributes.Change, error){
+			func() (attributes.Change, error) {
+				return attributes.Change{New: stored(t, old)}, s.client.Create(t.Context(), old.DeepCopy(), client.DryRunAll)
+			},
+			func() (attributes.Change, error) {
+				require.NoError(t, keeper.Create(t.Context(), old))
+				updated.SetResourceVersion(old.GetResourceVersion())
+				change := attributes.Change{Old: stored(t, old), New: stored(t, updated)}
+				return change, s.client.Update(t.Context(), updated.DeepCopy(), client.DryRunAll)
+			},
+		} {
+			before := calls()
+			change, err := try()
+			asked := calls() - before
+			text, _ := json.Marshal(change)
+			if violations := rules.Judge(change, nobody); len(violations) > 0 {
+				refusals++
+				require.True(t, apierrors.IsForbidden(err), "%d: %v: %s", what, err, text)
+				require.Equal(t, 1, asked)
+				continue
+			}
+			require.NoError(t, err, "%d: %s", what, text)
+			if asked > 0 {
+				more++
+				require.True(t, strings.Contains(string(text), "olume"), "%d: asked for nothing: %s", what, text)
+			}
+		}
+		change := attributes.Change{Old: stored(t, old)}
+		err := s.client.Delete(t.Context(), old.DeepCopy(), client.DryRunAll)
+		require.Equal(t, len(rules.Judge(change, nobody)) > 0, apierrors.IsForbidden(err), "delete: %v: %v", err, change)
+	}
+	require.Greater(t, refusals, rounds/2)
+	require.Less(t, more, rounds/4)
+}
+
+// exempt returns the client of a user who is asked nothing.
+func (s *scene) exempt() client.Client {
+	s.t.Helper()
+	config := s.cluster.RESTConfig()
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler", Groups: []string{"system:masters"}}
+	require.NotEmpty(s.t, transport.ImpersonateUserHeader)
+	return s.clientOf(config)
+}
+
+const shapeless = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: shapes.example.com}
+spec:
+  group: example.com
+  scope: Cluster
+  names: {plural: shapes, singular: shape, kind: Shape}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// stored is what an object is like as JSON.
+func stored(t *testing.T, object *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	data, err := object.MarshalJSON()
+	require.NoError(t, err)
+	found := &unstructured.Unstructured{}
+	require.NoError(t, found.UnmarshalJSON(data))
+	return found.Object
+}
+
+// shape returns an object that has, at random, something where templates might be.
+func shape(random *rand.Rand, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shape"})
+	for _, field := range []string{"spec", "template", "data"} {
+		if random.IntN(3) > 0 {
+			object.Object[field] = something(random, 6)
+		}
+	}
+	object.SetName(name)
+	for _, set := range []func(map[string]string){object.SetLabels, object.SetAnnotations} {
+		values := map[string]string{}
+		for _, key := range []string{"a", "b.example.com/c", "B.example.com/d", "e"} {
+			if random.IntN(6) == 0 {
+				values[key] = fmt.Sprint(random.IntN(2))
+			}
+		}
+		set(values)
+	}
+	if object.GetLabels()["B.example.com/d"] != "" { // no valid label
+		object.SetLabels(nil)
+	}
+	return object
+}
+
+var fieldsOfShapes = []string{"metadata", "template", "spec", "jobTemplate", "volumes", "volumeClaimTemplates", "ephemeral", "volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c"}
+
+// something returns a value that tends to look like the templates of workloads.
+func something(random *rand.Rand, depth int) any {
+	switch choice := random.IntN(24); {
+	case choice == 0 || depth == 0:
+		return fmt.Sprint(random.IntN(2))
+	case choice == 1:
+		return nil
+	case choice == 2:
+		return int64(random.IntN(2))
+	case choice == 3:
+		return []any{}
+	case choice < 7:
+		return []any{something(random, depth-1), something(random, depth-1)}
+	case choice < 14:
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": something(random, 0), "e": "f"}}}
+	}
+	object := map[string]any{}
+	for range 3 {
+		object[fieldsOfShapes[random.IntN(len(fieldsOfShapes))]] = something(random, depth-1)
+	}
+	return object
+}
+
+// mutate changes something somewhere.
+func mutate(random *rand.Rand, object map[string]any) {
+	for _, key := range fieldsOfShapes {
+		value, there := object[key]
+		switch inner, deeper := value.(map[string]any); {
+		case key == "metadata" || !there:
+		case deeper && random.IntN(2) == 0:
+			mutate(random, inner)
+		case random.IntN(3) == 0:
+			object[key] = something(random, 3)
+		case random.IntN(3) == 0:
+			delete(object, key)
+		}
+	}
+}
