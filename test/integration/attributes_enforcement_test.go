@@ -413,7 +413,7 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 // it asks for more.
 func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	t.Parallel()
-	const rounds = 400
+	const rounds = 120
 	w := ownWorld(t)
 	s := newScene(t, w)
 	_, err := w.kubectl(t.Context(), shapeless, "apply", "--filename", "-")

@@ -8,15 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// User returns the name of the caller, or of whom the caller impersonates, as the API server knows it.
-func (c *Cluster) User(ctx context.Context) (string, error) {
+// Caller returns who the caller is, or whom the caller impersonates, as the API server knows them.
+func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
 	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return "", err
+		return attributes.Requester{}, err
 	}
-	return review.Status.UserInfo.Username, nil
+	return attributes.Requester{Name: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}, nil
 }
 
 // MayUse tells whether the caller, or whom the caller impersonates, has the verb use on a NamespaceTemplate.

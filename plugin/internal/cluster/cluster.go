@@ -16,6 +16,7 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -28,6 +29,7 @@ type Cluster struct {
 	Leases         coordinationv1client.LeasesGetter
 	Authentication authenticationv1client.AuthenticationV1Interface
 	Authorization  authorizationv1client.AuthorizationV1Interface
+	RBAC           rbacv1client.RbacV1Interface
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
@@ -63,6 +65,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	rbac, err := rbacv1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
 	objects, err := dynamic.NewForConfigAndClient(config, http)
 	if err != nil {
 		return nil, err
@@ -72,7 +78,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		Namespaces: core.Namespaces(), Leases: coordination, Authentication: authentication, Authorization: authorization,
+		Namespaces: core.Namespaces(), Leases: coordination, Authentication: authentication, Authorization: authorization, RBAC: rbac,
 		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
 	}, nil
 }

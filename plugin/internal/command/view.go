@@ -85,11 +85,11 @@ func (p *preview) reader(ctx context.Context, caller *cluster.Cluster) (*cluster
 // ask finds out what depends on who asks: the creator of a namespace that is not there, and which templates they may use.
 func (v *view) ask(ctx context.Context, caller *cluster.Cluster, index *match.Index, ns *corev1.Namespace) (err error) {
 	if v.live == nil && v.unread == nil && ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
-		user, err := caller.User(ctx)
+		user, err := caller.Caller(ctx)
 		if err != nil {
 			return err
 		}
-		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: user}
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: user.Name}
 	}
 	v.refused, err = refusedTemplates(ctx, caller, index, ns, v.live)
 	return err

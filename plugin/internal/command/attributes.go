@@ -1,0 +1,198 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type attributeRules struct {
+	session
+	all    bool
+	format string
+}
+
+func newAttributes(s session) *cobra.Command {
+	o := &attributeRules{session: s}
+	cmd := &cobra.Command{
+		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
+		Short: "Show which labels and annotations are protected, and who may set them",
+		Long: templates.LongDesc(`
+			Show which labels and annotations are protected in a namespace, by which rules, and who may set, change and
+			remove them: the rules of the whole cluster, and those of the namespace. A value that no rule has is closed to
+			everybody.`),
+		Example: templates.Examples(`
+			# The rules that apply in the namespace team-a
+			kubectl nstpl attributes -n team-a
+
+			# All rules, with all of their subjects
+			kubectl nstpl attributes -A -o wide
+
+			# Ask whether somebody may set a label
+			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch o.format {
+			case "", "wide", jsonFormat, "yaml":
+				return o.run(cmd.Context())
+			}
+			return usageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+		},
+	}
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "The rules of all namespaces.")
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
+	completeValues(cmd, "output", "wide", jsonFormat, "yaml")
+	cmd.AddCommand(newCanSet(s))
+	return cmd
+}
+
+// attributeRule is a rule as it is shown.
+type attributeRule struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	v1alpha1.AttributeRule
+	Enforced string `json:"enforced"`
+	// Subjects may set the attribute, each by a binding. Nothing is known of them if it is nil.
+	Subjects []attributeSubject `json:"subjects"`
+	created  time.Time
+}
+
+type attributeSubject struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Binding   string `json:"binding"`
+	// only is the namespace of the binding, where the rule applies in more.
+	only string
+}
+
+func (o *attributeRules) run(ctx context.Context) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	namespace := metav1.NamespaceAll
+	if !o.all {
+		if namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
+			return err
+		}
+	}
+	inCluster, inNamespaces, err := c.AttributeRules(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	holdings, unread := c.Holdings(ctx, namespace, false)
+	rules := make([]attributeRule, 0, len(inCluster)+len(inNamespaces))
+	for i := range inCluster {
+		rule := &inCluster[i]
+		rules = append(rules, newAttributeRule("ClusterProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status, holdings))
+	}
+	for i := range inNamespaces {
+		rule := &inNamespaces[i]
+		rules = append(rules, newAttributeRule("ProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status, holdings))
+	}
+	if err := o.write(rules, time.Now()); err != nil || unread == nil {
+		return err
+	}
+	return fmt.Errorf("who may set the attributes is not known: %w", unread)
+}
+
+func newAttributeRule(
+	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus, holdings cluster.Holdings,
+) attributeRule {
+	shown := attributeRule{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: notReported, created: meta.CreationTimestamp.Time}
+	if enforced := apimeta.FindStatusCondition(status.Conditions, v1alpha1.AttributeEnforced); enforced != nil && enforced.ObservedGeneration == meta.Generation {
+		shown.Enforced = string(enforced.Status)
+	}
+	if holdings != nil {
+		shown.Subjects = []attributeSubject{}
+	}
+	for _, held := range holdings[rule.RoleRef] {
+		if meta.Namespace != "" && held.Namespace != "" && held.Namespace != meta.Namespace {
+			continue
+		}
+		subject := attributeSubject{Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String()}
+		if meta.Namespace == "" {
+			subject.only = held.Namespace
+		}
+		shown.Subjects = append(shown.Subjects, subject)
+	}
+	return shown
+}
+
+func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
+	list := map[string]any{"rules": rules}
+	switch o.format {
+	case jsonFormat:
+		return output.JSON(o.Out, list)
+	case "yaml":
+		return output.YAMLStream(o.Out, []any{list})
+	}
+	if len(rules) == 0 {
+		o.note("No resources found")
+		return nil
+	}
+	wide := o.format == "wide"
+	table := output.Table{
+		Columns:     []string{"Namespace", "Name", "Attribute", "Values", "Role", "Subjects", "Enforced", "Age"},
+		WideColumns: []string{"Guards Deletion"},
+	}
+	for _, r := range rules {
+		table.Rows = append(table.Rows, []string{
+			orElse(r.Namespace, "*"), r.Name, strings.ToLower(string(r.AttributeKind)) + " " + r.AttributeName,
+			orElse(strings.Join(r.ProtectedValues, ","), "*"), r.RoleRef.Kind + "/" + r.RoleRef.Name, r.subjects(wide),
+			r.Enforced, duration.HumanDuration(now.Sub(r.created)), fmt.Sprint(r.GuardDeletion),
+		})
+	}
+	return table.Print(o.Out, wide)
+}
+
+// subjects names the first few subjects, or all.
+func (r attributeRule) subjects(all bool) string {
+	if r.Subjects == nil {
+		return "<unknown>"
+	}
+	const few = 3
+	var names []string
+	for i, subject := range r.Subjects {
+		if i == few && !all && len(r.Subjects) > few+1 {
+			names = append(names, fmt.Sprintf("%d more", len(r.Subjects)-few))
+			break
+		}
+		name := subjectName(rbacv1.Subject{Kind: subject.Kind, Namespace: subject.Namespace, Name: subject.Name})
+		if subject.only != "" {
+			name += " in " + subject.only
+		}
+		names = append(names, name)
+	}
+	return orElse(strings.Join(names, ", "), "<none>")
+}
+
+// subjectName is how people call a subject.
+func subjectName(subject rbacv1.Subject) string {
+	if subject.Namespace != "" {
+		return subject.Kind + " " + subject.Namespace + "/" + subject.Name
+	}
+	return subject.Kind + " " + subject.Name
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
