@@ -97,7 +97,7 @@ func newTable(
 	if err != nil {
 		return nil, err
 	}
-	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient())
+	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
 	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), attributes, hold)
 	if options.MutateNamespaces {
 		table = table.WithNamespaceMutators(admission.NamespaceMutators{

@@ -93,6 +93,9 @@ func (r *Rules) Revision() string { return r.revision }
 // Empty tells whether there is no rule at all.
 func (r *Rules) Empty() bool { return len(r.cluster)+len(r.namespaced) == 0 }
 
+// OfCluster tells whether there are rules of the cluster.
+func (r *Rules) OfCluster() bool { return len(r.cluster) > 0 }
+
 // Of returns the rules about an attribute of the objects in a namespace, or of those that are in none.
 func (r *Rules) Of(attribute Attribute, namespace string) []Rule {
 	cluster := r.cluster[attribute]

@@ -458,3 +458,29 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})))
 	})
 }
+
+func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	jane := s.person(s.name("jane"))
+	s.permit(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name}, rbacv1.PolicyRule{
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"create", "update", "patch"},
+	})
+	labels := map[string]string{v1alpha1.AggregateLabel: "true"}
+	create := func(short string, labels map[string]string) error {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: labels}}
+		_, err := jane.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+		return err
+	}
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("plain", nil)) })
+	says := "needs the verb patch on namespacetemplates"
+	require.ErrorContains(t, create("more", labels), says)
+	patch := func(body string) error {
+		_, err := jane.RbacV1().ClusterRoles().Patch(t.Context(), s.name("plain"), types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	require.ErrorContains(t, patch(`{"metadata": {"labels": {"`+v1alpha1.AggregateLabel+`": "true"}}}`), says)
+	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}}}`))
+	jane.permit("patch", v1alpha1.NamespaceTemplates.Resource)
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("more", labels)) })
+}

@@ -275,6 +275,39 @@ func TestAttributesOfNamespaces(t *testing.T) {
 	require.NoError(t, other.ways("labels", "other", new("label"))["update of status"](ns.Name))
 }
 
+// Whoever writes a NamespaceTemplate answers for the attributes of its objects, and the operator populates them.
+func TestAttributesOfTemplates(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "setter"), "prod"))
+	author := s.user(s.name("author"))
+	labelled := func(value string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {" + s.name("env") + ": " + value + "}}\n"
+	}
+	refused := func(template *v1alpha1.NamespaceTemplate, says string) {
+		t.Helper()
+		err := author.Create(t.Context(), template)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, says)
+	}
+	prod := s.template("prod", labelled("prod"))
+	refused(prod, fmt.Sprintf("may not set label %s of ConfigMap a to \"prod\" in all namespaces: ask for a binding to ClusterRole %s", s.name("env"), s.name("setter")))
+	refused(s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "prod", Namespaces: selector("tier", "production"), Labels: map[string]string{s.name("env"): "prod"},
+		}}
+	}), "ClusterRole "+s.name("setter"))
+	require.NoError(t, author.Create(t.Context(), s.template("other", configMap("b", "v"))))
+	// A binding in one namespace is none for all.
+	ns := s.namespace("a")
+	s.bind(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
+	s.bind("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), prod)) })
+	refused(s.template("token", labelled("$(NAMESPACE)")), "no rule opens this value")
+	s.holds(ns, labelled("prod"))
+	s.populated(ns)
+}
+
 // A rule is not undermined by another, and says what is odd about its role.
 func TestAttributeRules(t *testing.T) {
 	t.Parallel()

@@ -29,14 +29,15 @@ import (
 // Template admits NamespaceTemplates that can be populated and whose author could create all their objects and grant all
 // their grants, in all namespaces: nobody has the operator do what they could not do themselves.
 type Template struct {
-	mapper    meta.RESTMapper
-	clients   kubernetes.Interface
-	templates client.Reader
+	mapper     meta.RESTMapper
+	clients    kubernetes.Interface
+	templates  client.Reader
+	attributes *Attributes
 }
 
 // NewTemplate returns the validator. The clients are the operator's own; templates reads all NamespaceTemplates.
-func NewTemplate(mapper meta.RESTMapper, clients kubernetes.Interface, templates client.Reader) *Template {
-	return &Template{mapper: mapper, clients: clients, templates: templates}
+func NewTemplate(mapper meta.RESTMapper, clients kubernetes.Interface, templates client.Reader, attributes *Attributes) *Template {
+	return &Template{mapper: mapper, clients: clients, templates: templates, attributes: attributes}
 }
 
 // Validate is asked about creations and updates of NamespaceTemplates.
@@ -113,7 +114,11 @@ func (t *Template) judge(ctx context.Context, request *Request, template *v1alph
 	if err != nil {
 		return nil, err
 	}
-	if problems = append(problems, more...); len(problems) > 0 {
+	protected, err := t.judgeAttributes(ctx, request, template)
+	if err != nil {
+		return nil, err
+	}
+	if problems = slices.Concat(problems, more, protected); len(problems) > 0 {
 		return problems, nil
 	}
 	missing, err := t.ownRights(ctx, base, kinds)

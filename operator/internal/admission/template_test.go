@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -24,6 +25,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/admission"
+	"nstpl.dev/nstpl/operator/internal/bindings"
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
@@ -112,12 +114,18 @@ func newSuite(t *testing.T) suite {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	reader, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
+	informers, err := cache.New(config, cache.Options{Scheme: scheme}) // not started, so that rules are read as they are needed
+	require.NoError(t, err)
+	bare, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	attributes, err := admission.NewAttributes(t.Context(), informers, reader, bindings.NewWatch(t.Context(), bare.RbacV1().RESTClient()), admission.Exempt{})
+	require.NoError(t, err)
 	as := func(user string) suite {
 		config := rest.CopyConfig(config)
 		config.Impersonate.UserName = user
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		return suite{validator: admission.NewTemplate(mapper, clients, reader)}
+		return suite{validator: admission.NewTemplate(mapper, clients, reader, attributes)}
 	}
 	require.Eventually(t, func() bool {
 		role := &rbacv1.ClusterRole{}
