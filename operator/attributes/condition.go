@@ -124,9 +124,9 @@ func inTemplates(object, other string) string {
 
 // reach is a list of what is at the end of a path, or of nothing.
 func reach(object string, path []string) string {
-	expression := "[" + object + "]"
+	steps := []string{"[" + object + "]"}
 	for _, field := range path {
-		expression += fmt.Sprintf(".map(v, type(v) == map && '%[1]s' in v, v['%[1]s'])", field)
+		steps = append(steps, fmt.Sprintf(".map(v, type(v) == map && '%[1]s' in v, v['%[1]s'])", field))
 	}
-	return expression
+	return strings.Join(steps, "")
 }

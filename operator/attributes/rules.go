@@ -98,8 +98,7 @@ func (r *Rules) OfCluster() bool { return len(r.cluster) > 0 }
 
 // Of returns the rules about an attribute of the objects in a namespace, or of those that are in none.
 func (r *Rules) Of(attribute Attribute, namespace string) []Rule {
-	cluster := r.cluster[attribute]
-	return append(cluster[:len(cluster):len(cluster)], r.namespaced[namespace][attribute]...)
+	return slices.Concat(r.cluster[attribute], r.namespaced[namespace][attribute])
 }
 
 // all calls do for every rule.

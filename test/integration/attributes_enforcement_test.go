@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -152,9 +153,7 @@ func (s *scene) deployment(namespace, name string, replicas int32, labels map[st
 
 func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
 	all := map[string]string{"app": name}
-	for key, value := range labels {
-		all[key] = value
-	}
+	maps.Copy(all, labels)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
@@ -604,14 +603,73 @@ func something(random *rand.Rand, depth int) any {
 func mutate(random *rand.Rand, object map[string]any) {
 	for _, key := range fieldsOfShapes {
 		value, there := object[key]
-		switch inner, deeper := value.(map[string]any); {
-		case key == "metadata" || !there:
-		case deeper && random.IntN(2) == 0:
+		if key == "metadata" || !there {
+			continue
+		}
+		inner, deeper := value.(map[string]any)
+		switch choice := random.IntN(6); {
+		case deeper && choice < 3:
 			mutate(random, inner)
-		case random.IntN(3) == 0:
+		case choice == 3:
 			object[key] = something(random, 3)
-		case random.IntN(3) == 0:
+		case choice == 4:
 			delete(object, key)
 		}
 	}
+}
+
+// The two examples of "Protected attributes", as the samples have them.
+func TestAttributesOfTheSamples(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	ns := s.namespace("a").Name
+	samples := []string{"../../manifests/samples/trusted-images.yaml", "../../manifests/samples/external-services.yaml"}
+	for _, sample := range samples {
+		_, err := w.kubectl(t.Context(), "", "apply", "--filename", sample)
+		require.NoError(t, err)
+	}
+	_, err := w.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes", "--all")
+	require.NoError(t, err)
+	dev, deployer, publisher := s.user("dev"), s.user("deployer"), s.user("publisher")
+	s.bind(ns, v1alpha1.ClusterRoleKind, "prod-deployer", userSubject("deployer"))
+	s.bind(ns, v1alpha1.ClusterRoleKind, "external-publisher", userSubject("publisher"))
+	pod := func(env, image string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: ns, Labels: map[string]string{"env": env}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: image}}},
+		}
+	}
+	const trusted, untrusted = "registry.example.com/a", "docker.io/a"
+	s.eventually(func(c *assert.CollectT) { // until the bindings and the policy are known
+		assert.NoError(c, deployer.Create(t.Context(), pod("prod", trusted), client.DryRunAll))
+		assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll), "registry.example.com only")
+	})
+	require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)), "ask for a binding to ClusterRole prod-deployer")
+	require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
+	require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
+	web := s.deploymentOf(ns, "web", 1, map[string]string{"env": "prod"})
+	require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
+	require.NoError(t, deployer.Create(t.Context(), web))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
+
+	service := func(labels map[string]string) *corev1.Service {
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "s-", Namespace: ns, Labels: labels},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+		}
+	}
+	external := map[string]string{"allowExternal": "true"}
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, dev.Create(t.Context(), service(nil), client.DryRunAll), "needs the label allowExternal")
+		assert.NoError(c, publisher.Create(t.Context(), service(external), client.DryRunAll))
+	})
+	require.ErrorContains(t, dev.Create(t.Context(), service(external)), "ask for a binding to ClusterRole external-publisher")
+	open := service(external)
+	require.NoError(t, publisher.Create(t.Context(), open))
+	// Others may change all but the label.
+	open.Spec.Ports[0].Port = 8080
+	require.NoError(t, dev.Update(t.Context(), open))
+	open.Labels, open.Spec.Type = nil, corev1.ServiceTypeClusterIP
+	require.ErrorContains(t, dev.Update(t.Context(), open), "remove label allowExternal")
 }

@@ -126,7 +126,7 @@ func (a *Attributes) Start(ctx context.Context) error {
 		case rules.Empty():
 			a.bindings.Stop()
 		default:
-			a.bindings.Start()
+			a.bindings.Start() //nolint:contextcheck // it has the operator's context
 		}
 	}
 }

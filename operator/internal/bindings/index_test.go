@@ -161,7 +161,6 @@ func BenchmarkDecision(b *testing.B) {
 		b.Fatal(err)
 	}
 	count := len(bindings)
-	bindings = nil
 	size := heap() - before
 	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{{AttributeRule: v1alpha1.AttributeRule{
 		AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env", RoleRef: v1alpha1.RoleReference{Kind: "ClusterRole", Name: "prod-deployer"},

@@ -72,7 +72,7 @@ func (w *Watch) Stop() {
 
 // Index returns the index once all bindings are in it. It starts what is not started.
 func (w *Watch) Index(ctx context.Context) (*Index, error) {
-	running := w.start()
+	running := w.start() //nolint:contextcheck // it outlives the request that starts it
 	for _, store := range running.stores {
 		select {
 		case <-store.synced:

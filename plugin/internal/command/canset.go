@@ -208,13 +208,11 @@ func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, 
 		object.SetAnnotations(map[string]string{attribute.Name: o.value})
 	}
 	nobody := func(v1alpha1.RoleReference) bool { return false }
-	for _, violation := range rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, nobody) {
-		if o.any { // whichever rule it is by
-			violation.Would = rules.Of(attribute, namespace)
-		}
-		return answer{false, fmt.Sprintf("%q may not set %s: %s", who.Name, attribute, violation.Remedy())}
+	violation := rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, nobody)[0]
+	if o.any { // whichever rule it is by
+		violation.Would = rules.Of(attribute, namespace)
 	}
-	return answer{}
+	return answer{false, fmt.Sprintf("%q may not set %s: %s", who.Name, attribute, violation.Remedy())}
 }
 
 func quoted(values []string) string {
