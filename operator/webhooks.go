@@ -12,7 +12,10 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -77,7 +80,13 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 
 // newAttributes also has it said of the rules whether they are enforced.
 func newAttributes(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.Attributes, error) {
-	watch := bindings.NewWatch(ctx, clients.RbacV1().RESTClient())
+	config := rest.CopyConfig(mgr.GetConfig())
+	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
+	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	watch := bindings.NewWatch(ctx, rbac.RESTClient())
 	attributes, err := admission.NewAttributes(ctx, mgr.GetCache(), mgr.GetAPIReader(), watch,
 		admission.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -56,6 +57,9 @@ func (e Exempt) has(who attributes.Requester) bool {
 	}
 	return false
 }
+
+// bindingsTimeout is how long the API server is not told of rules because nobody could answer its questions.
+const bindingsTimeout = 30 * time.Second
 
 // maxKnown bounds what is remembered; what is forgotten is learned anew.
 const maxKnown = 1000
@@ -196,6 +200,12 @@ func (a *Attributes) at(ctx context.Context, revision string) (*attributes.Rules
 func (a *Attributes) Webhooks(ctx context.Context) ([]Webhook, error) {
 	rules, err := a.Current(ctx)
 	if err != nil || rules.Empty() {
+		return nil, err
+	}
+	// Requests would wait for it.
+	ctx, cancel := context.WithTimeout(ctx, bindingsTimeout)
+	defer cancel()
+	if _, err := a.bindings.Index(ctx); err != nil {
 		return nil, err
 	}
 	operations := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
