@@ -30,7 +30,7 @@ import (
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
 // operator isn't ready before both are so.
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) error {
-	attributes, err := newAttributes(ctx, mgr, clients, options)
+	attributes, err := newAttributes(ctx, mgr, options)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 }
 
 // newAttributes also has it said of the rules whether they are enforced.
-func newAttributes(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.Attributes, error) {
+func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*admission.Attributes, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
 	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
