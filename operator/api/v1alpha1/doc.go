@@ -20,6 +20,7 @@ var (
 	NamespaceInitializationConfigurations = GroupVersion.WithResource("namespaceinitializationconfigurations")
 	ProtectedAttributes                   = GroupVersion.WithResource("protectedattributes")
 	ClusterProtectedAttributes            = GroupVersion.WithResource("clusterprotectedattributes")
+	SecurityContextConstraintses          = GroupVersion.WithResource("securitycontextconstraints")
 )
 
 // AddToScheme registers the kinds of this package.
@@ -28,7 +29,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&NamespaceTemplate{}, &NamespaceTemplateList{},
 		&NamespaceInitializationConfiguration{}, &NamespaceInitializationConfigurationList{},
 		&ProtectedAttribute{}, &ProtectedAttributeList{},
-		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{})
+		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{},
+		&SecurityContextConstraints{}, &SecurityContextConstraintsList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -46,6 +46,20 @@ const (
 	// that is missing later is known to have been deleted.
 	SealAnnotation = "policy.nstpl.dev/reported-objects"
 
+	// RequiredSCCAnnotation names, on a pod, the SecurityContextConstraints that must admit it. It can't be changed.
+	RequiredSCCAnnotation = "policy.nstpl.dev/required-scc"
+
+	// SCCAnnotation names, on a pod, the SecurityContextConstraints that admitted it, and SCCSubjectAnnotation by whose right:
+	// user or serviceaccount.
+	SCCAnnotation        = "policy.nstpl.dev/scc"
+	SCCSubjectAnnotation = "policy.nstpl.dev/validated-scc-subject-type"
+
+	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation are what the operator gives a Namespace, that no other
+	// has: user ids and groups, as first/size, and an SELinux level.
+	UIDRangeAnnotation           = "policy.nstpl.dev/scc.uid-range"
+	SupplementalGroupsAnnotation = "policy.nstpl.dev/scc.supplemental-groups"
+	MCSAnnotation                = "policy.nstpl.dev/scc.mcs"
+
 	// RulesAnnotationPrefix begins the name of an annotation that nobody sets: the API server is seen to ask about protected
 	// attributes by its being refused. A revision of the rules ends it.
 	RulesAnnotationPrefix = "rules.policy.nstpl.dev/"

@@ -1,0 +1,149 @@
+// Package scc decides which SecurityContextConstraints admit a pod, and what they set on it ("Security context constraints").
+// It decides as OpenShift's admission does, but where DESIGN says otherwise.
+package scc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// volumeTypes are all types that a constraint can name, but hostPath.
+var volumeTypes = []v1alpha1.FSType{
+	"awsElasticBlockStore", "azureDisk", "azureFile", "cephFS", "cinder", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",
+	"fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "nfs", "persistentVolumeClaim",
+	"photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageOS", "vsphere",
+}
+
+// Defaulted returns a constraint with all that it leaves open filled in.
+func Defaulted(constraint *v1alpha1.SecurityContextConstraints) *v1alpha1.SecurityContextConstraints {
+	c := constraint.DeepCopy()
+	c.FSGroup.Type = cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny)
+	c.SupplementalGroups.Type = cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny)
+	c.UserNamespaceLevel = cmp.Or(c.UserNamespaceLevel, v1alpha1.AllowHostLevel)
+	if c.AllowPrivilegeEscalation == nil {
+		c.AllowPrivilegeEscalation = new(true)
+	}
+	c.Volumes = defaultedVolumes(c.Volumes, c.AllowHostDirVolumePlugin)
+	return c
+}
+
+// defaultedVolumes has allowHostDirVolumePlugin win over the list.
+func defaultedVolumes(volumes []v1alpha1.FSType, hostPath bool) []v1alpha1.FSType {
+	switch {
+	case volumes == nil:
+		volumes = []v1alpha1.FSType{v1alpha1.FSTypeAll}
+	case len(volumes) == 0 && hostPath:
+		volumes = []v1alpha1.FSType{v1alpha1.FSTypeHostPath}
+	case len(volumes) == 0:
+		volumes = []v1alpha1.FSType{v1alpha1.FSTypeNone}
+	}
+	all := slices.Contains(volumes, v1alpha1.FSTypeAll)
+	switch {
+	case hostPath && !all && !slices.Contains(volumes, v1alpha1.FSTypeHostPath):
+		volumes = append(volumes, v1alpha1.FSTypeHostPath)
+	case !hostPath:
+		volumes = slices.DeleteFunc(volumes, func(v v1alpha1.FSType) bool { return v == v1alpha1.FSTypeHostPath || v == v1alpha1.FSTypeAll })
+		if all {
+			volumes = append(volumes, volumeTypes...)
+		}
+	}
+	slices.Sort(volumes)
+	return slices.Compact(volumes)
+}
+
+// Check says why a constraint could never be evaluated. The API server refuses such a one; it may be older than that.
+func Check(c *v1alpha1.SecurityContextConstraints) error {
+	user := c.RunAsUser
+	switch {
+	case !slices.Contains([]string{v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsNonRoot, v1alpha1.RunAsAny}, user.Type):
+		return fmt.Errorf("runAsUser.type is %q: it can be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny", user.Type)
+	case user.Type == v1alpha1.MustRunAs && user.UID == nil:
+		return fmt.Errorf("runAsUser.uid is missing, which MustRunAs needs")
+	case user.Type == v1alpha1.MustRunAsRange && (user.UIDRangeMin == nil) != (user.UIDRangeMax == nil):
+		return fmt.Errorf("runAsUser has one of uidRangeMin and uidRangeMax: MustRunAsRange needs both or none")
+	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil && *user.UIDRangeMin > *user.UIDRangeMax:
+		return fmt.Errorf("runAsUser.uidRangeMin is greater than uidRangeMax")
+	}
+	for field, strategy := range map[string]string{
+		"seLinuxContext": c.SELinuxContext.Type, "fsGroup": cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny),
+		"supplementalGroups": cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny),
+	} {
+		if strategy != v1alpha1.MustRunAs && strategy != v1alpha1.RunAsAny {
+			return fmt.Errorf("%s.type is %q: it can be MustRunAs or RunAsAny", field, strategy)
+		}
+	}
+	for _, r := range slices.Concat(c.FSGroup.Ranges, c.SupplementalGroups.Ranges) {
+		if r.Min < 0 || r.Min > r.Max {
+			return fmt.Errorf("%d-%d is no range of groups", r.Min, r.Max)
+		}
+	}
+	return nil
+}
+
+// Sort puts constraints in the order in which they are tried: the highest priority first, then the most restrictive, then by
+// name. They must be Defaulted.
+func Sort(constraints []*v1alpha1.SecurityContextConstraints) {
+	slices.SortFunc(constraints, func(a, b *v1alpha1.SecurityContextConstraints) int {
+		return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(points(a), points(b)), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func priority(c *v1alpha1.SecurityContextConstraints) int32 {
+	if c.Priority == nil {
+		return 0
+	}
+	return *c.Priority
+}
+
+// points weigh what a constraint allows.
+func points(c *v1alpha1.SecurityContextConstraints) int {
+	total := volumePoints(c) + strategyPoints[c.RunAsUser.Type] + strategyPoints[c.SELinuxContext.Type] + capabilityPoints(c)
+	if c.AllowPrivilegedContainer {
+		total += 1_600_000
+	}
+	if c.AllowHostPorts {
+		total += 800_000
+	}
+	if c.AllowHostNetwork {
+		total += 400_000
+	}
+	return total
+}
+
+var strategyPoints = map[string]int{
+	v1alpha1.RunAsAny: 40_000, v1alpha1.MustRunAsNonRoot: 30_000, v1alpha1.MustRunAsRange: 20_000, v1alpha1.MustRunAs: 10_000,
+}
+
+func volumePoints(c *v1alpha1.SecurityContextConstraints) int {
+	harmless := []v1alpha1.FSType{"secret", "configMap", "emptyDir", "downwardAPI", "projected", v1alpha1.FSTypeNone}
+	highest := 0
+	for _, volume := range c.Volumes {
+		switch {
+		case volume == v1alpha1.FSTypeHostPath || volume == v1alpha1.FSTypeAll:
+			return 200_000
+		case !slices.Contains(harmless, volume):
+			highest = 100_000
+		}
+	}
+	return highest
+}
+
+func capabilityPoints(c *v1alpha1.SecurityContextConstraints) int {
+	everything := func(capability v1alpha1.Capability) bool { return strings.EqualFold(string(capability), "ALL") }
+	total := 5_000 + 300*len(c.DefaultAddCapabilities)
+	if slices.ContainsFunc(c.AllowedCapabilities, func(a v1alpha1.Capability) bool { return a == v1alpha1.AllCapabilities || everything(a) }) {
+		total += 4_000
+	} else {
+		total += 10 * len(c.AllowedCapabilities)
+	}
+	if slices.ContainsFunc(c.RequiredDropCapabilities, everything) {
+		total -= 3_000
+	} else {
+		total -= 50 * len(c.RequiredDropCapabilities)
+	}
+	return min(max(total, 0), 9_999)
+}

@@ -1,0 +1,247 @@
+package scc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// provider is a constraint in a namespace: what it leaves to the namespace is filled in.
+type provider struct {
+	*v1alpha1.SecurityContextConstraints
+	uids                         v1alpha1.IDRange
+	seLinux                      corev1.SELinuxOptions
+	fsGroups, supplementalGroups []v1alpha1.IDRange
+	reasons                      []Reason
+}
+
+// newProvider fails if the constraint can't be evaluated: it is broken, or the namespace's part is, or is Missing.
+func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations map[string]string) (*provider, error) {
+	if err := Check(constraint); err != nil {
+		return nil, err
+	}
+	p := &provider{
+		SecurityContextConstraints: constraint, fsGroups: constraint.FSGroup.Ranges, supplementalGroups: constraint.SupplementalGroups.Ranges,
+	}
+	var err error
+	switch user := constraint.RunAsUser; {
+	case user.Type == v1alpha1.MustRunAs:
+		p.uids = v1alpha1.IDRange{Min: *user.UID, Max: *user.UID}
+	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil:
+		p.uids = v1alpha1.IDRange{Min: *user.UIDRangeMin, Max: *user.UIDRangeMax}
+	case user.Type == v1alpha1.MustRunAsRange:
+		if p.uids, err = uidRange(annotations); err != nil {
+			return nil, err
+		}
+	}
+	if constraint.SELinuxContext.Type == v1alpha1.MustRunAs {
+		if options := constraint.SELinuxContext.SELinuxOptions; options != nil {
+			p.seLinux = *options
+		}
+		if p.seLinux.Level == "" {
+			if p.seLinux.Level = annotations[v1alpha1.MCSAnnotation]; p.seLinux.Level == "" {
+				return nil, &Missing{v1alpha1.MCSAnnotation}
+			}
+		}
+	}
+	if constraint.FSGroup.Type == v1alpha1.MustRunAs && len(p.fsGroups) == 0 {
+		blocks, err := groupRanges(annotations)
+		if err != nil {
+			return nil, err
+		}
+		p.fsGroups = []v1alpha1.IDRange{{Min: blocks[0].Min, Max: blocks[0].Min}}
+	}
+	if constraint.SupplementalGroups.Type == v1alpha1.MustRunAs && len(p.supplementalGroups) == 0 {
+		if p.supplementalGroups, err = groupRanges(annotations); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// admit sets on a pod what the constraint gives and the pod leaves open, and returns what it does not allow.
+func (p *provider) admit(pod *corev1.Pod) []Reason {
+	p.generatePod(pod)
+	p.validatePod(pod)
+	eachContainer(&pod.Spec, func(path string, c *container) {
+		p.generateContainer(pod, c)
+		p.validateContainer(path, pod, c)
+	})
+	return p.reasons
+}
+
+// refuse notes what is not allowed.
+func (p *provider) refuse(field, format string, args ...any) {
+	p.reasons = append(p.reasons, Reason{Constraint: p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// container is what constraints say something about of a container, whichever of the three kinds it is.
+type container struct {
+	context **corev1.SecurityContext
+	ports   []corev1.ContainerPort
+}
+
+// get returns the security context, which may be none.
+func (c *container) get() corev1.SecurityContext {
+	if *c.context == nil {
+		return corev1.SecurityContext{}
+	}
+	return **c.context
+}
+
+// set changes the security context.
+func (c *container) set(change func(*corev1.SecurityContext)) {
+	if *c.context == nil {
+		*c.context = &corev1.SecurityContext{}
+	}
+	change(*c.context)
+}
+
+func eachContainer(spec *corev1.PodSpec, do func(path string, c *container)) {
+	for i := range spec.InitContainers {
+		do(fmt.Sprintf("spec.initContainers[%d]", i), &container{&spec.InitContainers[i].SecurityContext, spec.InitContainers[i].Ports})
+	}
+	for i := range spec.Containers {
+		do(fmt.Sprintf("spec.containers[%d]", i), &container{&spec.Containers[i].SecurityContext, spec.Containers[i].Ports})
+	}
+	for i := range spec.EphemeralContainers {
+		do(fmt.Sprintf("spec.ephemeralContainers[%d]", i), &container{&spec.EphemeralContainers[i].SecurityContext, spec.EphemeralContainers[i].Ports})
+	}
+}
+
+// podContext returns the security context of a pod, which may be none.
+func podContext(pod *corev1.Pod) corev1.PodSecurityContext {
+	if pod.Spec.SecurityContext == nil {
+		return corev1.PodSecurityContext{}
+	}
+	return *pod.Spec.SecurityContext
+}
+
+func (p *provider) generatePod(pod *corev1.Pod) {
+	given := podContext(pod)
+	set := func(change func(*corev1.PodSecurityContext)) {
+		if pod.Spec.SecurityContext == nil {
+			pod.Spec.SecurityContext = &corev1.PodSecurityContext{}
+		}
+		change(pod.Spec.SecurityContext)
+	}
+	if given.SupplementalGroups == nil && p.SupplementalGroups.Type == v1alpha1.MustRunAs {
+		set(func(c *corev1.PodSecurityContext) { c.SupplementalGroups = []int64{p.supplementalGroups[0].Min} })
+	}
+	if given.FSGroup == nil && p.FSGroup.Type == v1alpha1.MustRunAs {
+		set(func(c *corev1.PodSecurityContext) { c.FSGroup = new(p.fsGroups[0].Min) })
+	}
+	if given.SELinuxOptions == nil && p.SELinuxContext.Type == v1alpha1.MustRunAs {
+		set(func(c *corev1.PodSecurityContext) { c.SELinuxOptions = new(p.seLinux) })
+	}
+	if profile := firstProfile(p.SeccompProfiles); given.SeccompProfile == nil && profile != nil {
+		set(func(c *corev1.PodSecurityContext) { c.SeccompProfile = profile })
+	}
+}
+
+func (p *provider) validatePod(pod *corev1.Pod) {
+	const path = "spec.securityContext"
+	given := podContext(pod)
+	if p.FSGroup.Type == v1alpha1.MustRunAs {
+		var groups []int64
+		if given.FSGroup != nil {
+			groups = []int64{*given.FSGroup}
+		}
+		p.checkGroups(path+".fsGroup", groups, p.fsGroups)
+	}
+	if p.SupplementalGroups.Type == v1alpha1.MustRunAs {
+		p.checkGroups(path+".supplementalGroups", given.SupplementalGroups, p.supplementalGroups)
+	}
+	p.checkProfile(path+".seccompProfile", given.SeccompProfile)
+	p.checkSELinux(path+".seLinuxOptions", given.SELinuxOptions)
+	for _, feature := range []struct {
+		name              string
+		asked, mayBeAsked bool
+	}{
+		{"hostNetwork", pod.Spec.HostNetwork, p.AllowHostNetwork},
+		{"hostPID", pod.Spec.HostPID, p.AllowHostPID},
+		{"hostIPC", pod.Spec.HostIPC, p.AllowHostIPC},
+	} {
+		if feature.asked && !feature.mayBeAsked {
+			p.refuse("spec."+feature.name, "it is not allowed to be true")
+		}
+	}
+	if p.UserNamespaceLevel == v1alpha1.RequirePodLevel && (pod.Spec.HostUsers == nil || *pod.Spec.HostUsers) {
+		p.refuse("spec.hostUsers", "it must be false")
+	}
+	p.checkSysctls(path+".sysctls", given.Sysctls)
+	p.checkVolumes(pod.Spec.Volumes)
+}
+
+func (p *provider) checkGroups(field string, groups []int64, allowed []v1alpha1.IDRange) {
+	if len(groups) == 0 {
+		p.refuse(field, "it must not be empty: a group in %s", sayRanges(allowed))
+	}
+	for _, group := range groups {
+		if !slices.ContainsFunc(allowed, func(r v1alpha1.IDRange) bool { return r.Min <= group && group <= r.Max }) {
+			p.refuse(field, "%d is not an allowed group: it must be in %s", group, sayRanges(allowed))
+		}
+	}
+}
+
+func sayRanges(ranges []v1alpha1.IDRange) string {
+	texts := make([]string, len(ranges))
+	for i, r := range ranges {
+		texts[i] = fmt.Sprintf("%d-%d", r.Min, r.Max)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (p *provider) generateContainer(pod *corev1.Pod, c *container) {
+	of := podContext(pod)
+	p.generateUser(of, c)
+	if p.SELinuxContext.Type == v1alpha1.MustRunAs && of.SELinuxOptions == nil && c.get().SELinuxOptions == nil {
+		c.set(func(s *corev1.SecurityContext) { s.SELinuxOptions = new(p.seLinux) })
+	}
+	p.generateNonRoot(of, c)
+	p.generateCapabilities(c)
+	if p.ReadOnlyRootFilesystem && c.get().ReadOnlyRootFilesystem == nil {
+		c.set(func(s *corev1.SecurityContext) { s.ReadOnlyRootFilesystem = new(true) })
+	}
+	p.generateEscalation(c)
+}
+
+func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container) {
+	given, of := c.get(), podContext(pod)
+	path += ".securityContext"
+	p.checkUser(path, of, given)
+	options := given.SELinuxOptions
+	if options == nil {
+		options = of.SELinuxOptions
+	}
+	p.checkSELinux(path+".seLinuxOptions", options)
+	profile := given.SeccompProfile
+	if profile == nil {
+		profile = of.SeccompProfile
+	}
+	p.checkProfile(path+".seccompProfile", profile)
+	privileged := given.Privileged != nil && *given.Privileged
+	if privileged && !p.AllowPrivilegedContainer {
+		p.refuse(path+".privileged", "privileged containers are not allowed")
+	}
+	p.checkCapabilities(path+".capabilities", given.Capabilities)
+	if !p.AllowHostPorts {
+		for i, port := range c.ports {
+			if port.HostPort > 0 {
+				p.refuse(fmt.Sprintf("%s.ports[%d].hostPort", strings.TrimSuffix(path, ".securityContext"), i), "host ports are not allowed")
+			}
+		}
+	}
+	if p.ReadOnlyRootFilesystem && (given.ReadOnlyRootFilesystem == nil || !*given.ReadOnlyRootFilesystem) {
+		p.refuse(path+".readOnlyRootFilesystem", "it must be true")
+	}
+	// A privileged container that is allowed gains nothing by it, and the API server takes no false for one.
+	if !*p.AllowPrivilegeEscalation && !(privileged && given.AllowPrivilegeEscalation == nil) &&
+		(given.AllowPrivilegeEscalation == nil || *given.AllowPrivilegeEscalation) {
+		p.refuse(path+".allowPrivilegeEscalation", "privilege escalation is not allowed: it must be false")
+	}
+}

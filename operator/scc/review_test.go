@@ -1,0 +1,357 @@
+package scc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
+)
+
+// The profiles, as YAML without what they have in common.
+const (
+	open       = `{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}}`
+	restricted = `{allowPrivilegeEscalation: false, allowedCapabilities: [NET_BIND_SERVICE], requiredDropCapabilities: [ALL],
+		runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: MustRunAs}, fsGroup: {type: MustRunAs}, seccompProfiles: [runtime/default],
+		volumes: [configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected, secret]}`
+)
+
+var allocated = map[string]string{
+	v1alpha1.UIDRangeAnnotation: "1000650000/10000", v1alpha1.SupplementalGroupsAnnotation: "1000650000/10000", v1alpha1.MCSAnnotation: "s0:c26,c5",
+}
+
+func constraint(t *testing.T, name, text string) *v1alpha1.SecurityContextConstraints {
+	t.Helper()
+	c := &v1alpha1.SecurityContextConstraints{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), c), text)
+	c.Name = name
+	return c
+}
+
+func pod(t *testing.T, text string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), p), text)
+	return p
+}
+
+func spec(t *testing.T, text string) *corev1.Pod {
+	t.Helper()
+	if !strings.Contains(text, "containers:") {
+		text = strings.TrimSuffix(strings.TrimSpace(text), "}")
+		if text != "{" {
+			text += ", "
+		}
+		text += "containers: [{name: a, image: a}]}"
+	}
+	return pod(t, "{metadata: {name: p}, spec: "+text+"}")
+}
+
+// with is a pod whose container has a security context.
+func with(context string) string {
+	return `{containers: [{name: a, image: a, securityContext: ` + context + `}]}`
+}
+
+func everybody(*v1alpha1.SecurityContextConstraints) string { return scc.UserSubject }
+
+func review(t *testing.T, constraintText string, p *corev1.Pod, mode scc.Mode) scc.Verdict {
+	t.Helper()
+	before := p.DeepCopy()
+	verdict := scc.Review(scc.Request{
+		Pod: p, Mode: mode, NamespaceAnnotations: allocated, Usable: everybody,
+		Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", constraintText))},
+	})
+	require.Equal(t, before, p, "the pod that was asked about is left alone")
+	if verdict.Allowed() {
+		// What was made of the pod is admitted as it is, so that admission may be called again.
+		again := scc.Review(scc.Request{
+			Pod: verdict.Pod, Mode: scc.MayNotMutate, NamespaceAnnotations: allocated, Usable: everybody,
+			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", constraintText))},
+		})
+		require.True(t, again.Allowed(), "%v", again.Reasons)
+		require.True(t, equality.Semantic.DeepEqual(verdict.Pod, again.Pod))
+	}
+	return verdict
+}
+
+func TestReviewGenerates(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ constraint, spec, pod, container string }{
+		"nothing to do": {open, `{}`, `null`, `null`},
+		"restricted": {
+			restricted, `{}`, `{"seLinuxOptions":{"level":"s0:c26,c5"},"fsGroup":1000650000,"seccompProfile":{"type":"RuntimeDefault"}}`,
+			`{"capabilities":{"drop":["ALL"]},"runAsUser":1000650000,"runAsNonRoot":true,"allowPrivilegeEscalation":false}`,
+		},
+		"uid":                              {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":7,"runAsNonRoot":true}`},
+		"uid of root":                      {`{runAsUser: {type: MustRunAs, uid: 0}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":0}`},
+		"uid that the pod has":             {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, `{securityContext: {runAsUser: 7}}`, `{"runAsUser":7}`, `{"runAsNonRoot":true}`},
+		"first of an explicit range":       {`{runAsUser: {type: MustRunAsRange, uidRangeMin: 5, uidRangeMax: 9}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":5,"runAsNonRoot":true}`},
+		"non-root without a uid":           {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsNonRoot":true}`},
+		"non-root that the pod says":       {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, `{securityContext: {runAsNonRoot: true}}`, `{"runAsNonRoot":true}`, `null`},
+		"non-root by any positive uid":     {open, `{securityContext: {runAsUser: 1}}`, `{"runAsUser":1}`, `{"runAsNonRoot":true}`},
+		"non-root is not overwritten":      {open, with(`{runAsUser: 1, runAsNonRoot: false}`), `null`, `{"runAsUser":1,"runAsNonRoot":false}`},
+		"SELinux options":                  {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {user: u, role: r, type: t, level: l}}}`, `{}`, `{"seLinuxOptions":{"user":"u","role":"r","type":"t","level":"l"}}`, `null`},
+		"the namespace's level":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {type: t}}}`, `{}`, `{"seLinuxOptions":{"type":"t","level":"s0:c26,c5"}}`, `null`},
+		"one group of the namespace":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs}, supplementalGroups: {type: MustRunAs}}`, `{}`, `{"supplementalGroups":[1000650000],"fsGroup":1000650000}`, `null`},
+		"first of explicit groups":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 3, max: 4}, {min: 1, max: 2}]}}`, `{}`, `{"fsGroup":3}`, `null`},
+		"capabilities, sorted":             {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAddCapabilities: [Z, A, DROPPED], allowedCapabilities: [B], requiredDropCapabilities: [X, C]}`, with(`{capabilities: {add: [B], drop: [DROPPED]}}`), `null`, `{"capabilities":{"add":["A","B","Z"],"drop":["C","DROPPED","X"]}}`},
+		"drop ALL is not KILL":             {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL]}`, with(`{capabilities: {drop: [ALL]}}`), `null`, `{"capabilities":{"drop":["ALL","KILL"]}}`},
+		"capabilities as they were":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL], allowedCapabilities: [B, A]}`, with(`{capabilities: {add: [B, A], drop: [KILL]}}`), `null`, `{"capabilities":{"add":["B","A"],"drop":["KILL"]}}`},
+		"read-only":                        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, readOnlyRootFilesystem: true}`, `{}`, `null`, `{"readOnlyRootFilesystem":true}`},
+		"escalation by default":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: true}`, `{}`, `null`, `{"allowPrivilegeEscalation":true}`},
+		"escalation by default, not admin": {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: false, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [CAP_SYS_ADMIN]}}`), `null`, `{"capabilities":{"add":["CAP_SYS_ADMIN"]}}`},
+		"escalation of the privileged":     {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, allowPrivilegeEscalation: false, allowPrivilegedContainer: true}`, with(`{privileged: true}`), `null`, `{"privileged":true}`},
+		"first seccomp profile":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: ["*", localhost/a.json, runtime/default]}`, `{}`, `{"seccompProfile":{"type":"Localhost","localhostProfile":"a.json"}}`, `null`},
+		"docker's seccomp profile":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [docker/default]}`, `{}`, `{"seccompProfile":{"type":"RuntimeDefault"}}`, `null`},
+		"a seccomp profile is kept":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [runtime/default, unconfined]}`, `{securityContext: {seccompProfile: {type: Unconfined}}}`, `{"seccompProfile":{"type":"Unconfined"}}`, `null`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdict := review(t, test.constraint, spec(t, test.spec), scc.MayMutate)
+			require.True(t, verdict.Allowed(), "%v", verdict.Reasons)
+			for want, got := range map[string]any{test.pod: verdict.Pod.Spec.SecurityContext, test.container: verdict.Pod.Spec.Containers[0].SecurityContext} {
+				text, err := json.Marshal(got)
+				require.NoError(t, err)
+				require.JSONEq(t, want, string(text))
+			}
+			if changed := test.pod+test.container != "nullnull"; changed {
+				return
+			}
+			require.True(t, review(t, test.constraint, spec(t, test.spec), scc.MayNotMutate).Allowed())
+		})
+	}
+}
+
+func TestReviewValidates(t *testing.T) {
+	t.Parallel()
+	const any = `runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
+	ranged := `{runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: RunAsAny}}`
+	for name, test := range map[string]struct{ constraint, spec, field, says string }{
+		"first of the range":        {ranged, with(`{runAsUser: 1000650000}`), "", ""},
+		"last of the range":         {ranged, with(`{runAsUser: 1000659999}`), "", ""},
+		"after the range":           {ranged, with(`{runAsUser: 1000660000}`), "spec.containers[0].securityContext.runAsUser", "1000660000 is not allowed: it must be in 1000650000-1000659999"},
+		"before the range":          {ranged, with(`{runAsUser: 1000649999}`), "spec.containers[0].securityContext.runAsUser", "it must be in"},
+		"the pod's uid counts":      {ranged, `{securityContext: {runAsUser: 1}}`, "spec.containers[0].securityContext.runAsUser", "1 is not allowed"},
+		"but not if all override":   {ranged, `{securityContext: {runAsUser: 1}, containers: [{name: a, image: a, securityContext: {runAsUser: 1000650001}}]}`, "", ""},
+		"another uid":               {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 8}`), "spec.containers[0].securityContext.runAsUser", "it must be 7"},
+		"root where none may be":    {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 0}`), "spec.containers[0].securityContext.runAsUser", "must not be root"},
+		"maybe root":                {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 5, runAsNonRoot: false}`), "spec.containers[0].securityContext.runAsNonRoot", "must be true"},
+		"init containers too":       {ranged, `{initContainers: [{name: i, image: i, restartPolicy: Always, securityContext: {runAsUser: 1}}], containers: [{name: a, image: a}]}`, "spec.initContainers[0].securityContext.runAsUser", ""},
+		"ephemeral containers too":  {ranged, `{containers: [{name: a, image: a}], ephemeralContainers: [{name: e, image: e, securityContext: {runAsUser: 1}}]}`, "spec.ephemeralContainers[0].securityContext.runAsUser", ""},
+		"SELinux of the pod":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c1,c2"}}, containers: [{name: a, image: a, securityContext: {seLinuxOptions: {level: "s0:c26,c5"}}}]}`, "spec.securityContext.seLinuxOptions.level", `it must be "s0:c26,c5"`},
+		"SELinux, other order":      {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26"}}`), "", ""},
+		"SELinux, other type":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26", type: t}}`), "spec.containers[0].securityContext.seLinuxOptions.type", `"t" is not allowed: it must be ""`},
+		"a group out of range":      {`{` + any + `, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}, {min: 5, max: 5}]}}`, `{securityContext: {fsGroup: 3}}`, "spec.securityContext.fsGroup", "3 is not an allowed group: it must be in 1-2, 5-5"},
+		"fsGroup is one id":         {`{` + any + `, fsGroup: {type: MustRunAs}}`, `{securityContext: {fsGroup: 1000650001}}`, "spec.securityContext.fsGroup", "it must be in 1000650000-1000650000"},
+		"groups are the block":      {`{` + any + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1000659999]}}`, "", ""},
+		"one group of two":          {`{` + any + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1]}}`, "spec.securityContext.supplementalGroups", "1 is not an allowed group"},
+		"an empty list of groups":   {`{` + any + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`, "spec.securityContext.supplementalGroups", "must not be empty"},
+		"host network":              {`{` + any + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
+		"host PID":                  {`{` + any + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
+		"host IPC":                  {`{` + any + `}`, `{hostIPC: true}`, "spec.hostIPC", "not allowed"},
+		"host network allowed":      {`{` + any + `, allowHostNetwork: true, allowHostPID: true, allowHostIPC: true}`, `{hostNetwork: true, hostPID: true, hostIPC: true}`, "", ""},
+		"host ports":                {`{` + any + `, allowHostNetwork: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 1}, {containerPort: 2, hostPort: 2}]}]}`, "spec.containers[0].ports[1].hostPort", "not allowed"},
+		"host ports allowed":        {`{` + any + `, allowHostPorts: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 2, hostPort: 2}]}]}`, "", ""},
+		"no user namespace":         {`{` + any + `, userNamespaceLevel: RequirePodLevel}`, `{}`, "spec.hostUsers", "must be false"},
+		"a user namespace":          {`{` + any + `, userNamespaceLevel: RequirePodLevel}`, `{hostUsers: false}`, "", ""},
+		"privileged":                {`{` + any + `}`, with(`{privileged: true}`), "spec.containers[0].securityContext.privileged", "not allowed"},
+		"a capability":              {`{` + any + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`), "spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`},
+		"a capability's case":       {`{` + any + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`), "spec.containers[0].securityContext.capabilities.add", "net_admin"},
+		"a capability's prefix":     {`{` + any + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [CAP_NET_ADMIN]}}`), "spec.containers[0].securityContext.capabilities.add", "CAP_NET_ADMIN"},
+		"a default capability":      {`{` + any + `, defaultAddCapabilities: [A]}`, with(`{capabilities: {add: [A]}}`), "", ""},
+		"any capability":            {`{` + any + `, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [B, ALL]}}`), "", ""},
+		"writable root":             {`{` + any + `, readOnlyRootFilesystem: true}`, with(`{readOnlyRootFilesystem: false}`), "spec.containers[0].securityContext.readOnlyRootFilesystem", "must be true"},
+		"escalation":                {`{` + any + `, allowPrivilegeEscalation: false}`, with(`{allowPrivilegeEscalation: true}`), "spec.containers[0].securityContext.allowPrivilegeEscalation", "must be false"},
+		"escalation is open":        {`{` + any + `, allowPrivilegeEscalation: null}`, with(`{allowPrivilegeEscalation: true}`), "", ""},
+		"seccomp where none may be": {`{` + any + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`, "spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`},
+		"seccomp of a container":    {`{` + any + `, seccompProfiles: [runtime/default]}`, with(`{seccompProfile: {type: Unconfined}}`), "spec.containers[0].securityContext.seccompProfile", `"unconfined" is not allowed: only runtime/default may`},
+		"seccomp of a file":         {`{` + any + `, seccompProfiles: [localhost/a]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "spec.containers[0].securityContext.seccompProfile", "localhost/b"},
+		"any seccomp":               {`{` + any + `, seccompProfiles: ["*"]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "", ""},
+		"a safe sysctl":             {`{` + any + `}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "", ""},
+		"an unsafe sysctl":          {`{` + any + `}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "unsafe sysctl"},
+		"an allowed sysctl":         {`{` + any + `, allowedUnsafeSysctls: ["kernel.msg*"]}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "", ""},
+		"a forbidden sysctl":        {`{` + any + `, forbiddenSysctls: ["net.*"]}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "forbidden"},
+		"hostPath by default":       {`{` + any + `}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath volumes are not allowed"},
+		"hostPath in the list only": {`{` + any + `, volumes: [hostPath, "*"]}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath"},
+		"hostPath by the flag":      {`{` + any + `, volumes: [secret], allowHostDirVolumePlugin: true}`, `{volumes: [{name: a, hostPath: {path: /}}, {name: b, secret: {secretName: s}}]}`, "", ""},
+		"no volumes":                {`{` + any + `, volumes: []}`, `{volumes: [{name: a, emptyDir: {}}]}`, "spec.volumes[0]", "emptyDir volumes are not allowed: none may"},
+		"none":                      {`{` + any + `, volumes: [none]}`, `{volumes: [{name: a, configMap: {name: a}}]}`, "spec.volumes[0]", "none may"},
+		"a volume of another name":  {`{` + any + `, volumes: [cephFS, vsphere, storageOS]}`, `{volumes: [{name: a, cephfs: {monitors: [a]}}, {name: b, vsphereVolume: {volumePath: a}}, {name: c, storageos: {}}]}`, "", ""},
+		"the injected token":        {`{` + any + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
+		"another token":             {`{` + any + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token, audience: vault}}]}}]}`, "spec.volumes[0]", "projected volumes are not allowed"},
+		"flex drivers":              {`{` + any + `, volumes: ["*"], allowHostDirVolumePlugin: true, allowedFlexVolumes: [{driver: a}]}`, `{volumes: [{name: a, flexVolume: {driver: b}}]}`, "spec.volumes[0].flexVolume.driver", `"b" is not allowed`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdict := review(t, test.constraint, spec(t, test.spec), scc.MayMutate)
+			if test.field == "" {
+				require.True(t, verdict.Allowed(), "%v", verdict.Reasons)
+				return
+			}
+			require.False(t, verdict.Allowed())
+			require.Nil(t, verdict.Pod)
+			require.Contains(t, fields(verdict), test.field)
+			require.Contains(t, fmt.Sprint(verdict.Reasons), test.says)
+		})
+	}
+}
+
+func fields(verdict scc.Verdict) []string {
+	var found []string
+	for _, reason := range verdict.Reasons {
+		found = append(found, reason.Field)
+	}
+	return found
+}
+
+func TestReviewTriesInOrder(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{
+		"anyuid":     `{priority: 10, runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}, fsGroup: {type: RunAsAny}}`,
+		"privileged": `{allowPrivilegedContainer: true, allowHostNetwork: true, allowHostPorts: true, allowHostDirVolumePlugin: true, volumes: ["*"], allowedCapabilities: ["*"], seccompProfiles: ["*"], runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}}`,
+		"restricted": restricted, "nonroot": `{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: MustRunAs}}`,
+		"broken": `{priority: 99, runAsUser: {type: MustRunAs}, seLinuxContext: {type: RunAsAny}}`,
+	}
+	var constraints []*v1alpha1.SecurityContextConstraints
+	for name, text := range all {
+		constraints = append(constraints, scc.Defaulted(constraint(t, name, text)))
+	}
+	scc.Sort(constraints)
+	var order []string
+	for _, c := range constraints {
+		order = append(order, c.Name)
+	}
+	require.Equal(t, []string{"broken", "anyuid", "restricted", "nonroot", "privileged"}, order)
+	of := func(p *corev1.Pod, mode scc.Mode, usable string) scc.Verdict {
+		return scc.Review(scc.Request{Pod: p, Mode: mode, NamespaceAnnotations: allocated, Constraints: constraints, Usable: func(c *v1alpha1.SecurityContextConstraints) string {
+			if strings.Contains(" "+usable+" ", " "+c.Name+" ") {
+				return scc.ServiceAccountSubject
+			}
+			return ""
+		}})
+	}
+	plain := spec(t, `{}`)
+	verdict := of(plain, scc.MayMutate, "broken restricted anyuid privileged")
+	require.Equal(t, "anyuid", verdict.Constraint, "the highest priority")
+	require.Equal(t, scc.ServiceAccountSubject, verdict.Subject)
+	require.Contains(t, fmt.Sprint(verdict.Reasons), "broken: it can't be evaluated: runAsUser.uid is missing")
+	require.Equal(t, "restricted", of(plain, scc.MayMutate, "restricted privileged").Constraint, "the most restrictive")
+	require.Equal(t, "privileged", of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted privileged").Constraint)
+	require.Equal(t, "privileged", of(plain, scc.MayNotMutate, "restricted privileged nonroot").Constraint, "only one that changes nothing")
+
+	refused := of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted")
+	require.False(t, refused.Allowed())
+	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint privileged: not usable by user or serviceaccount")
+	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint restricted: spec.containers[0].securityContext.privileged: privileged containers are not allowed")
+
+	required := plain.DeepCopy()
+	required.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+	require.Equal(t, "restricted", of(required, scc.MayMutate, "anyuid restricted").Constraint)
+	require.False(t, of(required, scc.MayMutate, "anyuid").Allowed())
+	required.Annotations[v1alpha1.RequiredSCCAnnotation] = "none"
+	require.Contains(t, fmt.Sprint(of(required, scc.MayMutate, "anyuid").Reasons), "there are no such SecurityContextConstraints")
+
+	// A pod that is there gets a debugger, and no more.
+	there := of(plain, scc.MayMutate, "restricted").Pod
+	there.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	debugged := of(there, scc.MayMutateEphemeralContainers, "restricted")
+	require.True(t, debugged.Allowed(), "%v", debugged.Reasons)
+	require.Equal(t, int64(1000650000), *debugged.Pod.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
+	bare := plain.DeepCopy()
+	bare.Spec.EphemeralContainers = there.Spec.EphemeralContainers
+	require.Contains(t, fmt.Sprint(of(bare, scc.MayMutateEphemeralContainers, "restricted").Reasons), "it would have to be changed")
+}
+
+func TestReviewWithoutAnAllocation(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		missing     string
+		says        string
+	}{
+		"none":            {nil, v1alpha1.UIDRangeAnnotation, "has no annotation"},
+		"no level":        {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2"}, v1alpha1.MCSAnnotation, "has no annotation"},
+		"a bad range":     {map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, "", "neither first/size nor first-last"},
+		"two ranges":      {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2,5/6"}, "", "more than one block"},
+		"no ids":          {map[string]string{v1alpha1.UIDRangeAnnotation: "0/0"}, "", "empty"},
+		"an empty string": {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2", v1alpha1.MCSAnnotation: "s0", v1alpha1.SupplementalGroupsAnnotation: ""}, "", "is no list of blocks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdict := scc.Review(scc.Request{
+				Pod: spec(t, `{}`), NamespaceAnnotations: test.annotations, Usable: everybody,
+				Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "restricted", restricted))},
+			})
+			require.False(t, verdict.Allowed())
+			require.Contains(t, fmt.Sprint(verdict.Reasons), test.says)
+			if test.missing == "" {
+				require.Nil(t, verdict.Missing)
+				return
+			}
+			require.Equal(t, test.missing, verdict.Missing.Key)
+		})
+	}
+}
+
+func TestParseBlocks(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"1000/10": "[{1000 1009}]", "1000-1009": "[{1000 1009}]", "1/1, 5-6": "[{1 1} {5 6}]", "2147483647/1": "[{2147483647 2147483647}]", "0-0": "[{0 0}]",
+		"": "", "1000": "", "1000-": "", "/5": "", "10-5": "", "0/0": "", "1000/10abc": "", "1/2,": "", "4294967296/1": "", "2147483647/2": "",
+		"-1/5": "", "1 /2": "", "99999999999999999999/1": "", "1/9223372036854775807": "", "1/2/3": "",
+	} {
+		blocks, err := scc.ParseBlocks(text)
+		if want == "" {
+			require.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		require.Equal(t, want, fmt.Sprint(blocks), text)
+	}
+}
+
+// However odd a pod is, what a constraint makes of it is admitted by it as it is, and nothing that was set is changed.
+func FuzzReview(f *testing.F) {
+	f.Add(`{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["B"],"drop":[]},"runAsUser":0}}]}`, restricted)
+	f.Add(`{"securityContext":{"supplementalGroups":[],"seLinuxOptions":{}},"hostUsers":false}`, open)
+	f.Add(`{"ephemeralContainers":[{"name":"x"}],"volumes":[{"name":"a"},{"projected":{}}]}`, `{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: MustRunAs}}`)
+	f.Fuzz(func(t *testing.T, podSpec, text string) {
+		p, c := &corev1.Pod{}, &v1alpha1.SecurityContextConstraints{}
+		if json.Unmarshal([]byte(podSpec), &p.Spec) != nil || yaml.Unmarshal([]byte(text), c) != nil {
+			return
+		}
+		c.Name = "it"
+		request := scc.Request{Pod: p, NamespaceAnnotations: allocated, Usable: everybody, Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(c)}}
+		before := p.DeepCopy()
+		verdict := scc.Review(request)
+		require.Equal(t, before, p)
+		require.Equal(t, verdict.Allowed(), len(verdict.Reasons) == 0)
+		if !verdict.Allowed() {
+			return
+		}
+		request.Pod, request.Mode = verdict.Pod, scc.MayNotMutate
+		require.True(t, scc.Review(request).Allowed())
+	})
+}
+
+func BenchmarkReviewThirtyConstraints(b *testing.B) {
+	t := &testing.T{}
+	var constraints []*v1alpha1.SecurityContextConstraints
+	for i := range 30 {
+		constraints = append(constraints, scc.Defaulted(constraint(t, fmt.Sprint("c-", i), restricted)))
+	}
+	p := spec(t, with(`{privileged: true}`))
+	b.ReportAllocs()
+	for b.Loop() {
+		if scc.Review(scc.Request{Pod: p, NamespaceAnnotations: allocated, Constraints: constraints, Usable: everybody}).Allowed() {
+			b.Fatal("admitted")
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package scc
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// checkSELinux compares with the constraint's options one by one; nothing is merged.
+func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
+	if p.SELinuxContext.Type != v1alpha1.MustRunAs {
+		return
+	}
+	if given == nil {
+		p.refuse(field, "it must be set")
+		return
+	}
+	for _, option := range []struct{ name, given, wanted string }{
+		{"user", given.User, p.seLinux.User}, {"role", given.Role, p.seLinux.Role}, {"type", given.Type, p.seLinux.Type},
+	} {
+		if option.given != option.wanted {
+			p.refuse(field+"."+option.name, "%q is not allowed: it must be %q", option.given, option.wanted)
+		}
+	}
+	if !sameLevel(given.Level, p.seLinux.Level) {
+		p.refuse(field+".level", "%q is not allowed: it must be %q", given.Level, p.seLinux.Level)
+	}
+}
+
+// sameLevel takes the categories of a level, after the colon, as a set.
+func sameLevel(a, b string) bool {
+	sensitivityOfA, categoriesOfA, _ := strings.Cut(a, ":")
+	sensitivityOfB, categoriesOfB, _ := strings.Cut(b, ":")
+	return sensitivityOfA == sensitivityOfB && slices.Equal(sorted(categoriesOfA), sorted(categoriesOfB))
+}
+
+func sorted(categories string) []string {
+	return slices.Compact(slices.Sorted(strings.SplitSeq(categories, ",")))
+}

@@ -1,0 +1,79 @@
+package scc
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func (p *provider) checkVolumes(volumes []corev1.Volume) {
+	for i := range volumes {
+		field := fmt.Sprintf("spec.volumes[%d]", i)
+		kind, known := typeOf(&volumes[i].VolumeSource)
+		switch {
+		case !known:
+			p.refuse(field, "its type is not known")
+		case !p.allowsVolume(kind) && !(kind == "projected" && p.allowsVolume("secret") && isInjectedToken(volumes[i].Projected)):
+			p.refuse(field, "%s volumes are not allowed%s", kind, sayAllowed(p.Volumes))
+		case kind == "flexVolume" && len(p.AllowedFlexVolumes) > 0:
+			driver := volumes[i].FlexVolume.Driver
+			if !slices.ContainsFunc(p.AllowedFlexVolumes, func(a v1alpha1.AllowedFlexVolume) bool { return a.Driver == driver }) {
+				p.refuse(field+".flexVolume.driver", "driver %q is not allowed", driver)
+			}
+		}
+	}
+}
+
+func (p *provider) allowsVolume(kind v1alpha1.FSType) bool {
+	return slices.Contains(p.Volumes, v1alpha1.FSTypeAll) || slices.Contains(p.Volumes, kind)
+}
+
+// named are the types that constraints call otherwise than pods do.
+var named = map[string]v1alpha1.FSType{"cephfs": "cephFS", "vsphereVolume": "vsphere", "storageos": "storageOS"}
+
+// typeOf returns the field of a volume that is set, as constraints call it. Without one it is what the API server makes of it.
+func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
+	value := reflect.ValueOf(source).Elem()
+	for i := range value.NumField() {
+		if value.Field(i).IsNil() {
+			continue
+		}
+		field, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		kind, renamed := named[field]
+		if !renamed {
+			kind = v1alpha1.FSType(field)
+		}
+		return kind, kind == v1alpha1.FSTypeHostPath || slices.Contains(volumeTypes, kind)
+	}
+	return "emptyDir", true
+}
+
+// isInjectedToken tells whether a projected volume holds no more than the one that admission adds for a service account's token.
+func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
+	for _, source := range volume.Sources {
+		switch {
+		case source.ServiceAccountToken != nil:
+			if source.ServiceAccountToken.Path != "token" || source.ServiceAccountToken.Audience != "" {
+				return false
+			}
+		case source.ConfigMap != nil:
+			items := source.ConfigMap.Items
+			if source.ConfigMap.Name != "kube-root-ca.crt" || len(items) != 1 || items[0].Key != "ca.crt" || items[0].Path != "ca.crt" {
+				return false
+			}
+		case source.DownwardAPI != nil:
+			items := source.DownwardAPI.Items
+			if len(items) != 1 || items[0].Path != "namespace" || items[0].FieldRef == nil || items[0].FieldRef.FieldPath != "metadata.namespace" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
