@@ -25,18 +25,13 @@ func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
 			p.refuse(field+"."+option.name, "%q is not allowed: it must be %q", option.given, option.wanted)
 		}
 	}
-	if !sameLevel(given.Level, p.seLinux.Level) {
+	if normalLevel(given.Level) != normalLevel(p.seLinux.Level) {
 		p.refuse(field+".level", "%q is not allowed: it must be %q", given.Level, p.seLinux.Level)
 	}
 }
 
-// sameLevel takes the categories of a level, after the colon, as a set.
-func sameLevel(a, b string) bool {
-	sensitivityOfA, categoriesOfA, _ := strings.Cut(a, ":")
-	sensitivityOfB, categoriesOfB, _ := strings.Cut(b, ":")
-	return sensitivityOfA == sensitivityOfB && slices.Equal(sorted(categoriesOfA), sorted(categoriesOfB))
-}
-
-func sorted(categories string) []string {
-	return slices.Compact(slices.Sorted(strings.SplitSeq(categories, ",")))
+// normalLevel has one way to write a level: the categories, after the colon, are a set.
+func normalLevel(level string) string {
+	sensitivity, categories, _ := strings.Cut(level, ":")
+	return sensitivity + ":" + strings.Join(slices.Compact(slices.Sorted(strings.SplitSeq(categories, ","))), ",")
 }

@@ -1,0 +1,74 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
+)
+
+// constraints are those of the cache, defaulted and in the order in which they are tried.
+type constraints struct {
+	cached client.Reader
+
+	mu sync.Mutex
+	// known is nil if something changed since.
+	known []*v1alpha1.SecurityContextConstraints
+	told  []func()
+}
+
+func newConstraints(ctx context.Context, cached cache.Cache) (*constraints, error) {
+	c := &constraints{cached: cached}
+	informer, err := cached.GetInformer(ctx, &v1alpha1.SecurityContextConstraints{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.change() }, UpdateFunc: func(_, _ any) { c.change() }, DeleteFunc: func(any) { c.change() },
+	})
+	return c, err
+}
+
+func (c *constraints) change() {
+	c.mu.Lock()
+	c.known = nil
+	told := slices.Clone(c.told)
+	c.mu.Unlock()
+	for _, do := range told {
+		do()
+	}
+}
+
+func (c *constraints) onChange(do func()) {
+	c.mu.Lock()
+	c.told = append(c.told, do)
+	c.mu.Unlock()
+	do()
+}
+
+// get returns the constraints, which are not to be changed.
+func (c *constraints) get(ctx context.Context) ([]*v1alpha1.SecurityContextConstraints, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil {
+		return c.known, nil
+	}
+	list := &v1alpha1.SecurityContextConstraintsList{}
+	if err := c.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("read SecurityContextConstraints: %w", err)
+	}
+	known := make([]*v1alpha1.SecurityContextConstraints, 0, len(list.Items))
+	for i := range list.Items {
+		known = append(known, scc.Defaulted(&list.Items[i]))
+	}
+	scc.Sort(known)
+	c.known = known
+	return known, nil
+}
