@@ -29,6 +29,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/controller"
 	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/operator/version"
 )
 
@@ -50,6 +51,14 @@ type Options struct {
 	MutateNamespaces bool
 	// AttributeExemptUsers and AttributeExemptGroups may touch protected attributes whatever the rules say.
 	AttributeExemptUsers, AttributeExemptGroups []string
+	// SCCExemptNamespaces are those whose pods SecurityContextConstraints say nothing about, besides kube-system and the operator's.
+	SCCExemptNamespaces []string
+	// SCCIntersection makes constraints usable only if they are open to the requester and the pod's service account both.
+	SCCIntersection bool
+	// SCCCallerGuardsExec has exec and attach judge the caller alone.
+	SCCCallerGuardsExec bool
+	// SCCPool is what namespaces are given user ids from.
+	SCCPool scc.Pool
 }
 
 // Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that they

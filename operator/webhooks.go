@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
@@ -34,7 +35,11 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 	if err != nil {
 		return err
 	}
-	table, err := newTable(ctx, mgr, clients, attributes, options)
+	constraints, err := newSCC(ctx, mgr, clients, options)
+	if err != nil {
+		return err
+	}
+	table, err := newTable(ctx, mgr, clients, attributes, constraints, options)
 	if err != nil {
 		return err
 	}
@@ -44,7 +49,10 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 	}
 	configurations := &admission.Configurations{
 		Client: mgr.GetClient(), Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL},
-		OnChange: attributes.OnChange, Written: make(chan struct{}),
+		OnChange: func(do func()) {
+			attributes.OnChange(do)
+			constraints.OnChange(do)
+		}, Written: make(chan struct{}),
 	}
 	serving := webhook.Options{CertDir: options.WebhookCertDir}
 	var renewed <-chan struct{}
@@ -99,15 +107,36 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*adm
 	return attributes, mgr.Add(attributes)
 }
 
+// newSCC also has namespaces given what constraints go by.
+func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
+	exempt := append([]string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}, options.SCCExemptNamespaces...)
+	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews())
+	constraints, err := admission.NewSCC(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, admission.SCCOptions{
+		ExemptNamespaces: exempt, Intersection: options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	allocations := &controller.Allocations{
+		Client: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Recorder: mgr.GetEventRecorder(controller.Reporter), Pool: options.SCCPool, Exempt: exempt,
+		Needed: constraints.Needed, OnChange: constraints.OnChange,
+	}
+	if err := allocations.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
+	}
+	return constraints, nil
+}
+
 func newTable(
-	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, options Options,
+	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, constraints *admission.SCC, options Options,
 ) (admission.Table, error) {
 	hold, err := admission.NewHold(ctx, mgr.GetCache(), clients.AuthorizationV1().SubjectAccessReviews())
 	if err != nil {
 		return nil, err
 	}
 	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
-	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), attributes, hold)
+	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), attributes, constraints, hold)
 	if options.MutateNamespaces {
 		table = table.WithNamespaceMutators(admission.NamespaceMutators{
 			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),

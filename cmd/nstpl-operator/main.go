@@ -2,17 +2,20 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"strings"
 
 	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"nstpl.dev/nstpl/operator"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/operator/version"
 )
 
@@ -31,6 +34,12 @@ func main() {
 	users := flag.String("attribute-exempt-users", "system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may touch protected attributes whatever the rules say")
 	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system", "comma-separated groups of such users")
+	sccExempt := flag.String("scc-exempt-namespaces", "",
+		"comma-separated namespaces whose pods SecurityContextConstraints say nothing about, besides kube-system and the operator's own")
+	sccMatch := flag.String("scc-match", "union",
+		"whether constraints must be open to the requester or the pod's service account (union), or to both (intersection)")
+	execGuard := flag.String("exec-guard", "any", "whose constraints let somebody into a pod: any, which counts the pod's service account's, or caller")
+	uidRange := flag.String("scc-uid-range", "1000000000-1999999999/10000", "the user ids that namespaces are given, and how many each gets")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// An error of the API server's says what is wrong; where it passed through our code does not.
 	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
@@ -42,9 +51,17 @@ func main() {
 	}
 	options.ExcludeNamespaces = list(*exclude)
 	options.AttributeExemptUsers, options.AttributeExemptGroups = list(*users), list(*groups)
+	options.SCCExemptNamespaces = list(*sccExempt)
 	log := zap.New(zap.UseFlagOptions(&logging))
 	ctrl.SetLogger(log)
-	config, err := ctrl.GetConfig()
+	err := errors.Join(
+		choose("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),
+		choose("exec-guard", *execGuard, "any", "caller", &options.SCCCallerGuardsExec),
+		pool(*uidRange, &options.SCCPool))
+	var config *rest.Config
+	if err == nil {
+		config, err = ctrl.GetConfig()
+	}
 	if err == nil {
 		err = operator.Run(ctrl.SetupSignalHandler(), config, options)
 	}
@@ -57,4 +74,20 @@ func main() {
 // list returns the parts of a comma-separated list.
 func list(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}
+
+// choose sets whether a flag has the second of two values.
+func choose(name, value, first, second string, chosen *bool) error {
+	if value != first && value != second {
+		return fmt.Errorf("--%s is %q: it can be %s or %s", name, value, first, second)
+	}
+	*chosen = value == second
+	return nil
+}
+
+func pool(text string, into *scc.Pool) (err error) {
+	if *into, err = scc.ParsePool(text); err != nil {
+		return fmt.Errorf("--scc-uid-range: %w", err)
+	}
+	return nil
 }

@@ -101,6 +101,8 @@ const (
 	WebhookService      = "nstpl-operator-webhook"
 	WebhookSecret       = "nstpl-operator-webhook"
 	AutoOptOutConfigMap = "nstpl-auto-opt-out"
+	// AllocationsConfigMap is where it is written down which block of user ids is given next.
+	AllocationsConfigMap = "nstpl-allocations"
 )
 
 // NamespacePopulated is the condition in a Namespace's own status that says whether every object that templates

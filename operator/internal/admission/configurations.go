@@ -41,21 +41,28 @@ func (e Endpoint) clientConfig(path string, bundle []byte) admissionregistration
 }
 
 // mutating returns the webhooks of the mutators, in the table's order.
-func (t Table) mutating(config admissionregistrationv1.WebhookClientConfig) []admissionregistrationv1.MutatingWebhook {
+func (t Table) mutating(ctx context.Context, endpoint Endpoint, bundle []byte) ([]admissionregistrationv1.MutatingWebhook, error) {
 	var webhooks []admissionregistrationv1.MutatingWebhook
 	for _, p := range t {
-		if p.Mutator != nil {
+		if p.Mutator == nil {
+			continue
+		}
+		asked, err := p.webhooks(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		for i, w := range asked {
 			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
-				Name: p.webhookName(0), ClientConfig: config, Rules: p.Rules,
+				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(mutatePath, bundle), Rules: w.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
-				MatchConditions: p.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
+				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
 				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 				ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
 			})
 		}
 	}
-	return webhooks
+	return webhooks, nil
 }
 
 // validating returns the webhooks of the validators.
@@ -186,7 +193,10 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 	if err := c.get(ctx, found); err != nil {
 		return err
 	}
-	desired := c.Table.mutating(c.Endpoint.clientConfig(mutatePath, bundle))
+	desired, err := c.Table.mutating(ctx, c.Endpoint, bundle)
+	if err != nil {
+		return err
+	}
 	for i := range desired {
 		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == desired[i].Name })
 		if c.Endpoint.Bundle == nil && same >= 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ type SCC struct {
 	constraints *constraints
 	namespaces  client.Reader
 	live        client.Reader
-	grants      *sccGrants
+	grants      *SCCGrants
 	options     SCCOptions
 }
 
@@ -49,12 +50,18 @@ type SCCOptions struct {
 }
 
 // NewSCC returns the plugin. Constraints and namespaces come from the cache, pods that are there from the API server.
-func NewSCC(ctx context.Context, cached cache.Cache, live client.Reader, grants *sccGrants, options SCCOptions) (*SCC, error) {
+func NewSCC(ctx context.Context, cached cache.Cache, live client.Reader, grants *SCCGrants, options SCCOptions) (*SCC, error) {
 	constraints, err := newConstraints(ctx, cached)
 	if err != nil {
 		return nil, err
 	}
 	return &SCC{constraints: constraints, namespaces: cached, live: live, grants: grants, options: options}, nil
+}
+
+// Needed tells whether there are constraints.
+func (s *SCC) Needed(ctx context.Context) (bool, error) {
+	all, err := s.constraints.get(ctx)
+	return len(all) > 0, err
 }
 
 // OnChange has do called now and whenever there may be a first constraint or none any more.
@@ -106,7 +113,7 @@ func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 	if !verdict.Allowed() {
 		return &Refused{s.refusal(request, verdict)}
 	}
-	return write(request.Object, pod, verdict)
+	return write(request.Object, pod, verdict, request.Operation == admissionv1.Create)
 }
 
 // Validate sees to it that a pod is one that some constraint admits as it is, whatever was done to it since it was mutated, and
@@ -188,10 +195,8 @@ func isMirror(pod *corev1.Pod) bool {
 
 // exempt decides as the webhooks' selectors do.
 func (s *SCC) exempt(request *Request) bool {
-	for _, namespace := range s.options.ExemptNamespaces {
-		if namespace == request.Namespace {
-			return true
-		}
+	if slices.Contains(s.options.ExemptNamespaces, request.Namespace) {
+		return true
 	}
 	if request.Object == nil || request.Kind.Kind != "Pod" {
 		return false

@@ -25,20 +25,20 @@ const (
 	keptAnswers = 10_000
 )
 
-// sccGrants tells who may use which constraints.
-type sccGrants struct {
+// SCCGrants tell who may use which constraints.
+type SCCGrants struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
 	answers *utilcache.LRUExpireCache
 }
 
 // NewSCCGrants returns grants that ask the API server about the verb use.
-func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface) *sccGrants { //nolint:revive // it is passed on, and no more
-	return &sccGrants{reviews: reviews, answers: utilcache.NewLRUExpireCache(keptAnswers)}
+func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface) *SCCGrants {
+	return &SCCGrants{reviews: reviews, answers: utilcache.NewLRUExpireCache(keptAnswers)}
 }
 
 // by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's, or
 // nobody's. With intersection it must be both's, if the pod has a service account.
-func (g *sccGrants) by(ctx context.Context, request *Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints, intersection bool) (string, error) {
+func (g *SCCGrants) by(ctx context.Context, request *Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints, intersection bool) (string, error) {
 	account := authenticationv1.UserInfo{}
 	if name := pod.Spec.ServiceAccountName; name != "" {
 		account = authenticationv1.UserInfo{
@@ -64,7 +64,7 @@ func subjectIf(allowed bool, subject string) string {
 	return subject
 }
 
-func (g *sccGrants) may(ctx context.Context, who authenticationv1.UserInfo, namespace string, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
+func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, namespace string, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
 	if slices.Contains(constraint.Users, who.Username) ||
 		slices.ContainsFunc(who.Groups, func(group string) bool { return slices.Contains(constraint.Groups, group) }) {
 		return true, nil
@@ -89,4 +89,3 @@ func (g *sccGrants) may(ctx context.Context, who authenticationv1.UserInfo, name
 	g.answers.Add(key, allowed, lifetime)
 	return allowed, nil
 }
-

@@ -5,27 +5,29 @@ import (
 	"fmt"
 	"maps"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// write brings the security contexts that a constraint made, and its name, onto the object. What this program doesn't know of
-// a pod stays.
-func write(object *unstructured.Unstructured, before *corev1.Pod, verdict scc.Verdict) error {
+// write brings the security contexts that a constraint made onto the object, and where it is named, its name. What this program
+// doesn't know of a pod stays.
+func write(object *unstructured.Unstructured, before *corev1.Pod, verdict scc.Verdict, named bool) error {
 	if verdict.Subject == "" {
 		return nil // constraints say nothing about the pod
 	}
-	annotations := maps.Clone(object.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
+	if named {
+		annotations := maps.Clone(object.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
+		object.SetAnnotations(annotations)
 	}
-	annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
-	object.SetAnnotations(annotations)
 	spec, _ := object.Object["spec"].(map[string]any)
 	if err := mergeContext(spec, before.Spec.SecurityContext, verdict.Pod.Spec.SecurityContext); err != nil {
 		return err

@@ -52,7 +52,15 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 type Table []Plugin
 
 // NewTable returns the plugins that always run.
-func NewTable(template *Template, rules *AttributeRules, attributes *Attributes, hold *Hold) Table {
+func NewTable(template *Template, rules *AttributeRules, attributes *Attributes, scc *SCC, hold *Hold) Table {
+	pods := func(operation admissionregistrationv1.OperationType, resources ...string) admissionregistrationv1.RuleWithOperations {
+		return rule("", "v1", admissionregistrationv1.NamespacedScope, resources, operation)
+	}
+	made := []admissionregistrationv1.RuleWithOperations{
+		pods(admissionregistrationv1.Create, "pods"), pods(admissionregistrationv1.Update, "pods/ephemeralcontainers"),
+	}
+	judged := append(made[:len(made):len(made)],
+		pods(admissionregistrationv1.Update, "pods", "pods/resize"), pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach"))
 	return Table{
 		{
 			Name: "template", Validator: template,
@@ -86,6 +94,16 @@ func NewTable(template *Template, rules *AttributeRules, attributes *Attributes,
 			FailurePolicy:  admissionregistrationv1.Fail, // policies go by the attributes
 			TimeoutSeconds: 10,
 			Webhooks:       attributes.Webhooks,
+		},
+		{
+			Name: "scc", Mutator: scc, Rules: made, NamespaceSelector: scc.NamespaceSelector(),
+			FailurePolicy:  admissionregistrationv1.Fail, // a pod could be root
+			TimeoutSeconds: 15, Webhooks: scc.Webhooks(made),
+		},
+		{
+			Name: "scc", Validator: scc, Rules: judged, NamespaceSelector: scc.NamespaceSelector(),
+			FailurePolicy:  admissionregistrationv1.Fail, // a pod could be root
+			TimeoutSeconds: 15, Webhooks: scc.Webhooks(judged),
 		},
 		// The last, since it waits: what is refused anyway need not.
 		{
