@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -14,6 +13,7 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -65,8 +65,7 @@ func subjectIf(allowed bool, subject string) string {
 }
 
 func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, namespace string, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
-	if slices.Contains(constraint.Users, who.Username) ||
-		slices.ContainsFunc(who.Groups, func(group string) bool { return slices.Contains(constraint.Groups, group) }) {
+	if scc.Lists(constraint, attributes.Requester{Name: who.Username, Groups: who.Groups}) {
 		return true, nil
 	}
 	key := fmt.Sprintf("%q %q %q %q %q %q", who.Username, who.UID, who.Groups, who.Extra, namespace, constraint.Name)

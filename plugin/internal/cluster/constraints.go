@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Constraints returns all SecurityContextConstraints, or a NotInstalledError where there can't be any.
+func (c *Cluster) Constraints(ctx context.Context) ([]*v1alpha1.SecurityContextConstraints, error) {
+	items, err := read[v1alpha1.SecurityContextConstraints](ctx, c, v1alpha1.SecurityContextConstraintses, "")
+	constraints := make([]*v1alpha1.SecurityContextConstraints, len(items))
+	for i := range items {
+		constraints[i] = &items[i]
+	}
+	return constraints, err
+}
+
+// Namespace returns a namespace.
+func (c *Cluster) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+}
+
+// MayUseConstraint tells whether the caller, or whom the caller impersonates, has the verb use on constraints in a namespace.
+func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace string) (bool, error) {
+	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: useOf(constraint, namespace)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+// AccountMayUse tells whether a service account of a namespace has the verb use on constraints there.
+func (c *Cluster) AccountMayUse(ctx context.Context, constraint, namespace, account string) (bool, error) {
+	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + namespace + ":" + account,
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},
+			ResourceAttributes: useOf(constraint, namespace),
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+func useOf(constraint, namespace string) *authorizationv1.ResourceAttributes {
+	return &authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
+		Resource: v1alpha1.SecurityContextConstraintses.Resource, Name: constraint, Namespace: namespace, Verb: v1alpha1.VerbUse,
+	}
+}

@@ -1,0 +1,24 @@
+package command
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/kubectl/pkg/util/templates"
+)
+
+func newSCC(s session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "scc",
+		Short: "Explain which SecurityContextConstraints admit a pod, and who may use them",
+		Long: templates.LongDesc(`
+			SecurityContextConstraints say what pods may ask for: users, capabilities, volumes, the host's features. A pod is
+			admitted by the first that its service account or whoever creates it may use, and that allows all it asks for.`),
+		Example: templates.Examples(`
+			# Which constraints would admit the pods of a Deployment, and what would they set?
+			kubectl nstpl scc review -f deployment.yaml -n team-a
+
+			# Who may use the constraints "privileged"?
+			kubectl nstpl scc who-can-use privileged`),
+	}
+	cmd.AddCommand(newSCCReview(s), newWhoCanUse(s))
+	return cmd
+}

@@ -1,0 +1,170 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type whoCanUse struct {
+	session
+	all    bool
+	format string
+}
+
+func newWhoCanUse(s session) *cobra.Command {
+	o := &whoCanUse{session: s}
+	cmd := &cobra.Command{
+		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml]",
+		Short: "Show who may use SecurityContextConstraints",
+		Long: templates.LongDesc(`
+			Show who may use SecurityContextConstraints in a namespace: the users and groups that they list, and those who
+			have the verb use on them by a role of RBAC. Who has every right may use them all.`),
+		Example: templates.Examples(`
+			# Who may use the constraints "privileged" in team-a
+			kubectl nstpl scc who-can-use privileged -n team-a
+
+			# And in any namespace
+			kubectl nstpl scc who-can-use privileged -A`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(1, "the name of SecurityContextConstraints"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return s.list(cmd.Context(), v1alpha1.SecurityContextConstraintses), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch o.format {
+			case "", jsonFormat, "yaml":
+				return o.run(cmd.Context(), args[0])
+			}
+			return usageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", o.format))
+		},
+	}
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "In any namespace.")
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (json, yaml).")
+	completeValues(cmd, "output", jsonFormat, "yaml")
+	return cmd
+}
+
+// constraintUser is somebody who may use constraints, and why.
+type constraintUser struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// In is the namespace in which they may, or empty for all.
+	In string `json:"in,omitempty"`
+	By string `json:"by"`
+}
+
+func (o *whoCanUse) run(ctx context.Context, name string) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	namespace := metav1.NamespaceAll
+	if !o.all {
+		if namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
+			return err
+		}
+	}
+	constraints, err := c.Constraints(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(constraints, func(constraint *v1alpha1.SecurityContextConstraints) bool { return constraint.Name == name })
+	if i < 0 {
+		return apierrors.NewNotFound(v1alpha1.SecurityContextConstraintses.GroupResource(), name)
+	}
+	users := []constraintUser{}
+	for _, user := range constraints[i].Users {
+		users = append(users, constraintUser{Kind: rbacv1.UserKind, Name: user, By: "users of the constraints"})
+	}
+	for _, group := range constraints[i].Groups {
+		users = append(users, constraintUser{Kind: rbacv1.GroupKind, Name: group, By: "groups of the constraints"})
+	}
+	byRole, err := byRoles(ctx, c, namespace, name)
+	if err != nil {
+		return err
+	}
+	return o.write(append(users, byRole...))
+}
+
+// byRoles returns those who have the verb use by RBAC.
+func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint string) ([]constraintUser, error) {
+	holdings, err := c.Holdings(ctx, namespace, false)
+	if err != nil {
+		return nil, err
+	}
+	clusterRoles, err := c.RBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	roles, err := c.RBAC.Roles(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var users []constraintUser
+	add := func(kind, roleNamespace, role string, rules []rbacv1.PolicyRule) {
+		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return letsUse(rule, constraint) }) {
+			return
+		}
+		for _, held := range holdings[v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: kind, Name: role}] {
+			if kind == v1alpha1.RoleKind && held.Namespace != roleNamespace {
+				continue
+			}
+			users = append(users, constraintUser{
+				Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, In: held.Namespace,
+				By: fmt.Sprintf("%s to %s %s", held, kind, role),
+			})
+		}
+	}
+	for i := range clusterRoles.Items {
+		add(v1alpha1.ClusterRoleKind, "", clusterRoles.Items[i].Name, clusterRoles.Items[i].Rules)
+	}
+	for i := range roles.Items {
+		add(v1alpha1.RoleKind, roles.Items[i].Namespace, roles.Items[i].Name, roles.Items[i].Rules)
+	}
+	return users, nil
+}
+
+// letsUse tells whether a rule gives the verb use on constraints, as RBAC reads rules.
+func letsUse(rule rbacv1.PolicyRule, constraint string) bool {
+	one := func(values []string, wanted string) bool {
+		return slices.Contains(values, wanted) || slices.Contains(values, rbacv1.VerbAll)
+	}
+	return one(rule.Verbs, v1alpha1.VerbUse) && one(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
+		one(rule.Resources, v1alpha1.SecurityContextConstraintses.Resource) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, constraint))
+}
+
+func (o *whoCanUse) write(users []constraintUser) error {
+	list := map[string]any{"users": users}
+	switch o.format {
+	case jsonFormat:
+		return output.JSON(o.Out, list)
+	case "yaml":
+		return output.YAMLStream(o.Out, []any{list})
+	}
+	if len(users) == 0 {
+		o.note("nobody, but for those who have every right")
+		return nil
+	}
+	table := output.Table{Columns: []string{"Subject", "In", "By"}}
+	for _, user := range users {
+		subject := subjectName(rbacv1.Subject{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name})
+		table.Rows = append(table.Rows, []string{subject, orElse(user.In, "*"), user.By})
+	}
+	return table.Print(o.Out, false)
+}
