@@ -24,7 +24,7 @@ type Request struct {
 	Warnings []string
 }
 
-// Mutator changes the object of a request. It is never asked about deletions and connections.
+// Mutator changes the object of a request, or objects to it by the error Refused. It is never asked about deletions and connections.
 type Mutator interface {
 	Mutate(ctx context.Context, request *Request) error
 }

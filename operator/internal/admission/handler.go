@@ -69,6 +69,9 @@ func (c chain) mutate(ctx context.Context, r ctrladmission.Request) ctrladmissio
 		if c.count(ctx, p, err, !equal(changed, request.Object)) {
 			return undecided(p, err)
 		}
+		if refused, ok := errors.AsType[*Refused](err); ok {
+			return ctrladmission.Denied(refused.Message).WithWarnings(request.Warnings...)
+		}
 		changed = request.Object.DeepCopy()
 	}
 	if equal(before, request.Object) {

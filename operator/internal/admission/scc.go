@@ -141,15 +141,15 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 			return nil
 		}
 	}
-	if required := pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" && request.OldObject == nil && pod.Annotations[v1alpha1.SCCAnnotation] != required {
-		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, nameOfPod(pod), required, pod.Annotations[v1alpha1.SCCAnnotation])}
-	}
 	verdict, err := s.review(ctx, request, pod, scc.MayNotMutate)
 	if err != nil {
 		return err
 	}
 	if !verdict.Allowed() {
 		return &Refused{s.refusal(request, verdict)}
+	}
+	if required := pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" && request.OldObject == nil && pod.Annotations[v1alpha1.SCCAnnotation] != required {
+		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, nameOfPod(pod), required, pod.Annotations[v1alpha1.SCCAnnotation])}
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.N
 			r.given[ns.UID] = allocation.Annotations
 		}
 		if errs[i] == nil && allocation.Repairs != "" {
-			r.Recorder.Eventf(ns, nil, corev1.EventTypeWarning, "AllocationRepaired", "Allocate",
+			r.Recorder.Eventf(inside(ns), nil, corev1.EventTypeWarning, "AllocationRepaired", "Allocate",
 				"the namespace was given others: %s. Pods that are running keep theirs", allocation.Repairs)
 		}
 	}

@@ -1,0 +1,350 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
+)
+
+// constraints for everybody, for nobody in particular, and broken as no API server would take them today.
+const someConstraints = `
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: SecurityContextConstraints
+metadata: {name: restricted}
+allowPrivilegeEscalation: false
+allowedCapabilities: [NET_BIND_SERVICE]
+requiredDropCapabilities: [ALL]
+runAsUser: {type: MustRunAsRange}
+seLinuxContext: {type: MustRunAs}
+fsGroup: {type: MustRunAs}
+supplementalGroups: {type: MustRunAs}
+seccompProfiles: [runtime/default]
+volumes: [configMap, emptyDir, secret, projected]
+groups: ["system:authenticated"]
+priority: null
+users: null
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: SecurityContextConstraints
+metadata: {name: privileged}
+allowPrivilegedContainer: true
+allowHostNetwork: true
+allowHostPorts: true
+allowHostPID: true
+allowHostDirVolumePlugin: true
+allowedCapabilities: ["*"]
+seccompProfiles: ["*"]
+volumes: ["*"]
+runAsUser: {type: RunAsAny}
+seLinuxContext: {type: RunAsAny}
+`
+
+// sccWorld has the constraints above, and returns when pods are admitted by them.
+func sccWorld(t *testing.T) *scene {
+	t.Helper()
+	s := newScene(t, ownWorld(t))
+	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
+	require.NoError(t, err)
+	probe := s.namespace("probe").Name
+	s.eventually(func(c *assert.CollectT) {
+		p := podNamed(probe, "probe")
+		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
+			assert.NotEmpty(c, p.Annotations[v1alpha1.SCCAnnotation])
+		}
+	})
+	return s
+}
+
+func podNamed(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+	}
+	for _, do := range change {
+		do(p)
+	}
+	return p
+}
+
+func privileged(p *corev1.Pod) {
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+}
+
+func TestSCCOfPods(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	ns := s.namespace("a").Name
+	jane, operator := s.user("jane"), s.user("operator")
+	everything := s.everybody() // it has every verb, and so use: take it from jane's group of users
+	role := &rbacv1.ClusterRole{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: everything}, role))
+	role.Rules = []rbacv1.PolicyRule{
+		{APIGroups: []string{"", "apps", "batch"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+	}
+	require.NoError(t, s.client.Update(t.Context(), role))
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), userSubject("operator"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll))
+		err := jane.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
+		assert.True(c, apierrors.IsForbidden(err), "%v", err)
+	})
+
+	// Use case 1: what is left open is set as the namespace was given it.
+	plain := podNamed(ns, "plain")
+	require.NoError(t, jane.Create(t.Context(), plain))
+	given := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, given))
+	blocks, err := scc.ParseBlocks(given.Annotations[v1alpha1.UIDRangeAnnotation])
+	require.NoError(t, err)
+	require.Equal(t, "restricted", plain.Annotations[v1alpha1.SCCAnnotation])
+	require.Equal(t, "user", plain.Annotations[v1alpha1.SCCSubjectAnnotation])
+	require.Equal(t, blocks[0].Min, *plain.Spec.Containers[0].SecurityContext.RunAsUser)
+	require.Equal(t, blocks[0].Min, *plain.Spec.SecurityContext.FSGroup)
+	require.Equal(t, []int64{blocks[0].Min}, plain.Spec.SecurityContext.SupplementalGroups)
+	require.Equal(t, given.Annotations[v1alpha1.MCSAnnotation], plain.Spec.SecurityContext.SELinuxOptions.Level)
+	require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
+
+	// Every reason is said, and a forged annotation helps nobody.
+	forged := podNamed(ns, "forged", privileged, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
+		p.Spec.HostNetwork = true
+	})
+	err = jane.Create(t.Context(), forged)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	for _, says := range []string{
+		"no SecurityContextConstraints admit it for user \"jane\"", "constraint privileged: not usable by user or serviceaccount",
+		"constraint restricted: spec.hostNetwork: it is not allowed", "spec.containers[0].securityContext.privileged: privileged containers are not allowed",
+	} {
+		require.ErrorContains(t, err, says)
+	}
+
+	// Use cases 2 and 3, and "sudo make me a pod": by whoever may, or by the service account.
+	sudo := podNamed(ns, "sudo", privileged)
+	require.NoError(t, operator.Create(t.Context(), sudo))
+	require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
+	require.NoError(t, s.client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "infra"})
+	infra := s.deploymentOf(ns, "infra", 1, nil)
+	infra.Spec.Template.Spec.ServiceAccountName = "infra"
+	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	require.NoError(t, jane.Create(t.Context(), infra))
+	s.eventually(func(c *assert.CollectT) {
+		if pods := s.podsOf(ns, "infra"); assert.Len(c, pods, 1) {
+			assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
+			assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
+		}
+	})
+	// A Deployment whose service account may not has no pods, and its ReplicaSet says why.
+	other := s.deploymentOf(ns, "other", 1, nil)
+	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	require.NoError(t, operator.Create(t.Context(), other))
+	s.eventually(func(c *assert.CollectT) {
+		events := &corev1.EventList{}
+		assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(ns)))
+		said := ""
+		for _, event := range events.Items {
+			said += event.Message
+		}
+		assert.Contains(c, said, "no SecurityContextConstraints admit it")
+	})
+	require.Empty(t, s.podsOf(ns, "other"))
+
+	// What is there may change as long as some constraint admits it as it is.
+	patch := func(who client.Client, p *corev1.Pod, body string) error {
+		return who.Patch(t.Context(), p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+	}
+	require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
+	require.ErrorContains(t, patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`), "can't be changed")
+	require.ErrorContains(t, patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`), "can't be changed")
+	require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`), "privileged containers are not allowed")
+	require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
+
+	// Ephemeral containers are made to fit, and nothing else is.
+	debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
+		p = p.DeepCopy()
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
+		}})
+		return who.SubResource("ephemeralcontainers").Update(t.Context(), p)
+	}
+	require.NoError(t, debug(jane, plain, nil))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), plain))
+	require.Equal(t, blocks[0].Min, *plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
+	require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}), "spec.ephemeralContainers[1].securityContext.privileged")
+	require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
+
+	// A required constraint binds.
+	required := podNamed(ns, "required", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"} })
+	require.NoError(t, operator.Create(t.Context(), required))
+	require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
+	none := podNamed(ns, "none", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"} })
+	require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
+
+	// Nobody enters a pod that they could not have made.
+	enter := func(user, verb string, p *corev1.Pod) error {
+		config, err := s.cluster.UserConfig(user, everything)
+		require.NoError(t, err)
+		clients, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		return clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(p.Name).SubResource(verb).
+			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true}, clientgoscheme.ParameterCodec).Do(t.Context()).Error()
+	}
+	for _, verb := range []string{"exec", "attach"} {
+		err := enter("jane", verb, sudo)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, verb+" is not allowed because the pod's security context exceeds your permissions")
+		require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)), "no node runs it, but that is another matter")
+		require.False(t, apierrors.IsForbidden(enter("jane", verb, plain)))
+	}
+}
+
+// sccRole gives the verb use on constraints.
+func (s *scene) sccRole(constraint string) string {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"}, ResourceNames: []string{constraint}, Verbs: []string{"use"},
+		}},
+	}))
+	return s.name(constraint)
+}
+
+// Without a constraint nobody is asked about pods, and what is exempt is never asked about.
+func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	hooks := func() (names []string) {
+		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, validating))
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, mutating))
+		for _, webhook := range validating.Webhooks {
+			names = append(names, webhook.Name)
+		}
+		for _, webhook := range mutating.Webhooks {
+			names = append(names, webhook.Name)
+		}
+		return names
+	}
+	require.Equal(t, 2, strings.Count(strings.Join(hooks(), " "), "scc.policy.nstpl.dev"))
+	system := podNamed("kube-system", "system", privileged)
+	s.eventually(func(c *assert.CollectT) { // until its service account is there
+		assert.NoError(c, s.client.Create(t.Context(), system.DeepCopy(), client.DryRunAll))
+	})
+	_, err := s.kubectl(t.Context(), someConstraints, "delete", "--filename", "-")
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NotContains(c, hooks(), "scc.policy.nstpl.dev")
+		p := podNamed(s.name("probe"), "p", privileged)
+		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
+			assert.Empty(c, p.Annotations[v1alpha1.SCCAnnotation])
+		}
+	})
+}
+
+// Constraints that are older than their validation keep nobody's pods out.
+func TestSCCThatIsBroken(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	definition := `{"spec": {"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
+	_, err := s.kubectl(t.Context(), "", "patch", "crd", "securitycontextconstraints.policy.nstpl.dev", "--type=merge", "--patch", definition)
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		_, err := s.kubectl(t.Context(), strings.NewReplacer("name: restricted", "name: broken", "type: MustRunAsRange", "type: MustRunAs", "priority: null", "priority: 9").
+			Replace(strings.Split(someConstraints, "---")[0]), "apply", "--filename", "-")
+		assert.NoError(c, err)
+	})
+	ns := s.namespace("a").Name
+	jane := s.user("jane")
+	s.eventually(func(c *assert.CollectT) {
+		required := podNamed(ns, "p", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "broken"} })
+		assert.ErrorContains(c, jane.Create(t.Context(), required, client.DryRunAll), "it can't be evaluated: runAsUser.uid is missing")
+	})
+	require.NoError(t, jane.Create(t.Context(), podNamed(ns, "p")))
+}
+
+// No block is given twice, whoever dies meanwhile and whoever leads, and a young namespace's first pod waits for it.
+func TestSCCAllocations(t *testing.T) {
+	t.Parallel()
+	const namespaces = 300
+	s := sccWorld(t)
+	var group sync.WaitGroup
+	errs := make([]error, namespaces)
+	for i := range namespaces {
+		group.Go(func() {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(fmt.Sprint(i))}}
+			errs[i] = s.client.Create(context.WithoutCancel(t.Context()), ns)
+		})
+		if i == namespaces/2 {
+			s.restartOperator(t)
+		}
+	}
+	group.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
+	require.NoError(t, s.client.Create(t.Context(), podNamed(s.name("young"), "first", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+		p.Spec.ServiceAccountName = "default"
+		p.Spec.AutomountServiceAccountToken = new(false)
+	}), client.DryRunAll), "it waits for the allocation")
+	s.restartOperator(t)
+	unique := func(c *assert.CollectT) map[string]string {
+		list := &corev1.NamespaceList{}
+		require.NoError(t, s.client.List(t.Context(), list))
+		owners := map[string]string{}
+		for i := range list.Items {
+			ns := &list.Items[i]
+			if ns.Name == "kube-system" || ns.Name == v1alpha1.OperatorNamespace {
+				continue
+			}
+			for _, key := range []string{v1alpha1.UIDRangeAnnotation, v1alpha1.MCSAnnotation} {
+				value := ns.Annotations[key]
+				if assert.NotEmpty(c, value, "%s of %s", key, ns.Name) {
+					assert.Empty(c, owners[value], "%s of %s", value, ns.Name)
+				}
+				owners[value] = ns.Name
+			}
+			assert.Equal(c, ns.Annotations[v1alpha1.UIDRangeAnnotation], ns.Annotations[v1alpha1.SupplementalGroupsAnnotation])
+		}
+		return owners
+	}
+	s.eventually(func(c *assert.CollectT) { unique(c) })
+
+	// A duplicate that an administrator makes is repaired, and said.
+	first, second := &corev1.Namespace{}, &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
+	s.patchNamespace(second, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation, first.Annotations[v1alpha1.UIDRangeAnnotation]))
+	s.event(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
+	s.eventually(func(c *assert.CollectT) { unique(c) })
+	// With everything in place, a restart gives nothing.
+	at, err := s.audit.now()
+	require.NoError(t, err)
+	s.restartOperator(t)
+	s.eventually(func(c *assert.CollectT) {
+		looks, _, err := s.operator.metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`, `result="success"`)
+		assert.NoError(c, err)
+		assert.Positive(c, looks)
+	})
+	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
+}
