@@ -3,13 +3,16 @@ package admission
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strconv"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -102,6 +105,9 @@ func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	return cmp.Or(selector, &metav1.LabelSelector{})
 }
 
+// behindCache is how long the cache may take to show a write.
+const behindCache = 10 * time.Millisecond
+
 // Configurations keeps the two webhook configurations as the table has them. They are made by the manifests, so that the
 // operator needs rights on these two only.
 type Configurations struct {
@@ -152,10 +158,11 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 			return reconcile.Result{}, nil // it comes, and this is asked for again
 		}
 	}
-	if err := c.writeValidating(ctx, bundle); err != nil {
-		return reconcile.Result{}, err
+	err := errors.Join(c.writeValidating(ctx, bundle), c.writeMutating(ctx, bundle))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: behindCache}, nil // the cache does not show the last write yet
 	}
-	if err := c.writeMutating(ctx, bundle); err != nil {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	select {
