@@ -2,6 +2,7 @@ package scc_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -132,9 +133,7 @@ func TestAllocateIsUniqueAndStable(t *testing.T) {
 		for _, allocation := range allocations {
 			for i := range holders {
 				if holders[i].Name == allocation.Namespace {
-					for key, value := range allocation.Annotations {
-						holders[i].Annotations[key] = value
-					}
+					maps.Copy(holders[i].Annotations, allocation.Annotations)
 				}
 			}
 		}

@@ -240,8 +240,8 @@ func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container)
 		p.refuse(path+".readOnlyRootFilesystem", "it must be true")
 	}
 	// A privileged container that is allowed gains nothing by it, and the API server takes no false for one.
-	if !*p.AllowPrivilegeEscalation && !(privileged && given.AllowPrivilegeEscalation == nil) &&
-		(given.AllowPrivilegeEscalation == nil || *given.AllowPrivilegeEscalation) {
+	escalates := given.AllowPrivilegeEscalation == nil && !privileged || given.AllowPrivilegeEscalation != nil && *given.AllowPrivilegeEscalation
+	if escalates && !*p.AllowPrivilegeEscalation {
 		p.refuse(path+".allowPrivilegeEscalation", "privilege escalation is not allowed: it must be false")
 	}
 }

@@ -18,7 +18,7 @@ func (p *provider) checkVolumes(volumes []corev1.Volume) {
 		switch {
 		case !known:
 			p.refuse(field, "its type is not known")
-		case !p.allowsVolume(kind) && !(kind == "projected" && p.allowsVolume("secret") && isInjectedToken(volumes[i].Projected)):
+		case !p.allowsVolume(kind) && (kind != "projected" || !p.allowsVolume("secret") || !isInjectedToken(volumes[i].Projected)):
 			p.refuse(field, "%s volumes are not allowed%s", kind, sayAllowed(p.Volumes))
 		case kind == "flexVolume" && len(p.AllowedFlexVolumes) > 0:
 			driver := volumes[i].FlexVolume.Driver

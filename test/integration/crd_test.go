@@ -56,6 +56,86 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
+func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	attribute := func(kind, fields string) string {
+		return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: " + kind + ", metadata: {name: x, namespace: default}, " + fields + "}"
+	}
+	constraints := func(fields string) string {
+		text := "{apiVersion: policy.nstpl.dev/v1alpha1, kind: SecurityContextConstraints, metadata: {name: x}, " + fields
+		for _, field := range []string{"runAsUser", "seLinuxContext"} {
+			if !strings.Contains(fields, field) {
+				text += ", " + field + ": {type: RunAsAny}"
+			}
+		}
+		return text + "}"
+	}
+	const role = "roleRef: {kind: ClusterRole, name: a}"
+	for name, test := range map[string]struct{ yaml, refusal string }{
+		"no attribute":             {attribute("ProtectedAttribute", "attributeKind: Label, "+role), "attributeName: Required value"},
+		"another kind":             {attribute("ProtectedAttribute", "attributeKind: Field, attributeName: a, "+role), "Unsupported value"},
+		"no name":                  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a/b/c, "+role), "attributeName must be a name"},
+		"an upper-case prefix":     {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: Example.com/b, "+role), "attributeName must be a name"},
+		"no value of a label":      {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, protectedValues: [a b], "+role), "must be valid label values"},
+		"an empty value":           {attribute("ProtectedAttribute", `attributeKind: Label, attributeName: a, protectedValues: [""], `+role), "at least 1 chars long"},
+		"a value twice":            {attribute("ProtectedAttribute", "attributeKind: Annotation, attributeName: a, protectedValues: [a, a], "+role), "Duplicate value"},
+		"no role":                  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a"), "roleRef: Required value"},
+		"no name of a role":        {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a/b}"), "no role can have this name"},
+		"a role of the cluster":    {attribute("ClusterProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a}"), "roleRef.kind can only be ClusterRole"},
+		"a role of another group":  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a, apiGroup: b}"), "Unsupported value"},
+		"no strategy":              {constraints("runAsUser: {type: Sometimes}"), "Unsupported value"},
+		"a user without an id":     {constraints("runAsUser: {type: MustRunAs}"), "MustRunAs needs a uid"},
+		"half a range":             {constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 1}"), "a range has both"},
+		"a range backwards":        {constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 2, uidRangeMax: 1}"), "must not be greater"},
+		"groups backwards":         {constraints("fsGroup: {type: MustRunAs, ranges: [{min: 2, max: 1}]}"), "min must not be greater than max"},
+		"a negative priority":      {constraints("priority: -1"), "should be greater than or equal to 0"},
+		"dropped and added":        {constraints("requiredDropCapabilities: [A], defaultAddCapabilities: [A]"), "can't be both required to be dropped and added"},
+		"dropped and allowed":      {constraints("requiredDropCapabilities: [A], allowedCapabilities: [A]"), "can't be both required to be dropped and allowed"},
+		"dropped, and all allowed": {constraints(`requiredDropCapabilities: [A], allowedCapabilities: ["*"]`), "with * all are allowed"},
+		"escalation both ways":     {constraints("defaultAllowPrivilegeEscalation: true, allowPrivilegeEscalation: false"), "the default can't be to allow"},
+		"none, and some":           {constraints("volumes: [none, secret]"), "none must stand alone"},
+		"drivers of nothing":       {constraints("volumes: [secret], allowedFlexVolumes: [{driver: a}]"), "need flexVolume or"},
+		"no name of a sysctl":      {constraints(`allowedUnsafeSysctls: ["a*b"]`), "a sysctl is a name"},
+		"all sysctls, and some":    {constraints(`forbiddenSysctls: ["*", a]`), "stands alone"},
+		"overlapping sysctls":      {constraints(`allowedUnsafeSysctls: ["net.*"], forbiddenSysctls: [net.core.somaxconn]`), "must not overlap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false", "--filename", "-")
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
+}
+
+// As OpenShift prints them.
+func TestConstraintsWithNothingInThem(t *testing.T) {
+	t.Parallel()
+	_, err := shared.kubectl(t.Context(), `
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: SecurityContextConstraints
+metadata: {name: x}
+allowHostDirVolumePlugin: false
+allowPrivilegeEscalation: null
+allowedCapabilities: null
+allowedFlexVolumes: null
+allowedUnsafeSysctls: null
+defaultAddCapabilities: null
+defaultAllowPrivilegeEscalation: null
+forbiddenSysctls: ["kernel.*"]
+fsGroup: {type: MustRunAs, ranges: null}
+groups: []
+priority: null
+requiredDropCapabilities: null
+runAsUser: {type: MustRunAsRange, uid: null, uidRangeMin: null, uidRangeMax: null}
+seLinuxContext: {type: MustRunAs, seLinuxOptions: null}
+seccompProfiles: null
+supplementalGroups: {}
+users: null
+volumes: null
+`, "create", "--dry-run=server", "--filename", "-")
+	require.NoError(t, err)
+}
+
 func TestDefaultsAreWrittenOut(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)

@@ -260,6 +260,33 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 	})
 }
 
+// The source document's stricter rule, and the stricter guard.
+func TestSCCStrictly(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.startOperator(t.Context(), "--scc-match=intersection", "--exec-guard=caller"))
+	ns := s.namespace("a").Name
+	operator := s.user("operator") // has every verb
+	s.eventually(func(c *assert.CollectT) {
+		err := operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
+		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
+	})
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+	pod := podNamed(ns, "p", privileged)
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })
+	config, err := s.cluster.UserConfig("jane")
+	require.NoError(t, err)
+	s.permit(s.name("exec"), userSubject("jane"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		err := clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name("p").SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true}, clientgoscheme.ParameterCodec).Do(t.Context()).Error()
+		assert.ErrorContains(c, err, "exceeds your permissions")
+	})
+}
+
 // Constraints that are older than their validation keep nobody's pods out.
 func TestSCCThatIsBroken(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ type Request struct {
 	Object *unstructured.Unstructured
 	// OldObject is what is stored, nil for a creation or a connection.
 	OldObject *unstructured.Unstructured
-	// Revision is that of the Webhook by which the API server asks, if it has one.
+	// Revision is that of the Webhook by which the API server asks, while the plugin is asked whose it is; otherwise it is empty.
 	Revision string
 	// Warnings are shown to the client whatever is decided.
 	Warnings []string

@@ -81,7 +81,7 @@ func (t Table) validating(ctx context.Context, endpoint Endpoint, bundle []byte)
 		}
 		for i, w := range asked {
 			webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
-				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(path.Join(validatePath, w.Revision), bundle), Rules: w.Rules,
+				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(p.path(w), bundle), Rules: w.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
@@ -90,6 +90,14 @@ func (t Table) validating(ctx context.Context, endpoint Endpoint, bundle []byte)
 		}
 	}
 	return webhooks, nil
+}
+
+// path is where a plugin's validating webhook is answered.
+func (p *Plugin) path(w Webhook) string {
+	if w.Revision == "" {
+		return validatePath
+	}
+	return path.Join(validatePath, p.Name, w.Revision)
 }
 
 // webhookName counts the webhooks of a plugin that has more than one.

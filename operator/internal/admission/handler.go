@@ -26,8 +26,10 @@ const (
 	validatePath = "/validate"
 )
 
-// revisionKey is that of a context's value: the revision in the path.
-type revisionKey struct{}
+// caller is the Webhook by which the API server asks, as the path says it. It is the value of a context, under callerKey.
+type caller struct{ plugin, revision string }
+
+type callerKey struct{}
 
 // Serve has a server answer for the table.
 func (t Table) Serve(server webhook.Server, metrics *Metrics) {
@@ -35,10 +37,10 @@ func (t Table) Serve(server webhook.Server, metrics *Metrics) {
 	server.Register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(c.mutate)})
 	validate := ctrladmission.HandlerFunc(c.validate)
 	server.Register(validatePath, &ctrladmission.Webhook{Handler: validate})
-	server.Register(validatePath+"/{revision}", &ctrladmission.Webhook{
+	server.Register(validatePath+"/{plugin}/{revision}", &ctrladmission.Webhook{
 		Handler: validate,
 		WithContextFunc: func(ctx context.Context, r *http.Request) context.Context {
-			return context.WithValue(ctx, revisionKey{}, r.PathValue("revision"))
+			return context.WithValue(ctx, callerKey{}, caller{r.PathValue("plugin"), r.PathValue("revision")})
 		},
 	})
 }
@@ -91,7 +93,7 @@ func (c chain) validate(ctx context.Context, r ctrladmission.Request) ctrladmiss
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
-	request.Revision, _ = ctx.Value(revisionKey{}).(string)
+	by, _ := ctx.Value(callerKey{}).(caller)
 	var refusals []string
 	var failure *ctrladmission.Response
 	var later *Later
@@ -99,6 +101,9 @@ func (c chain) validate(ctx context.Context, r ctrladmission.Request) ctrladmiss
 		p := &c.table[i]
 		if p.Validator == nil || !p.handles(request) {
 			continue
+		}
+		if request.Revision = ""; p.Name == by.plugin {
+			request.Revision = by.revision
 		}
 		var refused *Refused
 		err := p.Validator.Validate(ctx, request)

@@ -24,6 +24,9 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
+// ownWebhook is the revision by which the plugin knows its own webhook.
+const ownWebhook = "own"
+
 // How long a pod waits for what its namespace is given, and how often that is looked for in the cache.
 const (
 	allocationPatience = 5 * time.Second
@@ -74,7 +77,7 @@ func (s *SCC) Webhooks(rules []admissionregistrationv1.RuleWithOperations) func(
 		if err != nil || len(all) == 0 {
 			return nil, err
 		}
-		return []Webhook{{Rules: rules, MatchConditions: []admissionregistrationv1.MatchCondition{
+		return []Webhook{{Rules: rules, Revision: ownWebhook, MatchConditions: []admissionregistrationv1.MatchCondition{
 			// A kubelet shows what it runs from its own files.
 			{Name: "not-a-mirror-pod", Expression: "!(request.resource.resource == 'pods' && object != null && " +
 				"'" + corev1.MirrorPodAnnotationKey + "' in object.metadata.?annotations.orValue({}) && " +
@@ -119,8 +122,8 @@ func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 // Validate sees to it that a pod is one that some constraint admits as it is, whatever was done to it since it was mutated, and
 // that nobody enters a pod that they could not have made.
 func (s *SCC) Validate(ctx context.Context, request *Request) error {
-	if s.exempt(request) {
-		return nil
+	if request.Revision == "" || s.exempt(request) {
+		return nil // who asks by another's webhook may not have asked for the mutation
 	}
 	if request.Operation == admissionv1.Connect {
 		return s.guard(ctx, request)

@@ -39,9 +39,8 @@ func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface) *SCC
 // by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's, or
 // nobody's. With intersection it must be both's, if the pod has a service account.
 func (g *SCCGrants) by(ctx context.Context, request *Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints, intersection bool) (string, error) {
-	account := authenticationv1.UserInfo{}
 	if name := pod.Spec.ServiceAccountName; name != "" {
-		account = authenticationv1.UserInfo{
+		account := authenticationv1.UserInfo{
 			Username: "system:serviceaccount:" + request.Namespace + ":" + name,
 			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + request.Namespace},
 		}

@@ -36,7 +36,8 @@ type Plugin struct {
 type Webhook struct {
 	Rules           []admissionregistrationv1.RuleWithOperations
 	MatchConditions []admissionregistrationv1.MatchCondition
-	// Revision comes back with every request, so that who answers knows what the API server goes by. Empty is none.
+	// Revision comes back with every request of a validating webhook, so that the plugin knows what the API server goes by. Empty is
+	// none.
 	Revision string
 }
 
@@ -59,8 +60,10 @@ func NewTable(template *Template, rules *AttributeRules, attributes *Attributes,
 	made := []admissionregistrationv1.RuleWithOperations{
 		pods(admissionregistrationv1.Create, "pods"), pods(admissionregistrationv1.Update, "pods/ephemeralcontainers"),
 	}
-	judged := append(made[:len(made):len(made)],
-		pods(admissionregistrationv1.Update, "pods", "pods/resize"), pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach"))
+	judged := slices.Concat(made, []admissionregistrationv1.RuleWithOperations{
+		pods(admissionregistrationv1.Update, "pods", "pods/resize"),
+		pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach"),
+	})
 	return Table{
 		{
 			Name: "template", Validator: template,
