@@ -40,6 +40,8 @@ func main() {
 		"whether constraints must be open to the requester or the pod's service account (union), or to both (intersection)")
 	execGuard := flag.String("exec-guard", "any", "whose constraints let somebody into a pod: any, which counts the pod's service account's, or caller")
 	uidRange := flag.String("scc-uid-range", "1000000000-1999999999/10000", "the user ids that namespaces are given, and how many each gets")
+	mcsRange := flag.String("scc-mcs-range", "s0:/2", "what the SELinux levels that namespaces are given begin with, and how many categories each has")
+	mcsLabels := flag.Int("scc-mcs-labels-per-namespace", 5, "how many levels each namespace takes up")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// An error of the API server's says what is wrong; where it passed through our code does not.
 	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
@@ -57,7 +59,7 @@ func main() {
 	err := errors.Join(
 		choose("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),
 		choose("exec-guard", *execGuard, "any", "caller", &options.SCCCallerGuardsExec),
-		pool(*uidRange, &options.SCCPool))
+		pool(*uidRange, *mcsRange, *mcsLabels, &options.SCCPool))
 	var config *rest.Config
 	if err == nil {
 		config, err = ctrl.GetConfig()
@@ -85,9 +87,9 @@ func choose(name, value, first, second string, chosen *bool) error {
 	return nil
 }
 
-func pool(text string, into *scc.Pool) (err error) {
-	if *into, err = scc.ParsePool(text); err != nil {
-		return fmt.Errorf("--scc-uid-range: %w", err)
+func pool(ids, levels string, labels int, into *scc.Pool) (err error) {
+	if *into, err = scc.NewPool(ids, levels, labels); err != nil {
+		return fmt.Errorf("--scc-uid-range, --scc-mcs-range: %w", err)
 	}
 	return nil
 }

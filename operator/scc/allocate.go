@@ -4,44 +4,77 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Pool is what namespaces are given from: blocks of user ids, and SELinux levels of two categories.
+// Pool is what namespaces are given from: blocks of user ids, and SELinux levels.
 type Pool struct {
-	// Ids are those of all blocks, and Size how many each has.
-	IDs  v1alpha1.IDRange
-	Size int64
+	// IDs are those of all blocks, and Size how many each has.
+	IDs    v1alpha1.IDRange
+	Size   int64
+	Levels Levels
 }
 
-// categories are how many of them SELinux has, and labelsPerNamespace how many pairs of them each namespace takes up: those of
-// OpenShift.
+// Levels are SELinux levels of some categories each.
+type Levels struct {
+	// Prefix is what they begin with, and Each how many categories each has.
+	Prefix string
+	Each   int
+	// PerNamespace is how many of them each namespace takes up, of which it is given the first.
+	PerNamespace int
+}
+
+// categories are how many of them SELinux has, and maxEach how many a level can have.
 const (
-	categories         = 1024
-	labelsPerNamespace = 5
+	categories = 1024
+	maxEach    = 5
 )
 
-// ParsePool reads first-last/size: 1000000000-1999999999/10000.
-func ParsePool(text string) (Pool, error) {
-	ids, size, _ := strings.Cut(text, "/")
-	blocks, err := ParseBlocks(ids)
+// NewPool reads a range of ids and the size of blocks, 1000000000-1999999999/10000, and the beginning of levels and their number of
+// categories, s0:/2, of which each namespace takes up labelsPerNamespace.
+func NewPool(ids, levels string, labelsPerNamespace int) (Pool, error) {
+	pool, err := parseIDs(ids)
 	if err != nil {
-		return Pool{}, fmt.Errorf("%q is no range and size of blocks, such as 1000000000-1999999999/10000: %w", text, err)
+		return pool, fmt.Errorf("%q is no range and size of blocks, such as 1000000000-1999999999/10000: %w", ids, err)
 	}
-	pool := Pool{IDs: blocks[0]}
-	if pool.Size, err = parseID(size); err != nil || len(blocks) > 1 || pool.Size < 1 || pool.Size > pool.IDs.Max-pool.IDs.Min+1 {
-		return Pool{}, fmt.Errorf("%q is no range and size of blocks, such as 1000000000-1999999999/10000", text)
+	prefix, each, _ := strings.Cut(levels, "/")
+	number, err := parseID(each)
+	if err != nil || number < 1 || number > maxEach || !strings.HasSuffix(prefix, ":") {
+		return pool, fmt.Errorf("%q is no beginning of levels and number of categories, such as s0:/2: there can be 1 to %d", levels, maxEach)
 	}
-	if pairs := categories * (categories - 1) / 2; pool.blocks() > pairs/labelsPerNamespace {
-		return Pool{}, fmt.Errorf("%q makes %d blocks, and there are SELinux levels for %d: choose larger blocks or fewer ids",
-			text, pool.blocks(), pairs/labelsPerNamespace)
+	pool.Levels = Levels{Prefix: prefix, Each: int(number), PerNamespace: labelsPerNamespace}
+	if labelsPerNamespace < 1 || pool.blocks() > combinations(categories, pool.Levels.Each)/labelsPerNamespace {
+		return pool, fmt.Errorf("%q makes %d blocks, and with %d labels for each there are not as many of %q: choose larger blocks or fewer ids",
+			ids, pool.blocks(), labelsPerNamespace, levels)
 	}
 	return pool, nil
+}
+
+func parseIDs(text string) (Pool, error) {
+	ids, size, _ := strings.Cut(text, "/")
+	block, err := parseBlock(ids)
+	if err != nil {
+		return Pool{}, err
+	}
+	pool := Pool{IDs: block}
+	if pool.Size, err = parseID(size); err == nil && (pool.Size < 1 || pool.Size > block.Max-block.Min+1) {
+		err = fmt.Errorf("a block can't have %d ids", pool.Size)
+	}
+	return pool, err
+}
+
+// combinations are how many sets of k there are of n.
+func combinations(n, k int) int {
+	result := 1
+	for i := range k {
+		result = result * (n - i) / (i + 1)
+	}
+	return max(result, 0)
 }
 
 func (p Pool) blocks() int { return int((p.IDs.Max - p.IDs.Min + 1) / p.Size) }
@@ -58,11 +91,16 @@ func (p Pool) numberOf(ids v1alpha1.IDRange) (int, bool) {
 	return int(number), ids.Min >= p.IDs.Min && number < int64(p.blocks()) && p.block(int(number)) == ids
 }
 
-// Level returns the SELinux level of a block: of all pairs of categories, ordered by the higher one, every fifth.
-func Level(block int) string {
-	rank := block * labelsPerNamespace
-	high := int((1 + math.Sqrt(float64(1+8*rank))) / 2)
-	return fmt.Sprintf("s0:c%d,c%d", high, rank-high*(high-1)/2)
+// Level returns the SELinux level of a block: of all sets of categories, ordered by the highest ones, every so many.
+func (l Levels) Level(block int) string {
+	rank := block * l.PerNamespace
+	var chosen []string
+	for k := l.Each; k > 0; k-- {
+		category := sort.Search(categories, func(c int) bool { return combinations(c, k) > rank }) - 1
+		rank -= combinations(category, k)
+		chosen = append(chosen, fmt.Sprintf("c%d", category))
+	}
+	return l.Prefix + strings.Join(chosen, ",")
 }
 
 // Holder is a namespace that is to be given what it lacks.
@@ -195,7 +233,7 @@ func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 			allocation.Annotations[v1alpha1.SupplementalGroupsAnnotation] = ids
 		}
 		if wrong != "" || !hasLevel {
-			allocation.Annotations[v1alpha1.MCSAnnotation] = Level(number)
+			allocation.Annotations[v1alpha1.MCSAnnotation] = a.pool.Levels.Level(number)
 		}
 		return allocation, nil
 	}
@@ -205,14 +243,14 @@ func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 	if !hasLevel {
 		block, _ := uidRange(holder.Annotations) // it is right, or wrong says so
 		number, one := a.pool.numberOf(block)
-		if !one || a.levels[normalLevel(Level(number))] {
+		if !one || a.levels[normalLevel(a.pool.Levels.Level(number))] {
 			var err error
 			if number, err = a.fresh(); err != nil {
 				return allocation, err
 			}
 		}
-		allocation.Annotations[v1alpha1.MCSAnnotation] = Level(number)
-		a.levels[normalLevel(Level(number))] = true
+		allocation.Annotations[v1alpha1.MCSAnnotation] = a.pool.Levels.Level(number)
+		a.levels[normalLevel(a.pool.Levels.Level(number))] = true
 	}
 	return allocation, nil
 }
@@ -222,7 +260,7 @@ func (a *allocator) fresh() (int, error) {
 	for range a.pool.blocks() {
 		number := a.next % a.pool.blocks()
 		a.next = (number + 1) % a.pool.blocks()
-		block, level := a.pool.block(number), normalLevel(Level(number))
+		block, level := a.pool.block(number), normalLevel(a.pool.Levels.Level(number))
 		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.taken, func(t v1alpha1.IDRange) bool { return t.Min <= block.Max && block.Min <= t.Max }) {
 			continue
 		}

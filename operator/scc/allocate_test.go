@@ -15,12 +15,14 @@ import (
 
 func pool(t *testing.T, text string) scc.Pool {
 	t.Helper()
-	p, err := scc.ParsePool(text)
+	p, err := scc.NewPool(text, "s0:/2", 5)
 	require.NoError(t, err)
 	return p
 }
 
 const defaultPool = "1000000000-1999999999/10000"
+
+var levels = scc.Levels{Prefix: "s0:", Each: 2, PerNamespace: 5}
 
 func holder(name string, age int, annotations ...string) scc.Holder {
 	h := scc.Holder{Name: name, Created: time.Unix(int64(1000-age), 0), Annotations: map[string]string{}}
@@ -35,21 +37,31 @@ func holder(name string, age int, annotations ...string) scc.Holder {
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	for block, want := range map[int]string{0: "s0:c1,c0", 1: "s0:c3,c2", 2: "s0:c5,c0", 3: "s0:c6,c0", 65: "s0:c26,c0", 99_999: "s0:c1000,c495"} {
-		require.Equal(t, want, scc.Level(block))
+		require.Equal(t, want, levels.Level(block))
 	}
 	seen := map[string]bool{}
 	for block := range 100_000 {
-		require.False(t, seen[scc.Level(block)])
-		seen[scc.Level(block)] = true
+		require.False(t, seen[levels.Level(block)])
+		seen[levels.Level(block)] = true
 	}
 }
 
 func TestParsePool(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "1-2", "1-2/", "1-2/0", "1-2/3", "1-2,3-4/1", "a-b/1", "0-2147483647/1"} {
-		_, err := scc.ParsePool(text)
+		_, err := scc.NewPool(text, "s0:/2", 5)
 		require.Error(t, err, text)
 	}
+	for _, text := range []string{"", "s0", "s0:", "s0:/", "s0:/0", "s0:/6", "s0/2", "s0:/1", "s0:/x"} {
+		_, err := scc.NewPool(defaultPool, text, 5)
+		require.Error(t, err, text)
+	}
+	_, err := scc.NewPool(defaultPool, "s0:/2", 0)
+	require.Error(t, err)
+	three, err := scc.NewPool(defaultPool, "s1:/3", 1)
+	require.NoError(t, err)
+	require.Equal(t, "s1:c2,c1,c0", three.Levels.Level(0))
+	require.Equal(t, "s1:c3,c1,c0", three.Levels.Level(1))
 }
 
 func TestAllocate(t *testing.T) {
@@ -124,7 +136,7 @@ func TestAllocateIsUniqueAndStable(t *testing.T) {
 				h.Annotations[v1alpha1.UIDRangeAnnotation] = fmt.Sprintf("%d/%d", 995+random.IntN(60), 1+random.IntN(15))
 			}
 			if random.IntN(3) == 0 {
-				h.Annotations[v1alpha1.MCSAnnotation] = scc.Level(random.IntN(40))
+				h.Annotations[v1alpha1.MCSAnnotation] = levels.Level(random.IntN(40))
 			}
 			holders = append(holders, h)
 		}

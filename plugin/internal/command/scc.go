@@ -8,7 +8,7 @@ import (
 func newSCC(s session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scc",
-		Short: "Explain which SecurityContextConstraints admit a pod, and who may use them",
+		Short: "Show which SecurityContextConstraints admit pods, and who may",
 		Long: templates.LongDesc(`
 			SecurityContextConstraints say what pods may ask for: users, capabilities, volumes, the host's features. A pod is
 			admitted by the first that its service account or whoever creates it may use, and that allows all it asks for.`),
