@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +109,7 @@ func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 		mode = scc.MayMutateEphemeralContainers
 	}
 	verdict, err := s.review(ctx, request, pod, mode)
-	if err != nil {
+	if err != nil || verdict == nil {
 		return err
 	}
 	if !verdict.Allowed() {
@@ -132,20 +131,17 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 	if err != nil {
 		return err
 	}
-	if request.OldObject != nil {
+	if request.OldObject != nil && request.SubResource == "" {
 		for _, key := range []string{v1alpha1.RequiredSCCAnnotation, v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 			before, there := request.OldObject.GetAnnotations()[key]
 			after, still := pod.Annotations[key]
-			if request.SubResource == "" && (before != after || there != still) {
+			if before != after || there != still {
 				return &Refused{fmt.Sprintf("pod %s/%s: the annotation %s can't be changed", request.Namespace, pod.Name, key)}
 			}
 		}
-		if request.SubResource == "" && sameButMetadata(request) {
-			return nil
-		}
 	}
 	verdict, err := s.review(ctx, request, pod, scc.MayNotMutate)
-	if err != nil {
+	if err != nil || verdict == nil {
 		return err
 	}
 	if !verdict.Allowed() {
@@ -155,13 +151,6 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, nameOfPod(pod), required, pod.Annotations[v1alpha1.SCCAnnotation])}
 	}
 	return nil
-}
-
-// sameButMetadata tells whether an update leaves a pod's spec, labels and annotations alone.
-func sameButMetadata(request *Request) bool {
-	old, updated := request.OldObject, request.Object
-	return equal(&unstructured.Unstructured{Object: map[string]any{"spec": old.Object["spec"]}}, &unstructured.Unstructured{Object: map[string]any{"spec": updated.Object["spec"]}}) &&
-		maps.Equal(old.GetLabels(), updated.GetLabels()) && maps.Equal(old.GetAnnotations(), updated.GetAnnotations())
 }
 
 // guard judges the pod as if the caller made it, as it is.
@@ -177,11 +166,8 @@ func (s *SCC) guard(ctx context.Context, request *Request) error {
 	if s.options.CallerGuardsExec {
 		pod.Spec.ServiceAccountName = ""
 	}
-	if isMirror(pod) {
-		delete(pod.Annotations, v1alpha1.RequiredSCCAnnotation)
-	}
 	verdict, err := s.review(ctx, request, pod, scc.MayMutate)
-	if err != nil {
+	if err != nil || verdict == nil {
 		return err
 	}
 	if !verdict.Allowed() {
@@ -189,11 +175,6 @@ func (s *SCC) guard(ctx context.Context, request *Request) error {
 			request.SubResource, s.refusal(request, verdict))}
 	}
 	return nil
-}
-
-func isMirror(pod *corev1.Pod) bool {
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return mirror
 }
 
 // exempt decides as the webhooks' selectors do.
@@ -209,14 +190,11 @@ func (s *SCC) exempt(request *Request) bool {
 	return mirror && who.Is(attributes.Subject{Group: true, Name: "system:nodes"})
 }
 
-// review waits for what the namespace is to be given, if a constraint needs it.
-func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mode scc.Mode) (scc.Verdict, error) {
-	if scc.Exempt(pod) {
-		return scc.Verdict{Constraint: "none", Pod: pod}, nil
-	}
-	all, err := s.constraints.get(ctx)
-	if err != nil {
-		return scc.Verdict{}, err
+// review returns nil if no constraint says anything about the pod. It waits for what the namespace is to be given, if a constraint needs it.
+func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mode scc.Mode) (*scc.Verdict, error) {
+	all, err := s.constraints.orLive(ctx, s.live)
+	if err != nil || len(all) == 0 || scc.Exempt(pod) {
+		return nil, err
 	}
 	var failure error
 	asked := scc.Request{Pod: pod, Mode: mode, Constraints: all, Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
@@ -239,15 +217,15 @@ func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mod
 	err = wait.PollUntilContextTimeout(ctx, allocationLook, allocationPatience, true, look)
 	switch {
 	case failure != nil && !verdict.Allowed():
-		return verdict, failure
+		return nil, failure
 	case wait.Interrupted(err):
-		return verdict, nil // what is missing is among the reasons
+		return &verdict, nil // what is missing is among the reasons
 	}
-	return verdict, err
+	return &verdict, err
 }
 
 // refusal says, in the order in which they were tried, what each constraint does not allow.
-func (s *SCC) refusal(request *Request, verdict scc.Verdict) string {
+func (s *SCC) refusal(request *Request, verdict *scc.Verdict) string {
 	lines := []string{fmt.Sprintf("pod %s/%s: no SecurityContextConstraints admit it for user %q or its service account:",
 		request.Namespace, nameOrGenerated(request), request.UserInfo.Username)}
 	for _, reason := range verdict.Reasons {

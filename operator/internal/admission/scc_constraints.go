@@ -60,15 +60,31 @@ func (c *constraints) get(ctx context.Context) ([]*v1alpha1.SecurityContextConst
 	if c.known != nil {
 		return c.known, nil
 	}
-	list := &v1alpha1.SecurityContextConstraintsList{}
-	if err := c.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("read SecurityContextConstraints: %w", err)
+	known, err := readConstraints(ctx, c.cached, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
 	}
-	known := make([]*v1alpha1.SecurityContextConstraints, 0, len(list.Items))
-	for i := range list.Items {
-		known = append(known, scc.Defaulted(&list.Items[i]))
-	}
-	scc.Sort(known)
 	c.known = known
 	return known, nil
+}
+
+// orLive is sure that there are none where the cache has none: the API server may know of the first one sooner.
+func (c *constraints) orLive(ctx context.Context, live client.Reader) ([]*v1alpha1.SecurityContextConstraints, error) {
+	if known, err := c.get(ctx); err == nil && len(known) > 0 {
+		return known, nil
+	}
+	return readConstraints(ctx, live)
+}
+
+func readConstraints(ctx context.Context, from client.Reader, options ...client.ListOption) ([]*v1alpha1.SecurityContextConstraints, error) {
+	list := &v1alpha1.SecurityContextConstraintsList{}
+	if err := from.List(ctx, list, options...); err != nil {
+		return nil, fmt.Errorf("read SecurityContextConstraints: %w", err)
+	}
+	found := make([]*v1alpha1.SecurityContextConstraints, 0, len(list.Items))
+	for i := range list.Items {
+		found = append(found, scc.Defaulted(&list.Items[i]))
+	}
+	scc.Sort(found)
+	return found, nil
 }

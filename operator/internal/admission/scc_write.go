@@ -16,10 +16,7 @@ import (
 
 // write brings the security contexts that a constraint made onto the object, and where it is named, its name. What this program
 // doesn't know of a pod stays.
-func write(object *unstructured.Unstructured, before *corev1.Pod, verdict scc.Verdict, named bool) error {
-	if verdict.Subject == "" {
-		return nil // constraints say nothing about the pod
-	}
+func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, named bool) error {
 	if named {
 		annotations := maps.Clone(object.GetAnnotations())
 		if annotations == nil {
