@@ -41,11 +41,12 @@ type violation struct {
 func newVet(s session) *cobra.Command {
 	v := &vet{session: s}
 	cmd := &cobra.Command{
-		Use:   "vet -f FILE... [--server] [-o json]",
-		Short: "Check templates before they are applied",
+		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
+		Short: "Check templates, or a tree of policies, before they are applied",
 		Long: templates.LongDesc(`
-			Check the NamespaceTemplates and NamespaceInitializationConfigurations in files, and say everything that is wrong
-			with them. Violations are on standard output, a line for each.
+			Check the tree of policies in a folder, whose name is that of its root policyspace, or the NamespaceTemplates and
+			NamespaceInitializationConfigurations in files, and say everything that is wrong with them. Violations are on
+			standard output, a line for each.
 
 			Without --server no cluster is asked. With it the API server answers, by a dry run that changes nothing, whether
 			it would take the objects from you: whether you could create yourself what a template creates, above all.
@@ -60,6 +61,9 @@ func newVet(s session) *cobra.Command {
 			 2
 			The check could not be made.`),
 		Example: templates.Examples(`
+			# Check a tree of policies
+			kubectl nstpl vet foo-corp
+
 			# Check a template without a cluster
 			kubectl nstpl vet -f template.yaml
 
@@ -71,16 +75,29 @@ func newVet(s session) *cobra.Command {
 			kubectl nstpl vet -f template.yaml --server --as jane@example.com`),
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 || len(v.files) == 0 {
-				return &Exit{exitTrouble, usageError(cmd, errors.New("give a file or folder with -f"))}
+			switch {
+			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || v.server):
+				return &Exit{exitTrouble, usageError(cmd, errors.New("give one folder with a tree, or files with -f"))}
+			case len(args) == 0 && len(v.files) == 0:
+				return &Exit{exitTrouble, usageError(cmd, errors.New("give a folder with a tree, or a file or folder with -f"))}
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if v.format != "" && v.format != jsonFormat {
-				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output is %q: it can be %s", v.format, jsonFormat))}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case v.format == "" || v.format == jsonFormat:
+			case v.format != sarifFormat:
+				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, jsonFormat, sarifFormat))}
+			case len(args) == 0:
+				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat))}
 			}
-			found, err := v.run(cmd.Context())
+			var found bool
+			var err error
+			if len(args) == 1 {
+				found, err = v.tree(args[0])
+			} else {
+				found, err = v.run(cmd.Context())
+			}
 			switch {
 			case err != nil:
 				return &Exit{exitTrouble, err}
@@ -95,8 +112,8 @@ func newVet(s session) *cobra.Command {
 	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
 	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
 	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json).")
-	completeValues(cmd, "output", jsonFormat)
+	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")
+	completeValues(cmd, "output", jsonFormat, sarifFormat)
 	return cmd
 }
 

@@ -1,0 +1,152 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+const sarifFormat = "sarif"
+
+// treeVerdict is what vet DIR -o json prints.
+type treeVerdict struct {
+	Valid      bool                  `json:"valid"`
+	Violations []hierarchy.Violation `json:"violations"`
+	Warnings   []hierarchy.Warning   `json:"warnings"`
+}
+
+// loadTree reads the tree in a folder, which is called as its root policyspace is. Nothing outside of it is read.
+func loadTree(dir string) (result *hierarchy.Result, err error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(absolute)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "read", Path: dir, Err: errors.New("it is no directory: name the one of the root policyspace")}
+	}
+	root, err := os.OpenRoot(absolute)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return hierarchy.Load(root.FS(), filepath.Base(absolute))
+}
+
+// tree tells whether anything is wrong with the tree in a folder.
+func (v *vet) tree(dir string) (found bool, err error) {
+	result, err := loadTree(dir)
+	if err != nil {
+		return false, err
+	}
+	verdict := treeVerdict{
+		Valid:      len(result.Violations) == 0,
+		Violations: append([]hierarchy.Violation{}, result.Violations...),
+		Warnings:   append([]hierarchy.Warning{}, result.Warnings...),
+	}
+	switch v.format {
+	case jsonFormat:
+		err = output.JSON(v.Out, verdict)
+	case sarifFormat:
+		err = output.JSON(v.Out, newSARIF(verdict))
+	default:
+		for _, one := range verdict.Violations {
+			output.Line(v.Out, "%s: %s: %s (%s)", position(one.Path, one.Line), one.Rule, one.Message, one.Remedy)
+		}
+	}
+	for _, warning := range verdict.Warnings {
+		v.note("Warning: %s: %s", position(warning.Path, warning.Line), warning.Message)
+	}
+	v.note("%s: %s", result.Tree.Root.Name, count(len(verdict.Violations), "violation"))
+	return !verdict.Valid, err
+}
+
+func position(path string, line int) string {
+	if line == 0 {
+		return path
+	}
+	return fmt.Sprintf("%s:%d", path, line)
+}
+
+// sarif is the Static Analysis Results Interchange Format, version 2.1.0, as far as it is used here.
+type sarif struct {
+	Schema  string     `json:"$schema"`
+	Version string     `json:"version"`
+	Runs    []sarifRun `json:"runs"`
+}
+
+type sarifRun struct {
+	Tool    sarifTool     `json:"tool"`
+	Results []sarifResult `json:"results"`
+}
+
+type sarifTool struct {
+	Driver sarifDriver `json:"driver"`
+}
+
+type sarifDriver struct {
+	Name  string      `json:"name"`
+	Rules []sarifRule `json:"rules"`
+}
+
+type sarifRule struct {
+	ID string `json:"id"`
+}
+
+type sarifResult struct {
+	RuleID    string          `json:"ruleId"`
+	Level     string          `json:"level"`
+	Message   sarifMessage    `json:"message"`
+	Locations []sarifLocation `json:"locations"`
+}
+
+type sarifMessage struct {
+	Text string `json:"text"`
+}
+
+type sarifLocation struct {
+	Physical sarifPhysical `json:"physicalLocation"`
+}
+
+type sarifPhysical struct {
+	Artifact sarifArtifact `json:"artifactLocation"`
+	Region   *sarifRegion  `json:"region,omitempty"`
+}
+
+type sarifArtifact struct {
+	URI string `json:"uri"`
+}
+
+type sarifRegion struct {
+	StartLine int `json:"startLine"`
+}
+
+func newSARIF(verdict treeVerdict) sarif {
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
+	result := func(rule, level, text, path string, line int) sarifResult {
+		location := sarifPhysical{Artifact: sarifArtifact{path}}
+		if line > 0 {
+			location.Region = &sarifRegion{line}
+		}
+		return sarifResult{RuleID: rule, Level: level, Message: sarifMessage{text}, Locations: []sarifLocation{{location}}}
+	}
+	for _, one := range verdict.Violations {
+		if rule := (sarifRule{one.Rule}); !slices.Contains(run.Tool.Driver.Rules, rule) {
+			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
+		}
+		run.Results = append(run.Results, result(one.Rule, "error", one.Message+": "+one.Remedy, one.Path, one.Line))
+	}
+	for _, one := range verdict.Warnings {
+		run.Results = append(run.Results, result("warning", "warning", one.Message, one.Path, one.Line))
+	}
+	return sarif{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+}
