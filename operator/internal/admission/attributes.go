@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,10 +28,9 @@ type Attributes struct {
 	cached, live client.Reader
 	bindings     *bindings.Watch
 	exempt       Exempt
+	subscribers  subscribers
 
 	mu sync.Mutex
-	// told are called when the rules changed.
-	told []func()
 	// rules are the cached ones, or nil if they changed since.
 	rules *attributes.Rules
 	// known are the revisions that the cache has reached, or passed.
@@ -92,21 +90,12 @@ func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, 
 func (a *Attributes) change() {
 	a.mu.Lock()
 	a.rules = nil
-	told := slices.Clone(a.told)
 	a.mu.Unlock()
-	for _, do := range told {
-		do()
-	}
+	a.subscribers.tell()
 }
 
-// OnChange has do called now and whenever the rules changed: those that Current then returns are no older. A watch of one's
-// own might tell sooner than that.
-func (a *Attributes) OnChange(do func()) {
-	a.mu.Lock()
-	a.told = append(a.told, do)
-	a.mu.Unlock()
-	do()
-}
+// OnChange has do called now and whenever the rules changed: those that Current then returns are no older.
+func (a *Attributes) OnChange(do func()) { a.subscribers.add(do) }
 
 // Start keeps the bindings watched as long as there are rules. It is a Runnable of every replica.
 func (a *Attributes) Start(ctx context.Context) error {

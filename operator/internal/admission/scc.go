@@ -67,7 +67,7 @@ func (s *SCC) Needed(ctx context.Context) (bool, error) {
 }
 
 // OnChange has do called now and whenever there may be a first constraint or none any more.
-func (s *SCC) OnChange(do func()) { s.constraints.onChange(do) }
+func (s *SCC) OnChange(do func()) { s.constraints.subscribers.add(do) }
 
 // Webhooks returns a function for the table: the API server asks while there is a constraint.
 func (s *SCC) Webhooks(rules []admissionregistrationv1.RuleWithOperations) func(context.Context) ([]Webhook, error) {

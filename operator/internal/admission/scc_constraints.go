@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	toolscache "k8s.io/client-go/tools/cache"
@@ -16,12 +15,12 @@ import (
 
 // constraints are those of the cache, defaulted and in the order in which they are tried.
 type constraints struct {
-	cached client.Reader
+	cached      client.Reader
+	subscribers subscribers
 
 	mu sync.Mutex
 	// known is nil if something changed since.
 	known []*v1alpha1.SecurityContextConstraints
-	told  []func()
 }
 
 func newConstraints(ctx context.Context, cached cache.Cache) (*constraints, error) {
@@ -39,18 +38,8 @@ func newConstraints(ctx context.Context, cached cache.Cache) (*constraints, erro
 func (c *constraints) change() {
 	c.mu.Lock()
 	c.known = nil
-	told := slices.Clone(c.told)
 	c.mu.Unlock()
-	for _, do := range told {
-		do()
-	}
-}
-
-func (c *constraints) onChange(do func()) {
-	c.mu.Lock()
-	c.told = append(c.told, do)
-	c.mu.Unlock()
-	do()
+	c.subscribers.tell()
 }
 
 // get returns the constraints, which are not to be changed.
