@@ -7,7 +7,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -106,7 +107,7 @@ func (l Levels) Level(block int) string {
 // Holder is a namespace that is to be given what it lacks.
 type Holder struct {
 	Name        string
-	Created     time.Time
+	Created     metav1.Time
 	Annotations map[string]string
 }
 
@@ -137,7 +138,9 @@ type allocator struct {
 // the allocations that could be made.
 func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) {
 	holders = slices.Clone(holders)
-	slices.SortFunc(holders, func(a, b Holder) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(holders, func(a, b Holder) int {
+		return cmp.Or(a.Created.Compare(b.Created.Time), strings.Compare(a.Name, b.Name))
+	})
 	a := &allocator{pool: pool, next: next, levels: map[string]bool{}, used: map[int]bool{}}
 	wrong := a.take(holders)
 	var allocations []Allocation

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -25,7 +25,7 @@ const defaultPool = "1000000000-1999999999/10000"
 var levels = scc.Levels{Prefix: "s0:", Each: 2, PerNamespace: 5}
 
 func holder(name string, age int, annotations ...string) scc.Holder {
-	h := scc.Holder{Name: name, Created: time.Unix(int64(1000-age), 0), Annotations: map[string]string{}}
+	h := scc.Holder{Name: name, Created: metav1.Unix(int64(1000-age), 0), Annotations: map[string]string{}}
 	for i, key := range []string{v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation} {
 		if i < len(annotations) && annotations[i] != "-" {
 			h.Annotations[key] = annotations[i]

@@ -17,8 +17,8 @@ func files(texts ...string) fstest.MapFS {
 	tree := fstest.MapFS{}
 	for _, text := range texts {
 		path, content, _ := strings.Cut(text, ": ")
-		if strings.HasSuffix(path, "/") {
-			tree[strings.TrimSuffix(path, "/")] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+		if directory, ok := strings.CutSuffix(path, "/"); ok {
+			tree[directory] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
 			continue
 		}
 		tree[path] = &fstest.MapFile{Data: []byte(content), Mode: 0o644}

@@ -92,7 +92,7 @@ func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		if slices.Contains(r.Exempt, ns.Name) {
 			continue
 		}
-		holder := scc.Holder{Name: ns.Name, Created: ns.CreationTimestamp.Time, Annotations: ns.Annotations}
+		holder := scc.Holder{Name: ns.Name, Created: ns.CreationTimestamp, Annotations: ns.Annotations}
 		if given := r.given[ns.UID]; given != nil && !has(ns.Annotations, given) {
 			holder.Annotations = maps.Clone(ns.Annotations)
 			if holder.Annotations == nil {
