@@ -305,12 +305,17 @@ func (a *Attributes) changeBy(ctx context.Context, request *Request, rules *attr
 
 // nameOf is how messages call the object of a request.
 func nameOf(request *Request) string {
-	name := request.Name
-	if name == "" && request.Object != nil {
-		name = request.Object.GetGenerateName()
-	}
+	name := givenName(request)
 	if request.Namespace != "" && request.Kind.Kind != "Namespace" {
 		name = request.Namespace + "/" + name
 	}
 	return request.Kind.Kind + " " + name
+}
+
+// givenName is the name of an object, or as much of it as is known before the API server makes the rest.
+func givenName(request *Request) string {
+	if request.Name == "" && request.Object != nil {
+		return request.Object.GetGenerateName()
+	}
+	return request.Name
 }

@@ -148,7 +148,7 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 		return &Refused{s.refusal(request, verdict)}
 	}
 	if required := pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" && request.OldObject == nil && pod.Annotations[v1alpha1.SCCAnnotation] != required {
-		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, nameOfPod(pod), required, pod.Annotations[v1alpha1.SCCAnnotation])}
+		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, givenName(request), required, pod.Annotations[v1alpha1.SCCAnnotation])}
 	}
 	return nil
 }
@@ -227,25 +227,11 @@ func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mod
 // refusal says, in the order in which they were tried, what each constraint does not allow.
 func (s *SCC) refusal(request *Request, verdict *scc.Verdict) string {
 	lines := []string{fmt.Sprintf("pod %s/%s: no SecurityContextConstraints admit it for user %q or its service account:",
-		request.Namespace, nameOrGenerated(request), request.UserInfo.Username)}
+		request.Namespace, givenName(request), request.UserInfo.Username)}
 	for _, reason := range verdict.Reasons {
 		lines = append(lines, "- "+reason.String())
 	}
 	return strings.Join(lines, "\n")
-}
-
-func nameOrGenerated(request *Request) string {
-	if request.Name == "" && request.Object != nil {
-		return request.Object.GetGenerateName()
-	}
-	return request.Name
-}
-
-func nameOfPod(pod *corev1.Pod) string {
-	if pod.Name == "" {
-		return pod.GenerateName
-	}
-	return pod.Name
 }
 
 func podOf(object *unstructured.Unstructured) (*corev1.Pod, error) {

@@ -1,0 +1,195 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+)
+
+// What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of templates
+// it asks for more.
+func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
+	t.Parallel()
+	const rounds = 120
+	w := ownWorld(t)
+	s := newScene(t, w)
+	_, err := w.kubectl(t.Context(), shapeless, "apply", "--filename", "-")
+	require.NoError(t, err)
+	_, err = w.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
+	require.NoError(t, err)
+	var cluster []v1alpha1.ClusterProtectedAttribute
+	for kind, names := range map[v1alpha1.AttributeKind][]string{
+		v1alpha1.LabelAttribute: {"a", "b.example.com/c"}, v1alpha1.AnnotationAttribute: {"a", "B.example.com/d"},
+	} {
+		for i, name := range names {
+			rule := s.rule(kind, "", v1alpha1.ClusterRoleKind, "nobody-holds-it")
+			rule.AttributeName, rule.GuardDeletion = name, i == 0
+			object := s.protect("", fmt.Sprint(strings.ToLower(string(kind)), i), rule)
+			cluster = append(cluster, *object.(*v1alpha1.ClusterProtectedAttribute))
+		}
+	}
+	rules := attributes.NewRules(cluster, nil)
+	nobody := func(v1alpha1.RoleReference) bool { return false }
+	// Objects are stored while nobody looks.
+	keeper := s.exempt()
+	random := rand.New(rand.NewPCG(1, 2))
+	calls := func() int {
+		calls, _, err := w.operator.metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
+		require.NoError(t, err)
+		return int(calls)
+	}
+	refusals, more := 0, 0
+	for round := range rounds {
+		old, updated := shape(random, fmt.Sprint("s", round)), shape(random, fmt.Sprint("s", round))
+		if random.IntN(2) == 0 { // much as it was
+			updated = old.DeepCopy()
+			mutate(random, updated.Object)
+		}
+		for what, try := range []func() (attributes.Change, error){
+			func() (attributes.Change, error) {
+				return attributes.Change{New: stored(t, old)}, s.client.Create(t.Context(), old.DeepCopy(), client.DryRunAll)
+			},
+			func() (attributes.Change, error) {
+				require.NoError(t, keeper.Create(t.Context(), old))
+				updated.SetResourceVersion(old.GetResourceVersion())
+				change := attributes.Change{Old: stored(t, old), New: stored(t, updated)}
+				return change, s.client.Update(t.Context(), updated.DeepCopy(), client.DryRunAll)
+			},
+		} {
+			before := calls()
+			change, err := try()
+			asked := calls() - before
+			text, _ := json.Marshal(change)
+			if violations := rules.Judge(change, nobody); len(violations) > 0 {
+				refusals++
+				require.True(t, apierrors.IsForbidden(err), "%d: %v: %s", what, err, text)
+				require.Equal(t, 1, asked)
+				continue
+			}
+			require.NoError(t, err, "%d: %s", what, text)
+			if asked > 0 {
+				more++
+				require.True(t, strings.Contains(string(text), "olume"), "%d: asked for nothing: %s", what, text)
+			}
+		}
+		change := attributes.Change{Old: stored(t, old)}
+		err := s.client.Delete(t.Context(), old.DeepCopy(), client.DryRunAll)
+		require.Equal(t, len(rules.Judge(change, nobody)) > 0, apierrors.IsForbidden(err), "delete: %v: %v", err, change)
+	}
+	require.Greater(t, refusals, rounds/2)
+	require.Less(t, more, rounds/4)
+}
+
+// exempt returns the client of a user who is asked nothing.
+func (s *scene) exempt() client.Client {
+	s.t.Helper()
+	config := s.cluster.RESTConfig()
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler", Groups: []string{"system:masters"}}
+	return s.clientOf(config)
+}
+
+const shapeless = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: shapes.example.com}
+spec:
+  group: example.com
+  scope: Cluster
+  names: {plural: shapes, singular: shape, kind: Shape}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// stored is what an object is like as JSON.
+func stored(t *testing.T, object *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	data, err := object.MarshalJSON()
+	require.NoError(t, err)
+	found := &unstructured.Unstructured{}
+	require.NoError(t, found.UnmarshalJSON(data))
+	return found.Object
+}
+
+// shape returns an object that has, at random, something where templates might be.
+func shape(random *rand.Rand, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shape"})
+	for _, field := range []string{"spec", "template", "data"} {
+		if random.IntN(3) > 0 {
+			object.Object[field] = something(random, 6)
+		}
+	}
+	object.SetName(name)
+	for _, set := range []func(map[string]string){object.SetLabels, object.SetAnnotations} {
+		values := map[string]string{}
+		for _, key := range []string{"a", "b.example.com/c", "B.example.com/d", "e"} {
+			if random.IntN(6) == 0 {
+				values[key] = fmt.Sprint(random.IntN(2))
+			}
+		}
+		set(values)
+	}
+	if object.GetLabels()["B.example.com/d"] != "" { // no valid label
+		object.SetLabels(nil)
+	}
+	return object
+}
+
+var fieldsOfShapes = []string{"metadata", "template", "spec", "jobTemplate", "volumes", "volumeClaimTemplates", "ephemeral", "volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c"}
+
+// something returns a value that tends to look like the templates of workloads.
+func something(random *rand.Rand, depth int) any {
+	switch choice := random.IntN(24); {
+	case choice == 0 || depth == 0:
+		return fmt.Sprint(random.IntN(2))
+	case choice == 1:
+		return nil
+	case choice == 2:
+		return int64(random.IntN(2))
+	case choice == 3:
+		return []any{}
+	case choice < 7:
+		return []any{something(random, depth-1), something(random, depth-1)}
+	case choice < 14:
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": something(random, 0), "e": "f"}}}
+	}
+	object := map[string]any{}
+	for range 3 {
+		object[fieldsOfShapes[random.IntN(len(fieldsOfShapes))]] = something(random, depth-1)
+	}
+	return object
+}
+
+// mutate changes something somewhere.
+func mutate(random *rand.Rand, object map[string]any) {
+	for _, key := range fieldsOfShapes {
+		value, there := object[key]
+		if key == "metadata" || !there {
+			continue
+		}
+		inner, deeper := value.(map[string]any)
+		switch choice := random.IntN(6); {
+		case deeper && choice < 3:
+			mutate(random, inner)
+		case choice == 3:
+			object[key] = something(random, 3)
+		case choice == 4:
+			delete(object, key)
+		}
+	}
+}
