@@ -329,9 +329,12 @@ func TestSCCAllocations(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
+	// Its own service account, since the controller that makes the default one is busy with the others.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
+	require.NoError(t, s.client.Create(t.Context(), account))
 	require.NoError(t, s.client.Create(t.Context(), podNamed(s.name("young"), "first", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
-		p.Spec.ServiceAccountName = "default"
+		p.Spec.ServiceAccountName = account.Name
 		p.Spec.AutomountServiceAccountToken = new(false)
 	}), client.DryRunAll), "it waits for the allocation")
 	s.restartOperator(t)
