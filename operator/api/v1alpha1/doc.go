@@ -21,6 +21,7 @@ var (
 	ProtectedAttributes                   = GroupVersion.WithResource("protectedattributes")
 	ClusterProtectedAttributes            = GroupVersion.WithResource("clusterprotectedattributes")
 	SecurityContextConstraintses          = GroupVersion.WithResource("securitycontextconstraints")
+	PolicySpaces                          = GroupVersion.WithResource("policyspaces")
 )
 
 // AddToScheme registers the kinds of this package.
@@ -30,7 +31,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&NamespaceInitializationConfiguration{}, &NamespaceInitializationConfigurationList{},
 		&ProtectedAttribute{}, &ProtectedAttributeList{},
 		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{},
-		&SecurityContextConstraints{}, &SecurityContextConstraintsList{})
+		&SecurityContextConstraints{}, &SecurityContextConstraintsList{},
+		&PolicySpace{}, &PolicySpaceList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

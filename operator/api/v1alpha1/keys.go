@@ -46,6 +46,20 @@ const (
 	// that is missing later is known to have been deleted.
 	SealAnnotation = "policy.nstpl.dev/reported-objects"
 
+	// PolicySpaceLabel names, on a Namespace, the PolicySpace that it is in. Setting it needs the verb use on that space.
+	PolicySpaceLabel = "policy.nstpl.dev/policyspace"
+
+	// DepthLabelSuffix ends, on a Namespace, a label for each space that it is in, the nearest and all above it: the name of the
+	// space begins the key, and the value is how far up it is: 1 for the nearest. The operator keeps them.
+	DepthLabelSuffix = ".tree.policy.nstpl.dev/depth"
+
+	// TreeLabel names, on what a folder of policies is compiled to, the root of the folder, so that what is there of a folder that
+	// has it no longer is found.
+	TreeLabel = "policy.nstpl.dev/tree"
+
+	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be let go.
+	RecountAnnotation = "policy.nstpl.dev/recounted"
+
 	// RequiredSCCAnnotation names, on a pod, the SecurityContextConstraints that must admit it. It can't be changed.
 	RequiredSCCAnnotation = "policy.nstpl.dev/required-scc"
 
@@ -69,6 +83,10 @@ const (
 	// FieldManager is the server-side apply manager of populated objects.
 	FieldManager = "nstpl"
 
+	// QuotaName is what the ResourceQuota is called by which the API server counts for the quotas of policyspaces, in each namespace
+	// that is under one.
+	QuotaName = "nstpl-policyspace"
+
 	// DeletionFinalizer keeps a NamespaceTemplate with deletionPolicy Delete until its objects are gone.
 	DeletionFinalizer = "policy.nstpl.dev/delete-populated-objects"
 
@@ -84,7 +102,7 @@ const TemplateInitializer = "namespace-template"
 
 // Verbs of the project's own, for roles.
 const (
-	// VerbUse on a NamespaceTemplate lets namespaces match one that requires permission.
+	// VerbUse on a NamespaceTemplate lets namespaces match one that requires permission; on a PolicySpace, be in it or not.
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates lets namespaces be opted out.
 	VerbOptOut = "optout"

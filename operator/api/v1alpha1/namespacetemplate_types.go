@@ -77,6 +77,18 @@ type NamespaceTemplateSpec struct {
 	// +optional
 	// +kubebuilder:default=Orphan
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// authoritative are kinds of which the selected namespaces hold what templates declare, and nothing else: objects that no
+	// template declares are deleted, whoever made them. What Kubernetes itself puts into every namespace stays.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Authoritative []GroupKind `json:"authoritative,omitempty"`
+
+	// authoritativePolicy says what happens to such objects: Delete, which is the default, deletes
+	// them, Report leaves them and reports them.
+	// +optional
+	AuthoritativePolicy AuthoritativePolicy `json:"authoritativePolicy,omitempty"`
 }
 
 // NamespaceSelector selects namespaces.
@@ -207,6 +219,17 @@ const (
 	DeletionOrphan DeletionPolicy = "Orphan"
 	// DeletionDelete deletes them.
 	DeletionDelete DeletionPolicy = "Delete"
+)
+
+// AuthoritativePolicy says what happens to objects of authoritative kinds that no template declares.
+// +kubebuilder:validation:Enum=Delete;Report
+type AuthoritativePolicy string
+
+const (
+	// AuthoritativeDelete deletes them.
+	AuthoritativeDelete AuthoritativePolicy = "Delete"
+	// AuthoritativeReport leaves and reports them.
+	AuthoritativeReport AuthoritativePolicy = "Report"
 )
 
 // Conditions of a NamespaceTemplate.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Flat is what a namespace ends up with, inheritance resolved.
@@ -75,4 +77,29 @@ func (d *Directory) Lineage() []*Directory {
 	}
 	slices.Reverse(line)
 	return line
+}
+
+// FlatObjects returns what the namespaces of a valid tree end up with as plain objects in them, in the order of the tree.
+func (t *Tree) FlatObjects() ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, flat := range t.Flatten() {
+		var all []runtime.Object
+		for _, role := range flat.Roles {
+			all = append(all, role)
+		}
+		for _, binding := range flat.RoleBindings {
+			all = append(all, binding.RoleBinding)
+		}
+		if flat.Quota != nil {
+			all = append(all, flat.Quota)
+		}
+		for _, object := range all {
+			fields, err := toFields(object)
+			if err != nil {
+				return nil, err
+			}
+			objects = append(objects, &unstructured.Unstructured{Object: fields})
+		}
+	}
+	return objects, nil
 }

@@ -2,12 +2,12 @@ package hierarchy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -77,6 +77,10 @@ func (l *loader) checkNamespace(d *Directory) {
 
 func (l *loader) checkPolicyspace(d *Directory) {
 	for _, object := range d.objects {
+		if quota, ok := object.Object.(*corev1.ResourceQuota); ok && (len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil) {
+			l.violate("ps-quota-scopes", object.Path, object.lines.of("spec", "scopes"), fmt.Sprintf("ResourceQuota %s of a policyspace has scopes, which only a namespace's can have", object.name),
+				"leave out scopes and scopeSelector")
+		}
 		switch {
 		case object.kind == kindRole:
 			l.violate("ps-role", object.Path, object.Line, fmt.Sprintf("Role %s is in a policyspace directory", object.name),
@@ -148,6 +152,13 @@ func (l *loader) checkSchema(o Object) {
 		l.violate("schema", o.Path, o.lines.of(strings.Split(field, ".")...), fmt.Sprintf("%s %s: %s", o.kind, o.name, fmt.Sprintf(format, args...)), "mend the field")
 	}
 	switch typed := o.Object.(type) {
+	case *corev1.Namespace:
+		for _, key := range slices.Sorted(maps.Keys(typed.Labels)) {
+			if key == v1alpha1.PolicySpaceLabel || strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) {
+				l.violate("ns-label", o.Path, o.lines.of("metadata", "labels", key), fmt.Sprintf("Namespace %s has the label %s, which says where it is in the tree", o.name, key),
+					"leave it out: the directory says it")
+			}
+		}
 	case *rbacv1.RoleBinding:
 		checkBinding(typed.RoleRef, typed.Subjects, true, complain)
 	case *rbacv1.ClusterRoleBinding:
@@ -159,9 +170,9 @@ func (l *loader) checkSchema(o Object) {
 		l.checkRules(o, typed.Rules, false, complain)
 		l.checkClusterLevel(o)
 	case *corev1.ResourceQuota:
-		for name, quantity := range typed.Spec.Hard {
-			if quantity.Cmp(resource.Quantity{}) < 0 {
-				complain("spec.hard", "%s is %s: it can't be negative", name, quantity.String())
+		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
+			if wrong := checkQuota(name, typed.Spec.Hard); wrong != "" {
+				complain("spec.hard", "%s %s", name, wrong)
 			}
 		}
 	}

@@ -76,3 +76,24 @@ func holds(s, token string) bool {
 func Literal(s string) (text string, constant bool) {
 	return Values{}.expand(s), !holds(s, NamespaceToken) && !holds(s, CreatorToken)
 }
+
+// Escaped returns a value of JSON with the tokens in its string fields escaped, so that they stand for themselves in a template.
+func Escaped(value any) any {
+	switch value := value.(type) {
+	case string:
+		return strings.NewReplacer(NamespaceToken, "$"+NamespaceToken, CreatorToken, "$"+CreatorToken).Replace(value)
+	case []any:
+		escaped := make([]any, len(value))
+		for i, item := range value {
+			escaped[i] = Escaped(item)
+		}
+		return escaped
+	case map[string]any:
+		escaped := make(map[string]any, len(value))
+		for key, field := range value {
+			escaped[key] = Escaped(field)
+		}
+		return escaped
+	}
+	return value
+}

@@ -46,7 +46,7 @@ func newAttributes(s session) *cobra.Command {
 		Args:                  exactly(0, "nothing"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch o.format {
-			case "", "wide", jsonFormat, "yaml":
+			case "", "wide", jsonFormat, yamlFormat:
 				return o.run(cmd.Context())
 			}
 			return usageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
@@ -54,7 +54,7 @@ func newAttributes(s session) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "The rules of all namespaces.")
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
-	completeValues(cmd, "output", "wide", jsonFormat, "yaml")
+	completeValues(cmd, "output", "wide", jsonFormat, yamlFormat)
 	cmd.AddCommand(newCanSet(s))
 	return cmd
 }
@@ -139,7 +139,7 @@ func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 	switch o.format {
 	case jsonFormat:
 		return output.JSON(o.Out, list)
-	case "yaml":
+	case yamlFormat:
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(rules) == 0 {

@@ -10,6 +10,7 @@ import (
 const (
 	tableFormat = "table"
 	jsonFormat  = "json"
+	yamlFormat  = "yaml"
 )
 
 // objectOf names the object of a change as kubectl does.

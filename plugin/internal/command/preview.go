@@ -30,7 +30,7 @@ type preview struct {
 }
 
 func newPreview(s session) *cobra.Command {
-	p := &preview{session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput("yaml")}
+	p := &preview{session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(yamlFormat)}
 	cmd := &cobra.Command{
 		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",
 		Short: "Show what a namespace gets from templates, and why",
@@ -72,7 +72,7 @@ func newPreview(s session) *cobra.Command {
 	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
 	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
 	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	completeValues(cmd, "output", tableFormat, "yaml", "json", "name")
+	completeValues(cmd, "output", tableFormat, yamlFormat, "json", "name")
 	return cmd
 }
 
@@ -148,7 +148,7 @@ func (p *preview) write(ctx context.Context, v view) error {
 
 // printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
-	if *p.print.OutputFormat == "yaml" && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
+	if *p.print.OutputFormat == yamlFormat && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
 		return output.YAMLStream(p.Out, objects)
 	}
 	printer, err := p.print.ToPrinter()

@@ -61,7 +61,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		newCreate(s), newPreview(s), newVet(s), newDiff(s), newStatus(s), newOptOut(s), newAttributes(s), newSCC(s), newTree(s), newVersion(s), newCompletion(s),
+		newCreate(s), newPreview(s), newVet(s), newDiff(s), newStatus(s), newOptOut(s), newAttributes(s), newSCC(s), newTree(s), newHydrate(s), newVersion(s), newCompletion(s),
 	)
 	s.completeConfigFlags(root)
 	return root

@@ -73,14 +73,11 @@ type treeBinding struct {
 }
 
 func (o *tree) run(dir string) error {
-	result, err := loadTree(dir)
+	tree, err := o.validTree(dir)
 	if err != nil {
 		return err
 	}
-	if n := len(result.Violations); n > 0 {
-		return fmt.Errorf("%s has %s: see kubectl nstpl vet", result.Tree.Root.Name, count(n, "violation"))
-	}
-	root := newTreeNode(result.Tree)
+	root := newTreeNode(tree)
 	switch o.format {
 	case jsonFormat:
 		return output.JSON(o.Out, root)

@@ -1,0 +1,220 @@
+package hierarchy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// authoritativeKinds are the policy types of the Guarantees, of which namespaces hold what a tree declares and nothing else.
+var authoritativeKinds = []v1alpha1.GroupKind{
+	{Group: rbacv1.GroupName, Kind: kindRole},
+	{Group: rbacv1.GroupName, Kind: kindRoleBinding},
+	{Kind: kindResourceQuota},
+}
+
+// Compile returns the objects that a valid tree stands for, as a person would write them by hand, in the order in which they can be
+// applied: cluster-level policies, the right of the operator to bind what it is to bind, PolicySpaces, NamespaceTemplates and, at last, Namespaces, so that what a namespace inherits is
+// there before it. policy says what becomes of Roles, RoleBindings and ResourceQuotas in its namespaces that it does not declare.
+// A PodSecurityPolicy, which no cluster has any more, is left out.
+func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Unstructured, error) {
+	var objects []runtime.Object
+	for _, object := range t.Cluster {
+		if object.kind != kindPodSecurityPolicy {
+			objects = append(objects, object.DeepCopyObject())
+		}
+	}
+	if role := t.bindRole(); role != nil {
+		objects = append(objects, role)
+	}
+	var spaces, templates, namespaces []runtime.Object
+	var failed error
+	t.Visit(func(d *Directory) {
+		if d.Namespace != nil {
+			namespaces = append(namespaces, d.namespace())
+		} else {
+			spaces = append(spaces, d.policySpace())
+		}
+		if template, err := d.template(policy); err != nil {
+			failed = err
+		} else if template != nil {
+			templates = append(templates, template)
+		}
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	objects = append(append(append(objects, spaces...), templates...), namespaces...)
+	compiled := make([]*unstructured.Unstructured, 0, len(objects))
+	for _, object := range objects {
+		fields, err := toFields(object)
+		if err != nil {
+			return nil, err
+		}
+		one := &unstructured.Unstructured{Object: fields}
+		labels := one.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[v1alpha1.TreeLabel] = t.Root.Name
+		one.SetLabels(labels)
+		compiled = append(compiled, one)
+	}
+	return compiled, nil
+}
+
+// mayBind are the ClusterRoles that the operator may bind in any case: see manifests/rbac/populate.yaml.
+var mayBind = []string{"admin", "edit", "view"}
+
+// bindRole lets the operator bind the ClusterRoles that the tree's RoleBindings refer to; nil if there is nothing to allow. Whoever
+// applies it must be allowed to bind them too.
+func (t *Tree) bindRole() *rbacv1.ClusterRole {
+	var names []string
+	t.Visit(func(d *Directory) {
+		for _, binding := range d.RoleBindings {
+			if binding.RoleRef.Kind == kindClusterRole && !slices.Contains(mayBind, binding.RoleRef.Name) {
+				names = append(names, binding.RoleRef.Name)
+			}
+		}
+	})
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return &rbacv1.ClusterRole{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kindClusterRole},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "nstpl-operator-tree-" + t.Root.Name, Labels: map[string]string{v1alpha1.AggregateLabel: "true"},
+		},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: slices.Compact(names), Verbs: []string{"bind"},
+		}},
+	}
+}
+
+// toFields returns an object as it is written, without the fields that the API server fills in.
+func toFields(object runtime.Object) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("write %T: %w", object, err)
+	}
+	dropNulls(fields)
+	for _, part := range []string{"spec", "status"} {
+		if inside, ok := fields[part].(map[string]any); ok && len(inside) == 0 {
+			delete(fields, part)
+		}
+	}
+	return fields, nil
+}
+
+// dropNulls takes out what an object only has because Go writes it, such as the rules of a Role without any.
+func dropNulls(fields map[string]any) {
+	for key, value := range fields {
+		if value == nil {
+			delete(fields, key)
+		} else if inside, ok := value.(map[string]any); ok {
+			dropNulls(inside)
+		}
+	}
+}
+
+func (d *Directory) namespace() *corev1.Namespace {
+	ns := d.Namespace.DeepCopy()
+	labels := maps.Clone(ns.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if d.Parent != nil {
+		labels[v1alpha1.PolicySpaceLabel] = d.Parent.Name
+	}
+	ns.Labels = labels
+	return ns
+}
+
+func (d *Directory) policySpace() *v1alpha1.PolicySpace {
+	space := &v1alpha1.PolicySpace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace"},
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name},
+	}
+	if d.Parent != nil {
+		space.Spec.Parent = d.Parent.Name
+	}
+	if d.Quota != nil && len(d.Quota.Spec.Hard) > 0 {
+		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: d.Quota.Spec.Hard.DeepCopy()}
+	}
+	return space
+}
+
+// template returns what populates the namespaces below a policyspace, or one namespace, with what its directory has. The root's is
+// there in any case: it says that the tree is authoritative.
+func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.NamespaceTemplate, error) {
+	template := &v1alpha1.NamespaceTemplate{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate"},
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: DepthLabel(d.Name), Operator: metav1.LabelSelectorOpExists}},
+			}},
+			DeletionPolicy: v1alpha1.DeletionDelete, // what is not inherited any more goes
+		},
+	}
+	if d.Namespace != nil {
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Name}}
+	}
+	objects, err := d.populated()
+	if err != nil {
+		return nil, err
+	}
+	template.Spec.Templates = objects
+	if d.Parent == nil {
+		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = authoritativeKinds, policy
+	}
+	if len(template.Spec.Templates) == 0 && len(template.Spec.Authoritative) == 0 {
+		return nil, nil
+	}
+	return template, nil
+}
+
+// populated returns the objects of a directory as its template has them: in no namespace, and with nothing in them that a template
+// would replace.
+func (d *Directory) populated() ([]runtime.RawExtension, error) {
+	var objects []runtime.Object
+	for _, role := range d.Roles {
+		role = role.DeepCopy()
+		role.Namespace = ""
+		objects = append(objects, role)
+	}
+	for _, binding := range d.RoleBindings {
+		binding = binding.DeepCopy()
+		binding.Name, binding.Namespace = d.Name+"."+binding.Name, ""
+		objects = append(objects, binding)
+	}
+	if d.Namespace != nil && d.Quota != nil {
+		quota := d.Quota.DeepCopy()
+		quota.Namespace = ""
+		objects = append(objects, quota)
+	}
+	raw := make([]runtime.RawExtension, 0, len(objects))
+	for _, object := range objects {
+		fields, err := toFields(object)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(render.Escaped(fields))
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, runtime.RawExtension{Raw: data})
+	}
+	return raw, nil
+}

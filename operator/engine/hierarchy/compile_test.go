@@ -1,0 +1,160 @@
+package hierarchy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+func compile(t *testing.T, files fstest.MapFS) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := load(t, files).Tree.Compile(v1alpha1.AuthoritativeDelete)
+	require.NoError(t, err)
+	return objects
+}
+
+func TestCompile(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, object := range compile(t, fooCorp()) {
+		require.Equal(t, "foo-corp", object.GetLabels()[v1alpha1.TreeLabel])
+		got = append(got, object.GetKind()+" "+object.GetName())
+	}
+	spaces := slices.Index(got, "PolicySpace foo-corp")
+	require.Positive(t, spaces, "cluster-level policies come first")
+	require.Equal(t, []string{
+		"PolicySpace foo-corp", "PolicySpace online", "PolicySpace shipping-app-backend",
+		"NamespaceTemplate foo-corp", "NamespaceTemplate shipping-app-backend", "NamespaceTemplate shipping-dev",
+		"Namespace audit", "Namespace shipping-dev", "Namespace shipping-prod", "Namespace shipping-staging",
+	}, got[spaces:])
+	require.NotContains(t, strings.Join(got, "\n"), "PodSecurityPolicy")
+}
+
+// What the operator makes of the compiled objects is what the tree says that each namespace ends up with.
+func TestCompiledIsFlattened(t *testing.T) {
+	t.Parallel()
+	files := fooCorp()
+	files["online/tokens.yaml"] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(binding("tokens"), "name: view", "name: $(NAMESPACE)$$(CREATOR)"))}
+	tree := load(t, files).Tree
+	compiled := compile(t, files)
+
+	var templates []*v1alpha1.NamespaceTemplate
+	var spaces []*v1alpha1.PolicySpace
+	var namespaces []*corev1.Namespace
+	for _, object := range compiled {
+		switch object.GetKind() {
+		case "NamespaceTemplate":
+			templates = append(templates, as[v1alpha1.NamespaceTemplate](t, object))
+		case "PolicySpace":
+			spaces = append(spaces, as[v1alpha1.PolicySpace](t, object))
+		case "Namespace":
+			namespaces = append(namespaces, as[corev1.Namespace](t, object))
+		}
+	}
+	forest, index := hierarchy.NewForest(spaces), match.NewIndex(templates...)
+	var populated []string
+	for _, ns := range namespaces {
+		ns, err := forest.Placed(ns)
+		require.NoError(t, err)
+		declared := populate.Declare(render.NewCache(), ns, index.Match(ns))
+		require.Empty(t, declared.Broken)
+		for _, object := range declared.Objects {
+			object.SetLabels(nil)
+			populated = append(populated, written(t, object.Object))
+		}
+	}
+	flat, err := tree.FlatObjects()
+	require.NoError(t, err)
+	var flattened []string
+	for _, object := range flat {
+		flattened = append(flattened, written(t, object.Object))
+	}
+	require.ElementsMatch(t, flattened, populated)
+	require.Contains(t, strings.Join(populated, "\n"), "$(NAMESPACE)$$(CREATOR)")
+}
+
+func as[T any](t *testing.T, object *unstructured.Unstructured) *T {
+	t.Helper()
+	typed := new(T)
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed))
+	return typed
+}
+
+func written(t *testing.T, fields map[string]any) string {
+	t.Helper()
+	data, err := json.Marshal(fields)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func space(name, parent string) *v1alpha1.PolicySpace {
+	return &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent}}
+}
+
+func TestForest(t *testing.T) {
+	t.Parallel()
+	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{
+		space("root", ""), space("a", "root"), space("b", "a"), space("c", "a"),
+		space("lost", "gone"), space("x", "y"), space("y", "z"), space("z", "x"), space("below-circle", "x"),
+	})
+	for name, want := range map[string]struct{ path, err string }{
+		"root":         {path: "root"},
+		"b":            {path: "root/a/b"},
+		"nothing":      {err: "policyspace nothing does not exist: create it"},
+		"lost":         {err: "policyspace lost is below gone, which does not exist: create it, or give the one below it another parent"},
+		"y":            {err: "policyspace y is above itself: give one of those above it another parent"},
+		"below-circle": {err: "policyspace below-circle is above itself: give one of those above it another parent"},
+	} {
+		lineage, err := forest.Lineage(name)
+		if want.err != "" {
+			require.EqualError(t, err, want.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want.path, hierarchy.Path(lineage))
+	}
+	require.Equal(t, map[string]bool{"a": true, "b": true, "c": true}, forest.Below("a"))
+	require.Equal(t, map[string]bool{"x": true, "y": true, "z": true, "below-circle": true}, forest.Below("x"))
+}
+
+func TestPlaced(t *testing.T) {
+	t.Parallel()
+	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{space("root", ""), space("a", "root"), space("lost", "gone")})
+	key := func(name string) string { return name + ".tree.policy.nstpl.dev/depth" }
+	for name, test := range map[string]struct {
+		labels, want map[string]string
+		broken       bool
+	}{
+		"in none":            {labels: map[string]string{"x": "y"}, want: map[string]string{"x": "y"}},
+		"in one":             {labels: map[string]string{v1alpha1.PolicySpaceLabel: "a"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "a", key("a"): "1", key("root"): "2"}},
+		"left":               {labels: map[string]string{key("a"): "1", key("root"): "2"}, want: map[string]string{}},
+		"moved up":           {labels: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("a"): "1", key("root"): "2"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("root"): "1"}},
+		"nothing is taken":   {labels: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, broken: true},
+		"nor while it waits": {labels: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, broken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: test.labels}}
+			before := fmt.Sprint(test.labels)
+			placed, err := forest.Placed(ns)
+			require.Equal(t, test.broken, err != nil)
+			require.Equal(t, test.want, placed.Labels)
+			require.Equal(t, before, fmt.Sprint(ns.Labels), "it is not changed")
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package hierarchy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Forest is the policyspaces of a cluster by their parents. Its zero value has none.
+type Forest struct {
+	spaces   map[string]*v1alpha1.PolicySpace
+	children map[string][]string
+}
+
+// NewForest returns the forest of policyspaces, which are not to be changed afterwards.
+func NewForest(spaces []*v1alpha1.PolicySpace) Forest {
+	f := Forest{spaces: map[string]*v1alpha1.PolicySpace{}, children: map[string][]string{}}
+	for _, space := range spaces {
+		f.spaces[space.Name] = space
+		if space.Spec.Parent != "" {
+			f.children[space.Spec.Parent] = append(f.children[space.Spec.Parent], space.Name)
+		}
+	}
+	for _, names := range f.children {
+		slices.Sort(names)
+	}
+	return f
+}
+
+// Get returns a policyspace, or nil.
+func (f Forest) Get(space string) *v1alpha1.PolicySpace { return f.spaces[space] }
+
+// Names returns the names of all policyspaces in ascending order.
+func (f Forest) Names() []string { return slices.Sorted(maps.Keys(f.spaces)) }
+
+// Children returns the names of the policyspaces in one, in ascending order.
+func (f Forest) Children(space string) []string { return f.children[space] }
+
+// BrokenError says why a policyspace has no place in the hierarchy.
+type BrokenError struct {
+	// Cycle tells whether it is above itself. Otherwise Missing, on the way up, does not exist.
+	Cycle   bool
+	Missing string
+
+	space string
+}
+
+func (e *BrokenError) Error() string {
+	switch {
+	case e.Cycle:
+		return fmt.Sprintf("policyspace %s is above itself: give one of those above it another parent", e.space)
+	case e.Missing == e.space:
+		return fmt.Sprintf("policyspace %s does not exist: create it", e.space)
+	}
+	return fmt.Sprintf("policyspace %s is below %s, which does not exist: create it, or give the one below it another parent", e.space, e.Missing)
+}
+
+// Lineage returns the policyspaces from one up to its root. The error is a BrokenError.
+func (f Forest) Lineage(space string) ([]*v1alpha1.PolicySpace, error) {
+	var line []*v1alpha1.PolicySpace
+	for at := space; ; {
+		found := f.spaces[at]
+		switch {
+		case found == nil:
+			return nil, &BrokenError{Missing: at, space: space}
+		case len(line) > len(f.spaces):
+			return nil, &BrokenError{Cycle: true, space: space}
+		}
+		line = append(line, found)
+		if at = found.Spec.Parent; at == "" {
+			return line, nil
+		}
+	}
+}
+
+// Path writes the way from the root to a policyspace.
+func Path(lineage []*v1alpha1.PolicySpace) string {
+	names := make([]string, 0, len(lineage))
+	for _, space := range slices.Backward(lineage) {
+		names = append(names, space.Name)
+	}
+	return strings.Join(names, "/")
+}
+
+// Below returns a policyspace and all below it. Those that are above themselves are below none.
+func (f Forest) Below(space string) map[string]bool {
+	below := map[string]bool{}
+	var visit func(string)
+	visit = func(name string) {
+		if below[name] {
+			return
+		}
+		below[name] = true
+		for _, child := range f.children[name] {
+			visit(child)
+		}
+	}
+	visit(space)
+	return below
+}
+
+// DepthLabel returns the key of the label that namespaces in a policyspace and below it have.
+func DepthLabel(space string) string { return space + v1alpha1.DepthLabelSuffix }
+
+// DepthLabels returns the depth labels that a namespace is to have: how many steps up each of its policyspaces is. With a
+// BrokenError it keeps those that it has: nothing is taken from it before it is known where it is.
+func (f Forest) DepthLabels(ns *corev1.Namespace) (map[string]string, error) {
+	space := ns.Labels[v1alpha1.PolicySpaceLabel]
+	if space == "" {
+		return map[string]string{}, nil
+	}
+	lineage, err := f.Lineage(space)
+	if err != nil {
+		return OwnDepthLabels(ns), err
+	}
+	want := map[string]string{}
+	for i, above := range lineage {
+		want[DepthLabel(above.Name)] = strconv.Itoa(i + 1)
+	}
+	return want, nil
+}
+
+// OwnDepthLabels returns the depth labels that a namespace has.
+func OwnDepthLabels(ns *corev1.Namespace) map[string]string {
+	own := map[string]string{}
+	for key, value := range ns.Labels {
+		if strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) {
+			own[key] = value
+		}
+	}
+	return own
+}
+
+// Placed returns a namespace with the depth labels that it is to have: itself, if it has them. The error is a BrokenError.
+func (f Forest) Placed(ns *corev1.Namespace) (*corev1.Namespace, error) {
+	want, err := f.DepthLabels(ns)
+	own := OwnDepthLabels(ns)
+	if maps.Equal(own, want) {
+		return ns, err
+	}
+	placed := ns.DeepCopy()
+	for key := range own {
+		delete(placed.Labels, key)
+	}
+	if placed.Labels == nil {
+		placed.Labels = map[string]string{}
+	}
+	maps.Copy(placed.Labels, want)
+	return placed, err
+}

@@ -1,0 +1,107 @@
+package command
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type hydrate struct {
+	session
+	flat, audit bool
+	format      string
+}
+
+func newHydrate(s session) *cobra.Command {
+	h := &hydrate{session: s}
+	cmd := &cobra.Command{
+		Use:   "hydrate DIR [--flat] [--audit] [-o yaml|json]",
+		Short: "Print the objects that a tree of policies stands for",
+		Long: templates.LongDesc(`
+			Print the objects that the tree of policies in a folder stands for, so that kubectl or any other tool can apply
+			them: its cluster-level policies, a PolicySpace and a NamespaceTemplate for each policyspace, a NamespaceTemplate
+			for each namespace that has policies of its own, and the Namespaces. Each has the label policy.nstpl.dev/tree with
+			the root's name. The tree must be valid: see "kubectl nstpl vet".
+
+			In the tree's namespaces, Roles, RoleBindings and ResourceQuotas that no template declares are deleted. With
+			--audit they are left and reported.
+
+			With --flat it prints instead what each namespace ends up with, as plain objects in it: inheritance resolved.`),
+		Example: templates.Examples(`
+			# Bring a cluster to a tree
+			kubectl nstpl hydrate foo-corp | kubectl apply -f -
+
+			# First see what would be deleted in its namespaces
+			kubectl nstpl hydrate foo-corp --audit | kubectl apply -f -
+
+			# What each namespace ends up with
+			kubectl nstpl hydrate foo-corp --flat`),
+		DisableFlagsInUseLine: true,
+		Args:                  exactly(1, "the folder of a tree"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case h.format != yamlFormat && h.format != jsonFormat:
+				return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", h.format, yamlFormat, jsonFormat))
+			case h.flat && h.audit:
+				return usageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
+			}
+			return h.run(args[0])
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&h.flat, "flat", false, "Print what each namespace ends up with, inheritance resolved.")
+	flags.BoolVar(&h.audit, "audit", false, "Have objects that the tree does not declare reported, not deleted.")
+	flags.StringVarP(&h.format, "output", "o", yamlFormat, "Output format. One of: (yaml, json).")
+	completeValues(cmd, "output", yamlFormat, jsonFormat)
+	return cmd
+}
+
+func (h *hydrate) run(dir string) error {
+	tree, err := h.validTree(dir)
+	if err != nil {
+		return err
+	}
+	objects, err := h.objects(tree)
+	if err != nil {
+		return err
+	}
+	if h.format == yamlFormat {
+		return output.YAMLStream(h.Out, objects)
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{}}
+	for _, object := range objects {
+		list.Items = append(list.Items, *object)
+	}
+	return output.JSON(h.Out, list)
+}
+
+func (h *hydrate) objects(tree *hierarchy.Tree) ([]*unstructured.Unstructured, error) {
+	switch {
+	case h.flat:
+		return tree.FlatObjects()
+	case h.audit:
+		return tree.Compile(v1alpha1.AuthoritativeReport)
+	}
+	return tree.Compile(v1alpha1.AuthoritativeDelete)
+}
+
+// validTree reads the tree in a folder, says what is to be known of it, and refuses one with violations.
+func (s session) validTree(dir string) (*hierarchy.Tree, error) {
+	result, err := loadTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(result.Violations); n > 0 {
+		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name, count(n, "violation"), dir)
+	}
+	for _, warning := range result.Warnings {
+		s.note("Warning: %s: %s", position(warning.Path, warning.Line), warning.Message)
+	}
+	return result.Tree, nil
+}
