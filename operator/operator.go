@@ -99,8 +99,10 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
 	}
 	yield := populate.NewYield()
+	spaces := &controller.PolicySpaces{Client: mgr.GetClient(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
+	quotas := &controller.Quotas{Client: mgr.GetClient(), Queue: queue}
 	namespaces := &controller.Namespaces{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Objects: store,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,
 		Urgent: populate.NewApplier(metadataClient, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:   populate.NewApplier(metadataClient, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:  yield,
@@ -112,6 +114,12 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of namespaces: %w", err)
+	}
+	if err := spaces.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up the controller of policyspaces: %w", err)
+	}
+	if err := quotas.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up the controller of quotas: %w", err)
 	}
 	initializers := &controller.Initializers{Client: mgr.GetClient(), Queue: queue}
 	if err := initializers.SetupWithManager(mgr); err != nil {
@@ -135,6 +143,7 @@ func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
+				&corev1.ResourceQuota{}:                                   {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName)},
 				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
 				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
 			},

@@ -135,8 +135,20 @@ func newTable(
 	if err != nil {
 		return nil, err
 	}
+	refusals, err := admission.NewRefusals(clients.CoreV1(), mgr.GetEventRecorder(controller.Reporter), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(refusals); err != nil {
+		return nil, err
+	}
+	quota, err := admission.NewQuota(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient().Status(), refusals.Tell)
+	if err != nil {
+		return nil, err
+	}
+	hierarchy := admission.NewHierarchy(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
 	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
-	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), attributes, constraints, hold)
+	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes, constraints, quota, hold)
 	if options.MutateNamespaces {
 		table = table.WithNamespaceMutators(admission.NamespaceMutators{
 			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),

@@ -1,6 +1,7 @@
 package hierarchy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // Forest is the policyspaces of a cluster by their parents. Its zero value has none.
@@ -109,10 +111,11 @@ func (f Forest) Below(space string) map[string]bool {
 func DepthLabel(space string) string { return space + v1alpha1.DepthLabelSuffix }
 
 // DepthLabels returns the depth labels that a namespace is to have: how many steps up each of its policyspaces is. With a
-// BrokenError it keeps those that it has: nothing is taken from it before it is known where it is.
+// BrokenError it keeps those that it has: nothing is taken from it before it is known where it is. The namespaces
+// of the system are in none.
 func (f Forest) DepthLabels(ns *corev1.Namespace) (map[string]string, error) {
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
-	if space == "" {
+	if space == "" || match.OfTheSystem(ns.Name) {
 		return map[string]string{}, nil
 	}
 	lineage, err := f.Lineage(space)
@@ -153,4 +156,24 @@ func (f Forest) Placed(ns *corev1.Namespace) (*corev1.Namespace, error) {
 	}
 	maps.Copy(placed.Labels, want)
 	return placed, err
+}
+
+// SpacesOf returns the policyspaces that a namespace is in by its depth labels, the nearest first.
+func SpacesOf(ns *corev1.Namespace) []string {
+	type step struct {
+		space string
+		depth int
+	}
+	var steps []step
+	for key, value := range OwnDepthLabels(ns) {
+		if depth, err := strconv.Atoi(value); err == nil {
+			steps = append(steps, step{strings.TrimSuffix(key, v1alpha1.DepthLabelSuffix), depth})
+		}
+	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.depth, b.depth), strings.Compare(a.space, b.space)) })
+	spaces := make([]string, 0, len(steps))
+	for _, s := range steps {
+		spaces = append(spaces, s.space)
+	}
+	return spaces
 }

@@ -68,7 +68,8 @@ func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *Request) err
 	return nil
 }
 
-// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it, and the
+// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it or it is in a
+// policyspace, and the
 // initializers that select it.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *Request) error {
 	ns := namespaceOf(request.Object)
@@ -80,7 +81,7 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *Request)
 	if err != nil {
 		return err
 	}
-	if populated {
+	if populated || ns.Labels[v1alpha1.PolicySpaceLabel] != "" && !match.OfTheSystem(ns.Name) {
 		selecting = append(selecting, v1alpha1.TemplateInitializer)
 	}
 	if len(selecting) == 0 {

@@ -53,7 +53,7 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 type Table []Plugin
 
 // NewTable returns the plugins that always run.
-func NewTable(template *Template, rules *AttributeRules, attributes *Attributes, scc *SCC, hold *Hold) Table {
+func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, attributes *Attributes, scc *SCC, quota *Quota, hold *Hold) Table {
 	pods := func(operation admissionregistrationv1.OperationType, resources ...string) admissionregistrationv1.RuleWithOperations {
 		return rule("", "v1", admissionregistrationv1.NamespacedScope, resources, operation)
 	}
@@ -90,6 +90,15 @@ func NewTable(template *Template, rules *AttributeRules, attributes *Attributes,
 			TimeoutSeconds: 10,
 		},
 		{
+			Name: "hierarchy", Validator: hierarchy,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
+					[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+			},
+			FailurePolicy:  admissionregistrationv1.Ignore, // what it refuses does nothing, and the status says so
+			TimeoutSeconds: 5,
+		},
+		{
 			Name: "attributes", Validator: attributes,
 			Rules: []admissionregistrationv1.RuleWithOperations{
 				allObjects(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
@@ -107,6 +116,17 @@ func NewTable(template *Template, rules *AttributeRules, attributes *Attributes,
 			Name: "scc", Validator: scc, Rules: judged, NamespaceSelector: scc.NamespaceSelector(),
 			FailurePolicy:  admissionregistrationv1.Fail, // a pod could be root
 			TimeoutSeconds: 15, Webhooks: scc.Webhooks(judged),
+		},
+		{
+			Name: "quota", Validator: quota,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				rule("", "v1", admissionregistrationv1.NamespacedScope, []string{"resourcequotas/status"}, admissionregistrationv1.Update),
+			},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: "counts-for-policyspaces", Expression: "request.name == '" + v1alpha1.QuotaName + "'",
+			}},
+			FailurePolicy:  admissionregistrationv1.Fail, // more would be used than may be
+			TimeoutSeconds: 8,                            // the API server waits for 10 s
 		},
 		// The last, since it waits: what is refused anyway need not.
 		{

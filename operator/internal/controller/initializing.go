@@ -30,6 +30,9 @@ func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report
 	if report.Status == corev1.ConditionFalse {
 		return false, nil
 	}
+	if counted, err := r.Quotas.Counted(ctx, ns); err != nil || !counted {
+		return false, err // once it is, the namespace is looked at again
+	}
 	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
 		return true, nil
 	}

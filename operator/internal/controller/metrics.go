@@ -2,6 +2,7 @@ package controller
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
@@ -13,6 +14,7 @@ type Metrics struct {
 	pruned     *prometheus.CounterVec
 	drifted    *prometheus.CounterVec
 	failures   *prometheus.CounterVec
+	quotas     *prometheus.GaugeVec
 }
 
 // NewMetrics returns metrics registered with registerer.
@@ -32,8 +34,11 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),
+		quotas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nstpl_policyspace_quota", Help: "What is used of a resource in the namespaces of a policyspace (used), and what may be (hard).",
+		}, []string{"policyspace", "resource", "type"}),
 	}
-	for _, collector := range []prometheus.Collector{m.population, m.applied, m.pruned, m.drifted, m.failures} {
+	for _, collector := range []prometheus.Collector{m.population, m.applied, m.pruned, m.drifted, m.failures, m.quotas} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}
@@ -56,4 +61,18 @@ func (m *Metrics) count(result populate.Result) {
 			m.applied.WithLabelValues(outcome.Kind.Group, outcome.Kind.Kind).Inc()
 		}
 	}
+}
+
+// quota says how much of a policyspace's quota is used.
+func (m *Metrics) quota(space string, hard, used corev1.ResourceList) {
+	m.forgetQuota(space)
+	for name, limit := range hard {
+		total := used[name]
+		m.quotas.WithLabelValues(space, string(name), "hard").Set(limit.AsApproximateFloat64())
+		m.quotas.WithLabelValues(space, string(name), "used").Set(total.AsApproximateFloat64())
+	}
+}
+
+func (m *Metrics) forgetQuota(space string) {
+	m.quotas.DeletePartialMatch(prometheus.Labels{"policyspace": space})
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -35,6 +36,8 @@ type Namespaces struct {
 	Client    client.Client
 	Live      client.Reader
 	Templates *Templates
+	Spaces    *PolicySpaces
+	Quotas    *Quotas
 	Objects   *objects.Store
 	// Urgent writes to new namespaces, Bulk to all others; Yield lets the former pass.
 	Urgent, Bulk *populate.Applier
@@ -62,11 +65,15 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	ns = r.Ledger.Latest(ns)
-	templates, unpopulated := populate.Matching(r.Templates.Index, ns, r.Exclude...)
-	if unpopulated != "" {
-		return reconcile.Result{}, r.leave(ctx, ns)
+	placed, broken, err := r.place(ctx, ns)
+	if err != nil || placed == nil {
+		return reconcile.Result{}, err
 	}
-	declared := populate.Declare(r.Templates.Cache, ns, templates)
+	templates, unpopulated := populate.Matching(r.Templates.Index, placed, r.Exclude...)
+	if unpopulated != "" {
+		return reconcile.Result{}, r.leave(ctx, ns, placed)
+	}
+	declared := populate.Declare(r.Templates.Cache, placed, templates)
 	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
 	applier := r.Bulk
 	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
@@ -79,7 +86,28 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.conclude(ctx, plan, result)
+	return r.conclude(ctx, ns, plan, result, broken)
+}
+
+// place returns a namespace with the labels that say where it is, or why that is not known, so that it keeps those that it has. It is
+// nil if it must wait: a namespace that moves must find all templates that it is to inherit.
+func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, *hierarchy.BrokenError, error) {
+	placed, err := r.Spaces.Place(ctx, ns)
+	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
+	if err != nil && !isBroken {
+		return nil, nil, err
+	}
+	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
+		current, err := r.Templates.Current(ctx, ns.ResourceVersion)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !current {
+			r.Queue.AddWaiting(ns.Name, lookAgain)
+			return nil, nil, nil
+		}
+	}
+	return placed, broken, nil
 }
 
 // observe returns what is in the namespace: nothing yet, if it was created just now.
@@ -100,9 +128,13 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 }
 
 // conclude reports, and asks for another try if something failed.
-func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result populate.Result) (reconcile.Result, error) {
-	ns := plan.Namespace
+func (r *Namespaces) conclude(
+	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, broken *hierarchy.BrokenError,
+) (reconcile.Result, error) {
 	report := reportOf(plan, result)
+	if broken != nil {
+		report = report.withBroken(broken)
+	}
 	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {
@@ -129,10 +161,10 @@ func (r *Namespaces) conclude(ctx context.Context, plan populate.Plan, result po
 }
 
 // leave reports a namespace that is not populated. An opted-out one is counted with the templates that would match it.
-func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
+func (r *Namespaces) leave(ctx context.Context, ns, placed *corev1.Namespace) error {
 	out := map[string]Standing{}
 	if match.OptedOut(ns) {
-		for _, template := range r.Templates.Index.Match(ns) {
+		for _, template := range r.Templates.Index.Match(placed) {
 			out[template.Name] = Standing{Generation: template.Generation, State: OptedOut}
 		}
 	}
@@ -141,7 +173,11 @@ func (r *Namespaces) leave(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.report(ctx, ns, Report{}, true, func() {})
+	done, err := r.Quotas.Counted(ctx, placed)
+	if err != nil {
+		return err
+	}
+	return r.report(ctx, ns, Report{Depths: depths(placed)}, done, func() {})
 }
 
 // report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition is

@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
@@ -21,6 +23,8 @@ type Report struct {
 	Reason  string
 	Message string
 	Seals   string
+	// Depths are the labels that say where the namespace is, as key=value, separated by commas.
+	Depths string
 	// Initializing says that the namespace waits for the initializers in Pending, separated by commas.
 	Initializing bool
 	Pending      string
@@ -31,6 +35,7 @@ const (
 	reasonPopulated      = "Populated"
 	reasonObjectsFailed  = "ObjectsFailed"
 	reasonTemplateBroken = "TemplateNotAccepted"
+	reasonNoPolicySpace  = "PolicySpaceNotFound"
 )
 
 // maxMessage bounds a condition's message. The template's status and the Events have the rest.
@@ -38,10 +43,11 @@ const maxMessage = 1000
 
 // reportOf says what became of a plan.
 func reportOf(plan populate.Plan, result populate.Result) Report {
+	report := Report{Depths: depths(plan.Namespace)}
 	if len(plan.Templates) == 0 {
-		return Report{}
+		return report
 	}
-	report := Report{Status: corev1.ConditionTrue, Reason: reasonPopulated}
+	report.Status, report.Reason = corev1.ConditionTrue, reasonPopulated
 	var parts []string
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure == nil {
@@ -79,6 +85,23 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 	return report
 }
 
+// depths writes the labels that say where a namespace is.
+func depths(ns *corev1.Namespace) string {
+	own := hierarchy.OwnDepthLabels(ns)
+	parts := make([]string, 0, len(own))
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		parts = append(parts, key+"="+own[key])
+	}
+	return strings.Join(parts, ",")
+}
+
+// withBroken says that it is not known what the namespace inherits.
+func (r Report) withBroken(broken *hierarchy.BrokenError) Report {
+	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace
+	r.Message = shorten(strings.TrimSuffix(broken.Error()+"; "+r.Message, "; "))
+	return r
+}
+
 // fatal tells whether a failure keeps the namespace from being populated. What can't be pruned is too much, not too
 // little.
 func fatal(outcome populate.Outcome) bool {
@@ -110,7 +133,7 @@ func (r Report) saysTheSame(other Report) bool {
 
 // found returns what a namespace says of its population now.
 func found(ns *corev1.Namespace) (Report, metav1.Time) {
-	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Initializing: initialize.Initializing(ns)}
+	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: depths(ns), Initializing: initialize.Initializing(ns)}
 	if report.Initializing {
 		report.Pending = ns.Annotations[v1alpha1.PendingAnnotation]
 	}
@@ -134,11 +157,12 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		}
 	}
 	annotations := map[string]any{v1alpha1.SealAnnotation: orNull(r.Seals)}
-	metadata := map[string]any{"uid": ns.UID, "annotations": annotations}
+	labels := r.depthLabels(ns)
+	metadata := map[string]any{"uid": ns.UID, "annotations": annotations, "labels": labels}
 	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
 		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
 		if !r.Initializing {
-			metadata["labels"] = map[string]any{v1alpha1.InitializingLabel: nil}
+			labels[v1alpha1.InitializingLabel] = nil
 		}
 		if before.Pending != "" && before.Pending != v1alpha1.TemplateInitializer {
 			metadata["resourceVersion"] = ns.ResourceVersion
@@ -148,6 +172,23 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		"metadata": metadata,
 		"status":   map[string]any{"conditions": []any{condition}},
 	})
+}
+
+// depthLabels returns what a patch says of the labels that say where a namespace is.
+func (r Report) depthLabels(ns *corev1.Namespace) map[string]any {
+	labels := map[string]any{}
+	before := hierarchy.OwnDepthLabels(ns)
+	for pair := range strings.SplitSeq(r.Depths, ",") {
+		key, value, found := strings.Cut(pair, "=")
+		if found && before[key] != value {
+			labels[key] = value
+		}
+		delete(before, key)
+	}
+	for key := range before {
+		labels[key] = nil
+	}
+	return labels
 }
 
 // orNull returns what a patch says for a value that goes when it is empty.

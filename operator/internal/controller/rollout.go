@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -128,4 +129,29 @@ func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace, populated 
 
 func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
+}
+
+// Current tells whether all templates that the API server has are taken in, as they were at a resourceVersion: at any, if it is empty.
+func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
+	r.mu.Lock()
+	known := r.currentAsOf
+	r.mu.Unlock()
+	if order, err := resourceversion.CompareResourceVersion(asOf, known); asOf != "" && err == nil && order <= 0 {
+		return true, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
+	if err := r.Live.List(ctx, list); err != nil {
+		return false, fmt.Errorf("look for templates that are not taken in yet: %w", err)
+	}
+	for i := range list.Items {
+		taken := r.Index.Get(list.Items[i].Name)
+		if taken == nil || taken.UID != list.Items[i].UID || taken.Generation < list.Items[i].Generation {
+			return false, nil
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.currentAsOf = list.ResourceVersion
+	return true, nil
 }

@@ -54,6 +54,8 @@ type Templates struct {
 	loaded bool
 	// taken are the states of templates that were rolled out.
 	taken map[string]state
+	// currentAsOf is the resourceVersion as of which all templates were seen to be taken in.
+	currentAsOf string
 }
 
 // state is what of a template decides on objects.

@@ -1,0 +1,356 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+const (
+	// countDelay gathers what is counted in the namespaces of a policyspace into one look at it.
+	countDelay = 20 * time.Millisecond
+	// bookingTime is how long a booking may take to be written down. What was not by then is let go.
+	bookingTime = 5 * time.Second
+)
+
+// PolicySpaces knows where namespaces are, and keeps what policyspaces say of themselves.
+type PolicySpaces struct {
+	// Client reads from the cache.
+	Client    client.Client
+	Templates *Templates
+	// Queue is that of the namespaces.
+	Queue   *Queue
+	Metrics *Metrics
+
+	mu     sync.Mutex
+	loaded bool
+	forest hierarchy.Forest
+	// open are bookings that are not written down, by space and namespace, and since when that is known.
+	open map[booking]time.Time
+	due  workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+type booking struct{ space, namespace, since string }
+
+// SetupWithManager has policyspaces looked at as they change, and as namespaces in them do or use more or less.
+func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
+	r.open = map[booking]time.Time{}
+	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	spacesOf := func(_ context.Context, object client.Object) {
+		if ns, ok := object.(*corev1.Namespace); ok {
+			r.countSoon(hierarchy.SpacesOf(ns)...)
+		}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
+		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		Watches(&corev1.Namespace{}, handler.Funcs{
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) { spacesOf(ctx, e.Object) },
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ requests) {
+				if placeOf(e.ObjectOld) != placeOf(e.ObjectNew) {
+					spacesOf(ctx, e.ObjectOld)
+					spacesOf(ctx, e.ObjectNew)
+				}
+			},
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { spacesOf(ctx, e.Object) },
+		}).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
+			ns := &corev1.Namespace{}
+			if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns, client.UnsafeDisableDeepCopy) == nil {
+				spacesOf(ctx, ns)
+			}
+			return nil
+		})).
+		WithOptions(controller.Options{NewQueue: func(string, limiter) requests { return r.due }}).
+		Complete(r)
+}
+
+// placeOf is what of a namespace its policyspaces go by.
+func placeOf(object client.Object) string {
+	ns, ok := object.(*corev1.Namespace)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(depths(ns), ns.DeletionTimestamp != nil)
+}
+
+func (r *PolicySpaces) countSoon(spaces ...string) {
+	for _, space := range spaces {
+		r.due.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: space}}, countDelay)
+	}
+}
+
+// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a hierarchy.BrokenError, or
+// says that the forest could not be read.
+func (r *PolicySpaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.loaded {
+		forest, err := r.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.forest, r.loaded = forest, true
+	}
+	return r.forest.Placed(ns)
+}
+
+func (r *PolicySpaces) read(ctx context.Context) (hierarchy.Forest, error) {
+	list := &v1alpha1.PolicySpaceList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return hierarchy.Forest{}, err
+	}
+	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
+	for i := range list.Items {
+		spaces = append(spaces, &list.Items[i])
+	}
+	return hierarchy.NewForest(spaces), nil
+}
+
+// Reconcile takes the forest in and keeps the status of a policyspace.
+func (r *PolicySpaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.Templates.Load(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	taken, err := r.take(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !taken {
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
+	}
+	space := &v1alpha1.PolicySpace{}
+	if err := r.Client.Get(ctx, req.NamespacedName, space); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Metrics.forgetQuota(req.Name)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	return r.keepStatus(ctx, space)
+}
+
+// take makes the forest that of the cache, and has the namespaces looked at that are elsewhere in it. One that moves inherits
+// other templates: it does so only once all that there are have been taken in, so that it gets what is new to it together with
+// losing what is not.
+func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
+	next, err := r.read(ctx)
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded && sameParents(r.forest, next) {
+		return true, nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	var moved []string
+	settled := false
+	for i := range list.Items {
+		ns := &list.Items[i]
+		before, errBefore := r.forest.Placed(ns)
+		after, errAfter := next.Placed(ns)
+		if depths(before) != depths(after) || (errBefore == nil) != (errAfter == nil) {
+			moved = append(moved, ns.Name)
+			settled = settled || len(hierarchy.OwnDepthLabels(ns)) > 0
+		}
+	}
+	if settled && r.loaded {
+		if current, err := r.Templates.Current(ctx, ""); err != nil || !current {
+			return false, err
+		}
+	}
+	changed := slices.Concat(r.forest.Names(), next.Names())
+	r.forest, r.loaded = next, true
+	r.Queue.AddBulk(moved...)
+	r.countSoon(changed...) // their paths may be others
+	return true, nil
+}
+
+func sameParents(a, b hierarchy.Forest) bool {
+	names := a.Names()
+	return slices.Equal(names, b.Names()) && !slices.ContainsFunc(names, func(name string) bool {
+		return a.Get(name).Spec.Parent != b.Get(name).Spec.Parent
+	})
+}
+
+// keepStatus writes what is new, on condition that nothing was booked meanwhile.
+func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpace) (reconcile.Result, error) {
+	namespaces, observed, err := r.observe(ctx, space)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	status, open := quota.Settle(space, namespaces, observed)
+	status.ObservedGeneration = space.Generation
+	status.Namespaces = int32(len(namespaces))
+	ready := metav1.Condition{
+		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
+	}
+	r.mu.Lock()
+	lineage, broken := r.forest.Lineage(space.Name)
+	r.mu.Unlock()
+	switch {
+	case broken != nil:
+		status.Path = ""
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", broken.Error()
+	case len(status.Hard) < len(quota.Hard(space)):
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Counting", uncounted(space, namespaces, observed)
+		fallthrough
+	default:
+		status.Path = hierarchy.Path(lineage)
+	}
+	apimeta.SetStatusCondition(&status.Conditions, ready)
+	if space.Spec.Quota == nil {
+		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
+	} else {
+		exceeded := metav1.Condition{
+			Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse, Reason: "WithinQuota", Message: "no limit is exceeded",
+		}
+		if over := quota.Over(space, status); over != "" {
+			exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
+		}
+		apimeta.SetStatusCondition(&status.Conditions, exceeded)
+	}
+	r.Metrics.quota(space.Name, quota.Hard(space), status.Used)
+	wait, err := r.letGo(ctx, space, status, open, observed)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if sameStatus(space.Status, status) {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	changed := space.DeepCopy()
+	changed.Status = status
+	if err := r.Client.Status().Update(ctx, changed); err != nil {
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: countDelay}, nil // something was booked meanwhile
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// sameStatus does not look at what bookings went on from: by itself that means nothing once they are settled.
+func sameStatus(a, b v1alpha1.PolicySpaceStatus) bool {
+	a, b = *a.DeepCopy(), *b.DeepCopy()
+	for _, status := range []*v1alpha1.PolicySpaceStatus{&a, &b} {
+		for i := range status.Usage {
+			status.Usage[i].Since = ""
+		}
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// observe returns the namespaces in a policyspace and below it, and what is counted in them. One that is being deleted counts as long
+// as it is there.
+func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace) ([]string, map[string]quota.Observed, error) {
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.Name)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, err
+	}
+	observed := map[string]quota.Observed{}
+	var names []string
+	for i := range list.Items {
+		ns := &list.Items[i]
+		counter := &corev1.ResourceQuota{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, nil, err
+		}
+		booked := slices.ContainsFunc(space.Status.Usage, func(u v1alpha1.NamespaceUsage) bool { return u.Namespace == ns.Name })
+		if err == nil {
+			observed[ns.Name] = quota.Observed{Used: counter.Status.Used, ResourceVersion: counter.ResourceVersion}
+		} else if ns.DeletionTimestamp != nil && !booked {
+			continue
+		}
+		names = append(names, ns.Name)
+	}
+	return names, observed, nil
+}
+
+// uncounted says where it is not known what is used.
+func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed) string {
+	const most = 3
+	var missing []string
+	for _, ns := range namespaces {
+		for name := range quota.Hard(space) {
+			if _, counted := observed[ns].Used[name]; !counted {
+				missing = append(missing, ns)
+				break
+			}
+		}
+	}
+	rest := ""
+	if len(missing) > most {
+		rest = fmt.Sprintf(" and %d more", len(missing)-most)
+		missing = missing[:most]
+	}
+	return fmt.Sprintf("what is used is not counted yet in namespaces %v%s: nothing that the quota limits is let in until it is", missing, rest)
+}
+
+// letGo has bookings forgotten that were not written down in time: the ResourceQuota that they went on from is written anew, so that
+// they can't be any more. It returns when to look again.
+func (r *PolicySpaces) letGo(
+	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string, observed map[string]quota.Observed,
+) (time.Duration, error) {
+	var now []booking
+	for _, usage := range status.Usage {
+		if slices.Contains(open, usage.Namespace) {
+			now = append(now, booking{space.Name, usage.Namespace, usage.Since})
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for known := range r.open {
+		if known.space == space.Name && !slices.Contains(now, known) {
+			delete(r.open, known)
+		}
+	}
+	var wait time.Duration
+	for _, one := range now {
+		since, known := r.open[one]
+		if !known {
+			r.open[one] = time.Now()
+			since = time.Now()
+		}
+		if left := bookingTime - time.Since(since); left > 0 {
+			wait = max(wait, left)
+			continue
+		}
+		if err := r.touch(ctx, one.namespace); err != nil {
+			return 0, err
+		}
+		delete(r.open, one)
+	}
+	return wait, nil
+}
+
+func (r *PolicySpaces) touch(ctx context.Context, namespace string) error {
+	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
+	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	err := r.Client.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
+	return client.IgnoreNotFound(err)
+}

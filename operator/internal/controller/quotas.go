@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "nstpl"
+	// counterNote explains to those who find it in their namespace what the ResourceQuota is.
+	counterNote = "The API server counts here what the quotas of policyspaces limit. The limits are theirs: kubectl get policyspaces."
+)
+
+// Quotas sees to it that the API server counts in each namespace that is under the quota of a policyspace.
+type Quotas struct {
+	Client client.Client
+	// Queue is that of the namespaces, which are not opened before it counts in them.
+	Queue *Queue
+}
+
+// SetupWithManager has namespaces looked at as their policyspaces change, and as what is counted does.
+func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
+	below := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, space client.Object) []reconcile.Request {
+		list := &corev1.NamespaceList{}
+		if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.GetName())}, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "can't list the namespaces of a policyspace", "policyspace", space.GetName())
+		}
+		found := make([]reconcile.Request, 0, len(list.Items))
+		for i := range list.Items {
+			found = append(found, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
+		}
+		return found
+	})
+	inside := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, counter client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: counter.GetNamespace()}}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("policyspacequota").
+		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool { return placeOf(e.ObjectOld) != placeOf(e.ObjectNew) },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&v1alpha1.PolicySpace{}, below, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		Watches(&corev1.ResourceQuota{}, inside, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool { return countsOf(e.ObjectOld) != countsOf(e.ObjectNew) },
+		})).
+		Complete(r)
+}
+
+// countsOf is what of a ResourceQuota says which resources are counted.
+func countsOf(object client.Object) string {
+	counter, ok := object.(*corev1.ResourceQuota)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(resources(counter.Spec.Hard), resources(counter.Status.Hard), resources(counter.Status.Used))
+}
+
+func resources(list corev1.ResourceList) []corev1.ResourceName { return slices.Sorted(maps.Keys(list)) }
+
+// Reconcile makes, changes or deletes the ResourceQuota of a namespace.
+func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ns := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, req.NamespacedName, ns); err != nil || ns.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	want, err := r.wanted(ctx, ns)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	counter := &corev1.ResourceQuota{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter)
+	switch {
+	case apierrors.IsNotFound(err) && len(want) == 0:
+		return reconcile.Result{}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, r.create(ctx, ns, want)
+	case err != nil:
+		return reconcile.Result{}, err
+	case counter.Labels[managedByLabel] != managedBy:
+		return reconcile.Result{}, fmt.Errorf("ResourceQuota %s of namespace %s is somebody else's, and the operator needs the name: delete it", counter.Name, ns.Name)
+	case len(want) == 0:
+		return reconcile.Result{}, client.IgnoreNotFound(r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}))
+	case !slices.Equal(resources(want), resources(counter.Spec.Hard)):
+		return reconcile.Result{}, r.change(ctx, counter, want)
+	}
+	if initialize.Initializing(ns) {
+		r.Queue.AddWaiting(ns.Name, 0)
+	}
+	return reconcile.Result{}, nil
+}
+
+// wanted returns the limits of a namespace's ResourceQuota: none if it is under no quota.
+func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.ResourceList, error) {
+	var lineage []*v1alpha1.PolicySpace
+	for _, name := range hierarchy.SpacesOf(ns) {
+		space := &v1alpha1.PolicySpace{}
+		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, space, client.UnsafeDisableDeepCopy)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		lineage = append(lineage, space)
+	}
+	return quota.Counted(lineage), nil
+}
+
+func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.ResourceList) error {
+	counter := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns.Name, Name: v1alpha1.QuotaName, Labels: map[string]string{managedByLabel: managedBy},
+			Annotations: map[string]string{"description": counterNote},
+		},
+		Spec: corev1.ResourceQuotaSpec{Hard: want},
+	}
+	err := r.Client.Create(ctx, counter)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case err != nil:
+		return fmt.Errorf("have the API server count in namespace %s: %w", ns.Name, err)
+	}
+	return r.enforce(ctx, counter, want)
+}
+
+func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
+	changed := counter.DeepCopy()
+	changed.Spec.Hard = want
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(counter)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return r.enforce(ctx, changed, want)
+}
+
+// enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in uncounted.
+func (r *Quotas) enforce(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": counter.UID}, "status": map[string]any{"hard": want}})
+	if err != nil {
+		return err
+	}
+	target := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: counter.Namespace, Name: counter.Name}}
+	err = r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body))
+	return client.IgnoreNotFound(err)
+}
+
+// Counted tells whether all that the quotas of a namespace's policyspaces limit is counted in it.
+func (r *Quotas) Counted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	want, err := r.wanted(ctx, ns)
+	if err != nil || len(want) == 0 {
+		return err == nil, err
+	}
+	counter := &corev1.ResourceQuota{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	for name := range want {
+		if _, counted := counter.Status.Used[name]; !counted {
+			return false, nil
+		}
+	}
+	return true, nil
+}

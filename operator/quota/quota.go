@@ -1,0 +1,253 @@
+// Package quota decides on the quotas of policyspaces: what a namespace may add to the sum over all namespaces in and below a space.
+//
+// It follows "ResourceQuota" of the Git User Guide. The API server counts, in a ResourceQuota that each namespace under a quota has;
+// what it is about to write there is booked in the status of every space above, and refused where a sum would exceed a limit.
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// unlimited is the limit of a namespace's ResourceQuota: it is there to count, and it is the spaces that limit.
+var unlimited = resource.MustParse("1E")
+
+// Counted returns the limits of the ResourceQuota of a namespace below some spaces: every resource that one of them limits.
+func Counted(lineage []*v1alpha1.PolicySpace) corev1.ResourceList {
+	counted := corev1.ResourceList{}
+	for _, space := range lineage {
+		for name := range Hard(space) {
+			counted[name] = unlimited
+		}
+	}
+	return counted
+}
+
+// Hard returns the limits of a space, which may be none.
+func Hard(space *v1alpha1.PolicySpace) corev1.ResourceList {
+	if space.Spec.Quota == nil {
+		return nil
+	}
+	return space.Spec.Quota.Hard
+}
+
+// ExceededError says that a space has no room left. Its text is the source's.
+type ExceededError struct {
+	Space            string
+	Requested, Limit corev1.ResourceList
+}
+
+func (e *ExceededError) Error() string {
+	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", e.Space, write(e.Requested), write(e.Limit))
+}
+
+// UncountedError says that it is not known yet what is used of some resources in all namespaces of a space.
+type UncountedError struct {
+	Space     string
+	Resources []string
+}
+
+func (e *UncountedError) Error() string {
+	return fmt.Sprintf("the use of %s in policyspace %q is not counted yet: try again in a moment", strings.Join(e.Resources, ", "), e.Space)
+}
+
+// Change is what the API server is about to write down of what a namespace uses.
+type Change struct {
+	Namespace string
+	Old, New  corev1.ResourceList
+	// Since is the resourceVersion of the ResourceQuota that holds Old.
+	Since string
+}
+
+// Adds returns the resources of which the change uses more, in ascending order.
+func (c Change) Adds() []corev1.ResourceName {
+	var more []corev1.ResourceName
+	for _, name := range names(c.New) {
+		before, after := c.Old[name], c.New[name]
+		if after.Cmp(before) > 0 {
+			more = append(more, name)
+		}
+	}
+	return more
+}
+
+// Check tells whether a space has room for a change: an ExceededError or an UncountedError if not. What is there already is no
+// reason to refuse what adds nothing to it.
+func Check(space *v1alpha1.PolicySpace, change Change) error {
+	hard := Hard(space)
+	exceeded := &ExceededError{Space: space.Name, Requested: corev1.ResourceList{}, Limit: corev1.ResourceList{}}
+	uncounted := &UncountedError{Space: space.Name}
+	for _, name := range change.Adds() {
+		limit, limited := hard[name]
+		if !limited {
+			continue
+		}
+		if _, counted := space.Status.Hard[name]; !counted {
+			uncounted.Resources = append(uncounted.Resources, string(name))
+			continue
+		}
+		total := change.New[name].DeepCopy()
+		for i := range space.Status.Usage {
+			if usage := &space.Status.Usage[i]; usage.Namespace != change.Namespace {
+				total.Add(usage.Used[name])
+			}
+		}
+		if total.Cmp(limit) > 0 {
+			exceeded.Requested[name], exceeded.Limit[name] = total, limit
+		}
+	}
+	switch {
+	case len(exceeded.Requested) > 0:
+		return exceeded
+	case len(uncounted.Resources) > 0:
+		return uncounted
+	}
+	return nil
+}
+
+// Book returns the status of a space with a change booked. What is booked only grows: less is believed when it is seen.
+func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	at := slices.IndexFunc(status.Usage, func(u v1alpha1.NamespaceUsage) bool { return u.Namespace == change.Namespace })
+	if at < 0 {
+		at = len(status.Usage)
+		status.Usage = append(status.Usage, v1alpha1.NamespaceUsage{Namespace: change.Namespace, Used: corev1.ResourceList{}})
+	}
+	usage := &status.Usage[at]
+	usage.Since = change.Since
+	hard := Hard(space)
+	for _, name := range change.Adds() {
+		if _, limited := hard[name]; limited {
+			usage.Used[name] = larger(usage.Used[name], change.New[name])
+		}
+	}
+	sum(&status, hard)
+	return status
+}
+
+// Observed is what is written down of what a namespace uses.
+type Observed struct {
+	Used            corev1.ResourceList
+	ResourceVersion string
+}
+
+// Settle returns the status of a space as what is written down in its namespaces has it. A namespace that is not observed keeps what
+// is booked for it, and so does one of which a booking may still be written down: open are such namespaces of which more is booked.
+func Settle(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed) (status v1alpha1.PolicySpaceStatus, open []string) {
+	status = *space.Status.DeepCopy()
+	hard := Hard(space)
+	booked := map[string]v1alpha1.NamespaceUsage{}
+	for _, usage := range status.Usage {
+		booked[usage.Namespace] = usage
+	}
+	status.Usage = nil
+	known := map[corev1.ResourceName]int{}
+	for _, namespace := range slices.Sorted(slices.Values(namespaces)) {
+		before, seen := booked[namespace], observed[namespace]
+		usage := v1alpha1.NamespaceUsage{Namespace: namespace, Used: corev1.ResourceList{}}
+		pending := before.Since != "" && (seen.ResourceVersion == "" || !older(before.Since, seen.ResourceVersion))
+		if pending {
+			usage.Since = before.Since
+		}
+		more := false
+		for name := range hard {
+			now, counted := seen.Used[name]
+			was, wasBooked := before.Used[name]
+			switch {
+			case wasBooked && (!counted || pending && was.Cmp(now) > 0):
+				usage.Used[name] = was
+				more = more || counted
+			case counted:
+				usage.Used[name] = now
+			default:
+				continue
+			}
+			known[name]++
+		}
+		if more {
+			open = append(open, namespace)
+		}
+		if len(usage.Used) > 0 {
+			status.Usage = append(status.Usage, usage)
+		}
+	}
+	counted := corev1.ResourceList{}
+	for name, limit := range hard {
+		if _, before := status.Hard[name]; before || known[name] == len(namespaces) {
+			counted[name] = limit
+		}
+	}
+	if status.Hard = counted; len(counted) == 0 {
+		status.Hard = nil
+	}
+	sum(&status, hard)
+	return status, open
+}
+
+// older tells whether a resourceVersion is older than another one. What can't be compared is.
+func older(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order < 0
+}
+
+// sum adds up what the namespaces use.
+func sum(status *v1alpha1.PolicySpaceStatus, hard corev1.ResourceList) {
+	used := corev1.ResourceList{}
+	for name := range hard {
+		total := resource.Quantity{Format: hard[name].Format}
+		for i := range status.Usage {
+			total.Add(status.Usage[i].Used[name])
+		}
+		used[name] = total
+	}
+	var parts []string
+	for _, name := range names(hard) {
+		total, limit := used[name], hard[name]
+		parts = append(parts, fmt.Sprintf("%s: %s/%s", name, total.String(), limit.String()))
+	}
+	status.Quota = strings.Join(parts, ", ")
+	if status.Used = used; len(used) == 0 {
+		status.Used = nil
+	}
+}
+
+// Over returns what is used beyond the limits, for people, or nothing.
+func Over(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) string {
+	var parts []string
+	hard := Hard(space)
+	for _, name := range names(hard) {
+		total, limit := status.Used[name], hard[name]
+		if total.Cmp(limit) > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %s of %s", name, total.String(), limit.String()))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func larger(a, b resource.Quantity) resource.Quantity {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
+
+func names(list corev1.ResourceList) []corev1.ResourceName {
+	return slices.Sorted(maps.Keys(list))
+}
+
+func write(list corev1.ResourceList) string {
+	parts := make([]string, 0, len(list))
+	for _, name := range names(list) {
+		quantity := list[name]
+		parts = append(parts, string(name)+"="+quantity.String())
+	}
+	return strings.Join(parts, ",")
+}
