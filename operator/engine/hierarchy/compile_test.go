@@ -39,7 +39,7 @@ func TestCompile(t *testing.T) {
 	require.Positive(t, spaces, "cluster-level policies come first")
 	require.Equal(t, []string{
 		"PolicySpace foo-corp", "PolicySpace online", "PolicySpace shipping-app-backend",
-		"NamespaceTemplate foo-corp", "NamespaceTemplate shipping-app-backend", "NamespaceTemplate shipping-dev",
+		"NamespaceTemplate shipping-app-backend", "NamespaceTemplate shipping-dev", "NamespaceTemplate foo-corp",
 		"Namespace audit", "Namespace shipping-dev", "Namespace shipping-prod", "Namespace shipping-staging",
 	}, got[spaces:])
 	require.NotContains(t, strings.Join(got, "\n"), "PodSecurityPolicy")

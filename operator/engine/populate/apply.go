@@ -92,14 +92,20 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 		kind     schema.GroupKind
 	}
 	failed := map[group]bool{}
+	failedKinds := map[schema.GroupKind]bool{}
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure != nil {
 			failed[group{outcome.Template, outcome.Kind.GroupKind()}] = true
+			failedKinds[outcome.Kind.GroupKind()] = true
 		}
 	}
 	var safe []Change
 	for _, change := range prunes {
-		if !failed[group{change.Template, change.Kind.GroupKind()}] {
+		kind := change.Kind.GroupKind()
+		if change.Undeclared && failedKinds[kind] {
+			continue // it may stand for what could not be applied
+		}
+		if !failed[group{change.Template, kind}] {
 			safe = append(safe, change)
 		}
 	}

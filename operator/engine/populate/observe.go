@@ -19,9 +19,15 @@ type Observer struct {
 	Mapper meta.RESTMapper
 }
 
-// Observe returns the objects of a kind that carry a template's label, by namespace. An empty namespace means all. A
-// kind that the cluster doesn't know has none.
-func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace string) (map[string][]*metav1.PartialObjectMetadata, error) {
+// Selectors of objects by whether they carry a template's label.
+const (
+	Labelled   = v1alpha1.TemplateNameLabel
+	Unlabelled = "!" + v1alpha1.TemplateNameLabel
+)
+
+// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all. A kind that the
+// cluster doesn't know has none.
+func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace, selector string) (map[string][]*metav1.PartialObjectMetadata, error) {
 	mapping, err := o.Mapper.RESTMapping(kind)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
@@ -34,7 +40,7 @@ func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace
 		return objects.List(ctx, options)
 	})
 	found := map[string][]*metav1.PartialObjectMetadata{}
-	err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: v1alpha1.TemplateNameLabel}, func(item runtime.Object) error {
+	err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(item runtime.Object) error {
 		object := item.(*metav1.PartialObjectMetadata)
 		object.SetGroupVersionKind(mapping.GroupVersionKind)
 		found[object.Namespace] = append(found[object.Namespace], object)

@@ -35,6 +35,8 @@ const (
 type Observed struct {
 	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
 	Objects []*metav1.PartialObjectMetadata
+	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for.
+	Others []*metav1.PartialObjectMetadata
 	// Lost are those that were seen with their label and are no longer, as they were last: deleted by somebody, or without
 	// the label. What was lost before anybody looked is not among them.
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
@@ -51,6 +53,8 @@ type Change struct {
 	Reason   string
 	// Drifted objects were as declared once and then changed or deleted by somebody else.
 	Drifted bool
+	// Undeclared objects are deleted, or reported, because a template is authoritative for their kind.
+	Undeclared bool
 	// Declared is the object to apply; nil for what is not declared.
 	Declared *Object
 	// Observed is the object's metadata; nil when the object isn't there.
@@ -108,7 +112,17 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			plan.Changes = append(plan.Changes, undeclared(declared, index, object))
 		}
 	}
+	for _, object := range observed.Others {
+		if change := unlabelled(declared, object); change.Undeclared && !plan.has(change.ID()) {
+			plan.Changes = append(plan.Changes, change)
+		}
+	}
 	return plan
+}
+
+// has tells whether the plan is about an object already: one that lost its label is there without it.
+func (p Plan) has(id ObjectID) bool {
+	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.ID() == id })
 }
 
 // compare plans a declared object. wasThere says that it was there before.
@@ -203,12 +217,15 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	switch {
 	case ownEntry(object) == nil:
 		change.Reason = "it carries the label of a template, and was not populated by one"
+		return judgeUndeclared(declared, change)
 	case !Ours(object):
 		change.Reason = "it was there before it was populated"
+		return judgeUndeclared(declared, change)
 	case object.DeletionTimestamp != nil:
 		change.Reason = "it is being deleted"
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s is gone", name)
+		return judgeUndeclared(declared, change)
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return b.Template.Name == name }):

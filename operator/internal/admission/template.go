@@ -109,8 +109,13 @@ func (t *Template) judge(ctx context.Context, request *Request, template *v1alph
 	if err != nil {
 		return nil, err
 	}
+	emptied, unnamespaced, unknown, err := t.lookUp(authoritativeKinds(template))
+	if err != nil {
+		return nil, err
+	}
+	problems, warnings = append(problems, unnamespaced...), append(warnings, unknown...)
 	author := t.author(request.UserInfo)
-	more, err := t.judgeAuthor(ctx, author, template, base, kinds)
+	more, err := t.judgeAuthor(ctx, author, template, base, kinds, emptied)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +126,18 @@ func (t *Template) judge(ctx context.Context, request *Request, template *v1alph
 	if problems = slices.Concat(problems, more, protected); len(problems) > 0 {
 		return problems, nil
 	}
-	missing, err := t.ownRights(ctx, base, kinds)
+	missing, err := t.ownRights(ctx, base, slices.Concat(kinds, emptied))
 	request.Warnings = append(request.Warnings, slices.Concat(render.Warnings(template), warnings, missing)...)
 	return nil, err
+}
+
+// authoritativeKinds returns the kinds of which a template has objects deleted that nothing declares.
+func authoritativeKinds(template *v1alpha1.NamespaceTemplate) []schema.GroupVersionKind {
+	kinds := make([]schema.GroupVersionKind, 0, len(template.Spec.Authoritative))
+	for _, kind := range template.Spec.Authoritative {
+		kinds = append(kinds, schema.GroupVersionKind{Group: kind.Group, Kind: kind.Kind})
+	}
+	return kinds
 }
 
 // found is a kind of a template, as the cluster knows it.
@@ -155,9 +169,9 @@ func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, probl
 	return known, problems, warnings, nil
 }
 
-// judgeAuthor says what the author could not create or grant in all namespaces.
+// judgeAuthor says what the author could not create, delete or grant in all namespaces.
 func (t *Template) judgeAuthor(ctx context.Context, author *author, template *v1alpha1.NamespaceTemplate,
-	base *render.Compiled, kinds []found,
+	base *render.Compiled, kinds, emptied []found,
 ) ([]error, error) {
 	grants, problems, tooMany, err := t.grants(ctx, template, base)
 	if err != nil {
@@ -171,11 +185,14 @@ func (t *Template) judgeAuthor(ctx context.Context, author *author, template *v1
 		problems = append(problems, fmt.Errorf("it has objects of RBAC and more than %d overlays, of which not every combination can be checked: "+
 			"declare Roles and RoleBindings in a template of their own", render.MaxVariantOverlays))
 	}
-	creates := make([]question, 0, len(kinds))
+	writes := make([]question, 0, len(kinds)+len(emptied))
 	for _, kind := range kinds {
-		creates = append(creates, question{verb: "create", group: kind.resource.Group, resource: kind.resource.Resource})
+		writes = append(writes, question{verb: "create", group: kind.resource.Group, resource: kind.resource.Resource})
 	}
-	missing, err := author.missing(ctx, creates)
+	for _, kind := range emptied {
+		writes = append(writes, question{verb: "delete", group: kind.resource.Group, resource: kind.resource.Resource})
+	}
+	missing, err := author.missing(ctx, writes)
 	if err != nil {
 		return nil, err
 	}

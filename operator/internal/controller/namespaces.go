@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,9 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	declared := populate.Declare(r.Templates.Cache, placed, templates)
 	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
+	if plan, err = r.sure(ctx, plan); err != nil {
+		return reconcile.Result{}, err
+	}
 	applier := r.Bulk
 	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
 		applier = r.Urgent
@@ -110,6 +114,21 @@ func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (*corev1.N
 	return placed, broken, nil
 }
 
+// sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not taken in yet.
+func (r *Namespaces) sure(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
+	doomed := func(c populate.Change) bool { return c.Undeclared && c.Action == populate.Prune }
+	if !slices.ContainsFunc(plan.Changes, doomed) {
+		return plan, nil
+	}
+	current, err := r.Templates.Current(ctx, "")
+	if err != nil || current {
+		return plan, err
+	}
+	r.Queue.AddWaiting(plan.Namespace.Name, lookAgain)
+	plan.Changes = slices.DeleteFunc(plan.Changes, doomed)
+	return plan, nil
+}
+
 // observe returns what is in the namespace: nothing yet, if it was created just now.
 func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	kinds := map[schema.GroupKind]bool{}
@@ -122,7 +141,7 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	}
 	observed := r.Objects.Observe(declared.Namespace.Name, all)
 	if r.Ledger.Fresh(declared.Namespace.Name, declared.Namespace.UID) {
-		observed.Objects, observed.Lost = nil, nil
+		observed.Objects, observed.Others, observed.Lost = nil, nil, nil
 	}
 	return observed
 }
@@ -246,6 +265,9 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 			overridden.Object, overridden.Template, overridden.By)
 	}
 	for _, change := range plan.Changes {
+		if change.Undeclared && change.Action == populate.LeaveAlone {
+			warn(change.ID(), "Undeclared", "Compare", "%s: %s", change.ID(), change.Reason)
+		}
 		if change.Drifted && change.Action == populate.LeaveAlone {
 			r.Metrics.drift(change)
 			warn(change.ID(), "Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template, change.Reason)
@@ -256,6 +278,11 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 // announceCorrections tells those whose changes were undone.
 func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
 	for _, outcome := range result.Outcomes {
+		if outcome.Undeclared && outcome.Failure == nil {
+			ctrl.LoggerFrom(ctx).Info("deleted what no template declares", "object", outcome.ID().String(), "template", outcome.Template)
+			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeWarning, "UndeclaredDeleted", "Prune",
+				"%s was deleted: %s", outcome.ID(), outcome.Reason)
+		}
 		if outcome.Drifted && outcome.Failure == nil {
 			r.Queue.Corrected(ns.Name)
 			r.Metrics.drift(outcome.Change)

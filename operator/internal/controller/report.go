@@ -65,6 +65,9 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 		parts = append(parts, broken.Err.Error())
 	}
 	for _, change := range plan.Changes {
+		if change.Action == populate.LeaveAlone && change.Undeclared {
+			parts = append(parts, fmt.Sprintf("%s: %s", change.ID(), change.Reason))
+		}
 		if change.Action == populate.LeaveAlone && change.Declared != nil {
 			parts = append(parts, fmt.Sprintf("%s drifted: %s", change.ID(), change.Reason))
 		}
@@ -216,7 +219,7 @@ func standings(plan populate.Plan, result populate.Result) map[string]Standing {
 		all[template] = standing
 	}
 	for _, change := range plan.Changes {
-		if standing := all[change.Template]; change.Action == populate.LeaveAlone && change.Declared != nil {
+		if standing := all[change.Template]; change.Action == populate.LeaveAlone && (change.Declared != nil || change.Undeclared) {
 			standing.State = Drifted
 			all[change.Template] = standing
 		}

@@ -145,7 +145,7 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 	}
 	accepted := r.accept(template, status)
 	if accepted.Status == metav1.ConditionTrue {
-		if problems := r.watch(ctx, status.Kinds); problems != "" {
+		if problems := r.watch(ctx, status.Kinds, template.Spec.Authoritative); problems != "" {
 			accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 		}
 	}
@@ -199,12 +199,19 @@ func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha
 	return accepted
 }
 
-// watch says what keeps kinds from being populated: the cluster does not know them, or the operator lacks a right.
-func (r *Templates) watch(ctx context.Context, kinds []v1alpha1.GroupKind) string {
+// watch says what keeps kinds from being populated, or rid of what is not declared: the cluster does not know them, or the operator
+// lacks a right.
+func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) string {
 	var problems []string
 	for _, kind := range kinds {
 		groupKind := schema.GroupKind{Group: kind.Group, Kind: kind.Kind}
 		if err := r.Objects.Watch(ctx, groupKind); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %s", groupKind, err))
+		}
+	}
+	for _, kind := range authoritative {
+		groupKind := schema.GroupKind{Group: kind.Group, Kind: kind.Kind}
+		if err := r.Objects.WatchOthers(ctx, groupKind); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %s", groupKind, err))
 		}
 	}

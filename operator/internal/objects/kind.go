@@ -20,7 +20,7 @@ import (
 
 const byTemplate = "template"
 
-// kind watches the populated objects of one kind.
+// kind watches the populated objects of one kind, or those that no template populated.
 type kind struct {
 	mapping  *meta.RESTMapping
 	reducer  *reducer
@@ -37,7 +37,7 @@ type kind struct {
 	lost map[string]map[string]*metav1.PartialObjectMetadata
 }
 
-func newKind(client metadata.Interface, mapping *meta.RESTMapping, changed func(namespace string)) *kind {
+func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string)) *kind {
 	k := &kind{
 		mapping: mapping,
 		reducer: newReducer(mapping.GroupVersionKind),
@@ -52,7 +52,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, changed func(
 					return []string{object.(*metav1.PartialObjectMetadata).Labels[v1alpha1.TemplateNameLabel]}, nil
 				},
 			},
-			func(options *metav1.ListOptions) { options.LabelSelector = v1alpha1.TemplateNameLabel }).Informer(),
+			func(options *metav1.ListOptions) { options.LabelSelector = selector }).Informer(),
 	}
 	// Neither fails before the informer runs.
 	_ = k.informer.SetTransform(k.reducer.reduce)

@@ -35,6 +35,8 @@ type Store struct {
 
 	mu    sync.Mutex
 	kinds map[schema.GroupKind]*kind
+	// others are the objects without a template's label, of kinds that a template is authoritative for.
+	others map[schema.GroupKind]*kind
 	// unavailable says why a kind was not watched when that was tried last.
 	unavailable map[schema.GroupKind]error
 }
@@ -46,7 +48,7 @@ func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
 ) *Store {
 	return &Store{
 		ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed,
-		kinds: map[schema.GroupKind]*kind{}, unavailable: map[schema.GroupKind]error{},
+		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{}, unavailable: map[schema.GroupKind]error{},
 	}
 }
 
@@ -56,7 +58,7 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 		Lost:       map[populate.ObjectID]*metav1.PartialObjectMetadata{},
 		Unreadable: map[schema.GroupKind]error{},
 	}
-	watched := s.watched()
+	watched := s.watched(s.kinds)
 	for _, kind := range declared {
 		if _, ok := watched[kind]; !ok {
 			observed.Unreadable[kind] = s.why(kind)
@@ -68,12 +70,15 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 			observed.Lost[populate.ObjectID{GroupKind: groupKind, Name: name}] = object
 		}
 	}
+	for _, kind := range s.watched(s.others) {
+		observed.Others = append(observed.Others, kind.in(namespace)...)
+	}
 	return observed
 }
 
 // Forget drops what is remembered of a namespace that is gone, or that nothing is populated in.
 func (s *Store) Forget(namespace string) {
-	for _, kind := range s.watched() {
+	for _, kind := range s.watched(s.kinds) {
 		kind.forget(namespace)
 	}
 }
@@ -81,7 +86,7 @@ func (s *Store) Forget(namespace string) {
 // Watch makes sure that a kind is watched, and returns when its objects are known. The error says what is missing: the
 // kind itself, or a right of the operator's.
 func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
-	err := s.watch(ctx, groupKind)
+	err := s.watch(ctx, groupKind, s.kinds, populate.Labelled)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unavailable[groupKind] = err; err == nil {
@@ -90,9 +95,14 @@ func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	return err
 }
 
-func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind) error {
+// WatchOthers makes sure that those objects of a kind are watched that no template populated.
+func (s *Store) WatchOthers(ctx context.Context, groupKind schema.GroupKind) error {
+	return s.watch(ctx, groupKind, s.others, populate.Unlabelled)
+}
+
+func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind, among map[schema.GroupKind]*kind, selector string) error {
 	s.mu.Lock()
-	known := s.kinds[groupKind]
+	known := among[groupKind]
 	s.mu.Unlock()
 	if known == nil {
 		mapping, err := s.mapper.RESTMapping(groupKind)
@@ -105,7 +115,7 @@ func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind) error {
 		if err := CheckRights(ctx, s.reviews, mapping.Resource); err != nil {
 			return err
 		}
-		known = s.start(mapping)
+		known = s.start(mapping, among, selector)
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
@@ -121,25 +131,25 @@ func (s *Store) why(kind schema.GroupKind) error {
 	return fmt.Errorf("%s is not watched yet", kind)
 }
 
-func (s *Store) start(mapping *meta.RESTMapping) *kind {
+func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kind, selector string) *kind {
 	groupKind := mapping.GroupVersionKind.GroupKind()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.kinds[groupKind]; known != nil {
+	if known := among[groupKind]; known != nil {
 		return known
 	}
-	known := newKind(s.client, mapping, s.changed)
-	s.kinds[groupKind] = known
+	known := newKind(s.client, mapping, selector, s.changed)
+	among[groupKind] = known
 	go known.informer.RunWithContext(s.ctx)
 	return known
 }
 
 // watched returns the kinds whose objects are known.
-func (s *Store) watched() map[schema.GroupKind]*kind {
+func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	watched := make(map[schema.GroupKind]*kind, len(s.kinds))
-	for groupKind, kind := range s.kinds {
+	watched := make(map[schema.GroupKind]*kind, len(among))
+	for groupKind, kind := range among {
 		if kind.synced.HasSynced() {
 			watched[groupKind] = kind
 		}
@@ -151,7 +161,11 @@ func (s *Store) watched() map[schema.GroupKind]*kind {
 func (s *Store) Record(namespace string, result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		s.mu.Lock()
-		known := s.kinds[outcome.Kind.GroupKind()]
+		among := s.kinds
+		if outcome.Undeclared && outcome.Observed.Labels[v1alpha1.TemplateNameLabel] == "" {
+			among = s.others
+		}
+		known := among[outcome.Kind.GroupKind()]
 		s.mu.Unlock()
 		if known == nil || outcome.Failure != nil {
 			continue
@@ -168,7 +182,7 @@ func (s *Store) Record(namespace string, result populate.Result) {
 // Populated returns the namespaces that hold objects of a template, with those objects.
 func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMetadata {
 	found := map[string][]*metav1.PartialObjectMetadata{}
-	for _, kind := range s.watched() {
+	for _, kind := range s.watched(s.kinds) {
 		for _, object := range kind.of(template) {
 			found[object.Namespace] = append(found[object.Namespace], object)
 		}

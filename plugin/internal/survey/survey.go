@@ -41,6 +41,7 @@ type Survey struct {
 	namespaces []*corev1.Namespace
 	scope      Scope
 	observed   map[string][]*metav1.PartialObjectMetadata
+	others     map[string][]*metav1.PartialObjectMetadata
 }
 
 // Unreadable is a kind that the caller may not list.
@@ -107,7 +108,9 @@ func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namesp
 	if scope.Everywhere && len(places) > 0 {
 		places = []string{metav1.NamespaceAll}
 	}
-	return s, s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), places)
+	authoritative := populate.Authoritative(scope.templates(index))
+	slices.SortFunc(authoritative, byName)
+	return s, s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, places)
 }
 
 func byName(a, b schema.GroupKind) int {
@@ -131,7 +134,7 @@ func (s *Survey) Namespaces() iter.Seq[Namespace] {
 
 // in returns what was observed of a namespace.
 func (s *Survey) in(namespace string) populate.Observed {
-	observed := populate.Observed{Objects: s.observed[namespace], Unreadable: map[schema.GroupKind]error{}}
+	observed := populate.Observed{Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{}}
 	for _, u := range s.Unreadable {
 		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
 			observed.Unreadable[u.Kind] = u
@@ -166,11 +169,12 @@ func (s Scope) only(changes []populate.Change) []populate.Change {
 	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
 }
 
-// observe lists every kind in every place.
-func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds []schema.GroupKind, places []string) error {
+// observe lists every kind in every place: the objects of templates and, of authoritative kinds, the others.
+func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, places []string) error {
 	type question struct {
-		kind  schema.GroupKind
-		place string
+		kind     schema.GroupKind
+		place    string
+		selector string
 	}
 	type answer struct {
 		question
@@ -178,17 +182,20 @@ func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds []schema
 		err   error
 	}
 	var questions []question
-	for _, kind := range kinds {
-		for _, place := range places {
-			questions = append(questions, question{kind, place})
+	for _, place := range places {
+		for _, kind := range kinds {
+			questions = append(questions, question{kind, place, populate.Labelled})
+		}
+		for _, kind := range authoritative {
+			questions = append(questions, question{kind, place, populate.Unlabelled})
 		}
 	}
 	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
 	answers := cluster.Each(questions, func(q question) answer {
-		found, err := observer.Observe(ctx, q.kind, q.place)
+		found, err := observer.Observe(ctx, q.kind, q.place, q.selector)
 		return answer{q, found, err}
 	})
-	s.observed = map[string][]*metav1.PartialObjectMetadata{}
+	s.observed, s.others = map[string][]*metav1.PartialObjectMetadata{}, map[string][]*metav1.PartialObjectMetadata{}
 	for _, a := range answers {
 		switch {
 		case apierrors.IsForbidden(a.err):
@@ -196,8 +203,12 @@ func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds []schema
 		case a.err != nil:
 			return fmt.Errorf("list %s: %w", a.kind, a.err)
 		}
+		into := s.observed
+		if a.selector == populate.Unlabelled {
+			into = s.others
+		}
 		for namespace, objects := range a.found {
-			s.observed[namespace] = append(s.observed[namespace], objects...)
+			into[namespace] = append(into[namespace], objects...)
 		}
 	}
 	return nil

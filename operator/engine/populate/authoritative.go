@@ -1,0 +1,77 @@
+package populate
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// ofKubernetes are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares them, and
+// they stay.
+var ofKubernetes = []ObjectID{
+	{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"},
+	{schema.GroupKind{Kind: "ServiceAccount"}, "default"},
+	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
+}
+
+// authority returns the template that is authoritative for a kind in the namespace, or nil. Where several are, one that only reports
+// goes before the others: nothing is deleted that somebody wants to look at first.
+func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemplate {
+	var found *v1alpha1.NamespaceTemplate
+	for _, template := range declared.Templates {
+		if !slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
+			continue
+		}
+		if found == nil || template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport {
+			found = template
+		}
+	}
+	return found
+}
+
+// judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why it would be
+// left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide has it.
+func judgeUndeclared(declared Declared, change Change) Change {
+	kind := change.Kind.GroupKind()
+	template := authority(declared, kind)
+	if template == nil || slices.Contains(ofKubernetes, change.ID()) || change.Observed.DeletionTimestamp != nil {
+		return change
+	}
+	change.Template = template.Name
+	reason := fmt.Sprintf("no template declares it, and template %s is authoritative for its kind", template.Name)
+	switch {
+	case len(declared.Broken) > 0:
+		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it", declared.Broken[0].Template.Name)
+	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return withholds(declared, t.Name, kind) }):
+		change.Reason = "a template may declare it once the namespace's creator is known"
+	case template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport:
+		change.Undeclared, change.Reason = true, reason+"; authoritativePolicy is Report"
+	default:
+		change.Undeclared, change.Action, change.Reason = true, Prune, reason
+	}
+	return change
+}
+
+// unlabelled plans an object without the label of a template.
+func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change {
+	return judgeUndeclared(declared, Change{
+		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object, Reason: "no template declares it",
+	})
+}
+
+// Authoritative returns the kinds of which templates have undeclared objects deleted or reported.
+func Authoritative(templates []*v1alpha1.NamespaceTemplate) []schema.GroupKind {
+	var kinds []schema.GroupKind
+	for _, template := range templates {
+		for _, kind := range template.Spec.Authoritative {
+			if one := (schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); !slices.Contains(kinds, one) {
+				kinds = append(kinds, one)
+			}
+		}
+	}
+	return kinds
+}
