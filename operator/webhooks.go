@@ -39,7 +39,11 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 	if err != nil {
 		return err
 	}
-	table, err := newTable(ctx, mgr, clients, attributes, constraints, options)
+	quota, err := newQuota(ctx, mgr, clients)
+	if err != nil {
+		return err
+	}
+	table, err := newTable(ctx, mgr, clients, attributes, constraints, quota, options)
 	if err != nil {
 		return err
 	}
@@ -52,6 +56,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		OnChange: func(do func()) {
 			attributes.OnChange(do)
 			constraints.OnChange(do)
+			quota.OnChange(do)
 		}, Written: make(chan struct{}),
 	}
 	serving := webhook.Options{CertDir: options.WebhookCertDir}
@@ -129,12 +134,26 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface,
 }
 
 func newTable(
-	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, constraints *admission.SCC, options Options,
+	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, constraints *admission.SCC, quota *admission.Quota, options Options,
 ) (admission.Table, error) {
 	hold, err := admission.NewHold(ctx, mgr.GetCache(), clients.AuthorizationV1().SubjectAccessReviews())
 	if err != nil {
 		return nil, err
 	}
+	hierarchy := admission.NewHierarchy(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
+	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
+	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes, constraints, quota,
+		admission.NewTurns(quota), hold)
+	if options.MutateNamespaces {
+		table = table.WithNamespaceMutators(admission.NamespaceMutators{
+			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		})
+	}
+	return table, nil
+}
+
+// newQuota also has told, and counted again, what quotas of policyspaces refuse.
+func newQuota(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface) (*admission.Quota, error) {
 	refusals, err := admission.NewRefusals(clients.CoreV1(), mgr.GetEventRecorder(controller.Reporter), metrics.Registry)
 	if err != nil {
 		return nil, err
@@ -142,19 +161,7 @@ func newTable(
 	if err := mgr.Add(refusals); err != nil {
 		return nil, err
 	}
-	quota, err := admission.NewQuota(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient().Status(), refusals.Tell)
-	if err != nil {
-		return nil, err
-	}
-	hierarchy := admission.NewHierarchy(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
-	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
-	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes, constraints, quota, hold)
-	if options.MutateNamespaces {
-		table = table.WithNamespaceMutators(admission.NamespaceMutators{
-			Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		})
-	}
-	return table, nil
+	return admission.NewQuota(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient().Status(), refusals.Tell)
 }
 
 // newKeeper makes the certificate good for the Service, and for the host of the URL in its place.

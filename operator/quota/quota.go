@@ -79,6 +79,9 @@ func (c Change) Adds() []corev1.ResourceName {
 	return more
 }
 
+// String writes what is used after the change.
+func (c Change) String() string { return write(c.New) }
+
 // Check tells whether a space has room for a change: an ExceededError or an UncountedError if not. What is there already is no
 // reason to refuse what adds nothing to it.
 func Check(space *v1alpha1.PolicySpace, change Change) error {

@@ -27,6 +27,8 @@ type operator struct {
 	log     string // path
 	metrics string // host:port
 	probes  string // host:port
+	// webhooks is the host:port at which they are served.
+	webhooks string
 	// guard kills the process if this one ends without a word.
 	guard  io.WriteCloser
 	exited chan struct{}
@@ -51,12 +53,15 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 		return nil, err
 	}
 	flags = slices.Concat(flags, suiting)
-	webhooks, err := webhookAddress(w)
-	if err != nil {
+	if o.webhooks, err = webhookAddress(w); err != nil {
 		return nil, err
 	}
+	asked := o.webhooks
+	if w.behindService {
+		asked = w.webhookAddress
+	}
 	o.cmd = exec.Command(operatorBinary, append(flags, "--metrics-bind-address="+o.metrics, "--health-probe-bind-address="+o.probes,
-		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
+		"--webhook-bind-address="+o.webhooks, "--webhook-url=https://"+asked)...)
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+w.operatorKubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -84,8 +89,11 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	return o, nil
 }
 
-// webhookAddress is the world's, or another one if a replica serves there.
+// webhookAddress is the world's, or another one if a replica serves there or a service does.
 func webhookAddress(w *world) (string, error) {
+	if w.behindService {
+		return freeAddress()
+	}
 	listener, err := net.Listen("tcp", w.webhookAddress)
 	if err != nil {
 		return freeAddress()

@@ -155,7 +155,7 @@ func (s *scene) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind)
 	observer := &populate.Observer{Client: metadataClient, Mapper: s.client.RESTMapper()}
 	var all []*metav1.PartialObjectMetadata
 	for _, kind := range kinds {
-		found, err := observer.Observe(s.t.Context(), kind, ns.Name)
+		found, err := observer.Observe(s.t.Context(), kind, ns.Name, populate.Labelled)
 		require.NoError(s.t, err)
 		all = append(all, found[ns.Name]...)
 	}

@@ -44,6 +44,8 @@ type world struct {
 	operator           *operator
 	// webhookAddress is where each operator of the world serves, so that a restart changes nothing.
 	webhookAddress string
+	// behindService says that a service is asked there, and operators serve elsewhere.
+	behindService bool
 	// olderTaken counts the older namespaces in use.
 	olderTaken atomic.Int32
 }

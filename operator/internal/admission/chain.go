@@ -40,7 +40,7 @@ type Refused struct{ Message string }
 
 func (r *Refused) Error() string { return r.Message }
 
-// Later asks the client to repeat the request after a while.
+// Later asks the client to repeat the request after a while, or at once if After is 0.
 type Later struct {
 	Message string
 	After   time.Duration

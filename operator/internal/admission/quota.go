@@ -7,9 +7,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,10 +31,20 @@ type Quota struct {
 	cached, live client.Reader
 	statuses     client.SubResourceWriter
 	onRefusal    func(namespace string, exceeded *quota.ExceededError)
+	subscribers  subscribers
 
 	mu sync.Mutex
+	// written is called with what is booked of a namespace, here or in another replica, or with what is refused here.
+	written func(namespace string, decided decided)
 	// desks are where bookings of a space queue, so that those of this replica don't get into each other's way.
 	desks map[string]*desk
+}
+
+// decided is what became of a change.
+type decided struct {
+	// since is the resourceVersion that it went on from, and used what it would have led to if it is refused.
+	since, used string
+	refused     bool
 }
 
 type desk struct {
@@ -45,12 +57,39 @@ type desk struct {
 func NewQuota(
 	ctx context.Context, cached cache.Cache, live client.Reader, statuses client.SubResourceWriter, onRefusal func(string, *quota.ExceededError),
 ) (*Quota, error) {
-	for _, object := range []client.Object{&v1alpha1.PolicySpace{}, &corev1.Namespace{}} {
-		if _, err := cached.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
-			return nil, err
+	q := &Quota{cached: cached, live: live, statuses: statuses, onRefusal: onRefusal, desks: map[string]*desk{}, written: func(string, decided) {}}
+	if _, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
+		return nil, err
+	}
+	spaces, err := cached.GetInformer(ctx, &v1alpha1.PolicySpace{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	_, err = spaces.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { q.subscribers.tell() },
+		UpdateFunc: func(old, object any) { q.changed(old.(*v1alpha1.PolicySpace), object.(*v1alpha1.PolicySpace)) },
+		DeleteFunc: func(any) { q.subscribers.tell() },
+	})
+	return q, err
+}
+
+// OnChange has do called now and whenever other resources may be limited.
+func (q *Quota) OnChange(do func()) { q.subscribers.add(do) }
+
+// changed sees what other replicas booked.
+func (q *Quota) changed(old, space *v1alpha1.PolicySpace) {
+	if !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
+		q.subscribers.tell()
+	}
+	before := make(map[string]string, len(old.Status.Usage))
+	for i := range old.Status.Usage {
+		before[old.Status.Usage[i].Namespace] = old.Status.Usage[i].Since
+	}
+	for i := range space.Status.Usage {
+		if usage := &space.Status.Usage[i]; usage.Since != "" && before[usage.Namespace] != usage.Since {
+			q.written(usage.Namespace, decided{since: usage.Since})
 		}
 	}
-	return &Quota{cached: cached, live: live, statuses: statuses, onRefusal: onRefusal, desks: map[string]*desk{}}, nil
 }
 
 // Validate is asked about updates of the statuses of ResourceQuotas.
@@ -66,27 +105,25 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 	if err != nil {
 		return err
 	}
+	decision := decided{since: change.Since}
 	checked := request.UserInfo.Username == apiServer
 	if checked {
-		if err := q.check(ctx, spaces, change); err != nil {
-			return q.refuse(request, err)
-		}
+		err = q.check(ctx, spaces, change)
 	}
-	if request.DryRun != nil && *request.DryRun {
-		return nil
+	for i := 0; err == nil && i < len(spaces) && !dryRun(request); i++ {
+		err = q.book(ctx, spaces[i], change, checked)
 	}
-	for _, space := range spaces {
-		if err := q.book(ctx, space, change, checked); err != nil {
-			return q.refuse(request, err)
-		}
+	if err != nil {
+		decision.refused, decision.used = true, change.String()
 	}
-	return nil
+	q.written(request.Namespace, decision)
+	return q.refuse(request, err)
 }
 
 // refuse makes an objection of what a quota says, and tells of it. Any other error leaves the request undecided.
 func (q *Quota) refuse(request *Request, err error) error {
 	if exceeded, ok := errors.AsType[*quota.ExceededError](err); ok {
-		if request.DryRun == nil || !*request.DryRun {
+		if !dryRun(request) {
 			q.onRefusal(request.Namespace, exceeded)
 		}
 		return &Refused{exceeded.Error()}
@@ -96,6 +133,8 @@ func (q *Quota) refuse(request *Request, err error) error {
 	}
 	return err
 }
+
+func dryRun(request *Request) bool { return request.DryRun != nil && *request.DryRun }
 
 func changeOf(request *Request) (quota.Change, error) {
 	before, after := &corev1.ResourceQuota{}, &corev1.ResourceQuota{}
@@ -139,11 +178,20 @@ func (q *Quota) check(ctx context.Context, spaces []string, change quota.Change)
 		if space == nil {
 			continue
 		}
-		if err := quota.Check(space, change); err != nil {
+		if err := room(space, change); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// room is quota.Check, but that what several requests use together is refused for now if there is room for one.
+func room(space *v1alpha1.PolicySpace, change quota.Change) error {
+	err := quota.Check(space, change)
+	if _, exceeded := errors.AsType[*quota.ExceededError](err); exceeded && quota.OfSeveral(space, change) {
+		return &Later{Message: fmt.Sprintf("policyspace %s has room for some of the requests that came at once, and not for all of them: try again", space.Name)}
+	}
+	return err
 }
 
 // get returns a space, or nil if there is none.
@@ -176,7 +224,7 @@ func (q *Quota) book(ctx context.Context, name string, change quota.Change, chec
 			}
 		}
 		if checked {
-			if err := quota.Check(space, change); err != nil {
+			if err := room(space, change); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +59,9 @@ func (*Refusals) NeedLeaderElection() bool { return false }
 func (r *Refusals) Tell(namespace string, exceeded *quota.ExceededError) {
 	r.refused.WithLabelValues(exceeded.Space).Inc()
 	inside := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace}
-	space := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space}
+	// Events that differ in their note alone are counted as one.
+	limits := slices.Sorted(maps.Keys(exceeded.Limit))
+	space := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space, FieldPath: fmt.Sprint("spec.quota.hard", limits)}
 	r.recorder.Eventf(inside, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s", exceeded.Error())
 	r.queue.AddAfter(namespace, recountDelay)
 }

@@ -53,7 +53,7 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 type Table []Plugin
 
 // NewTable returns the plugins that always run.
-func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, attributes *Attributes, scc *SCC, quota *Quota, hold *Hold) Table {
+func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, attributes *Attributes, scc *SCC, quota *Quota, turns *Turns, hold *Hold) Table {
 	pods := func(operation admissionregistrationv1.OperationType, resources ...string) admissionregistrationv1.RuleWithOperations {
 		return rule("", "v1", admissionregistrationv1.NamespacedScope, resources, operation)
 	}
@@ -127,6 +127,13 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 			}},
 			FailurePolicy:  admissionregistrationv1.Fail, // more would be used than may be
 			TimeoutSeconds: 8,                            // the API server waits for 10 s
+		},
+		{
+			Name: "quota-turn", Validator: turns, NamespaceSelector: namespacesInSpaces(),
+			Rules:         []admissionregistrationv1.RuleWithOperations{rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"}, admissionregistrationv1.Create)},
+			FailurePolicy: admissionregistrationv1.Ignore, // quota decides
+			// As long as the API server waits for what it writes down itself.
+			TimeoutSeconds: 10, Webhooks: turns.Webhooks,
 		},
 		// The last, since it waits: what is refused anyway need not.
 		{

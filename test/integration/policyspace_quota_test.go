@@ -1,0 +1,327 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+// opened creates a namespace in a policyspace and returns when it is open: from then on it counts.
+func (s *scene) opened(short, space string) string {
+	s.t.Helper()
+	ns := s.namespace(short, s.in(space))
+	s.opens(ns)
+	return ns.Name
+}
+
+// sum waits until a policyspace says what is used.
+func (s *scene) sum(short, quota string) {
+	s.t.Helper()
+	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) { assert.Equal(c, quota, status.Quota) })
+}
+
+// exceeds checks that a request is refused in the source's words.
+func (s *scene) exceeds(err error, short, requested, limit string) {
+	s.t.Helper()
+	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
+	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit)
+	require.True(s.t, strings.HasSuffix(err.Error(), want), "%v\n%s", err, want)
+}
+
+func configMapIn(namespace, name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// The source's own example, from the tree to its message for the fourth pod.
+func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
+	require.NoError(t, err)
+	require.Empty(t, result.Violations)
+	objects, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
+	require.NoError(t, err)
+	for _, object := range objects {
+		require.NoError(t, s.client.Create(t.Context(), object))
+	}
+	flat, err := result.Tree.FlatObjects()
+	require.NoError(t, err)
+	for _, object := range flat {
+		s.eventuallyWithin(time.Minute, func(c *assert.CollectT) { // the right to bind has to be aggregated first
+			found := &unstructured.Unstructured{}
+			found.SetGroupVersionKind(object.GroupVersionKind())
+			if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), found)) {
+				assert.Empty(c, missing(object.Object, found.Object))
+			}
+		})
+	}
+	for i, ns := range []string{"shipping-dev", "shipping-staging", "shipping-prod"} {
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
+		})
+	}
+	err = s.client.Create(t.Context(), podNamed("shipping-prod", "fourth"))
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.True(t, strings.HasSuffix(err.Error(), `exceeded quota in policyspace "shipping-app-backend", requested: pods=4, limit: pods=3`), "%v", err)
+	out, err := s.kubectl(t.Context(), "", "get", "policyspaces")
+	require.NoError(t, err)
+	require.Regexp(t, `shipping-app-backend +foo-corp/online/shipping-app-backend +3 +pods: 3/3 +True`, out)
+	require.NoError(t, s.client.Create(t.Context(), podNamed("audit", "not-below")))
+}
+
+func TestPolicySpaceQuota(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("root", "", "pods", "4", "services", "1")
+	s.space("a", "root", "configmaps", "6", "pods", "2", "requests.cpu", "3")
+	s.space("b", "root")
+	a1, a2, b := s.opened("a1", "a"), s.opened("a2", "a"), s.opened("b", "b")
+	requesting := func(cpu string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		}
+	}
+	create := func(object client.Object) error { return s.client.Create(t.Context(), object) }
+
+	// The nearest space that has no room left is named, and all that it has none of.
+	require.NoError(t, create(podNamed(a1, "p1", requesting("1"))))
+	s.exceeds(create(podNamed(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
+	require.NoError(t, create(podNamed(a2, "p2", requesting("500m"))))
+	s.exceeds(create(podNamed(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m", "pods=2,requests.cpu=3")
+	require.NoError(t, create(podNamed(b, "p1")), "nothing limits cpu here")
+	require.NoError(t, create(podNamed(b, "p2")))
+	s.exceeds(create(podNamed(b, "p3")), "root", "pods=5", "pods=4")
+	s.exceeds(create(podNamed(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
+	s.sum("root", "pods: 4/4, services: 0/1")
+	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each has kube-root-ca.crt
+
+	// What is free is let in again, and other resources are not concerned.
+	require.NoError(t, create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}))
+	s.delete(podNamed(a1, "p1"))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(podNamed(a2, "p3", requesting("1")))) })
+	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
+
+	// A dry run books nothing.
+	require.NoError(t, s.client.Create(t.Context(), configMapIn(a1, "dry"), client.DryRunAll))
+	for i := range 4 {
+		require.NoError(t, create(configMapIn(a1, fmt.Sprint("c", i))))
+	}
+	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
+	s.event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded",
+		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
+	s.eventually(func(c *assert.CollectT) {
+		used, _, err := s.operator.metric(t.Context(), "nstpl_policyspace_quota", fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
+		assert.NoError(c, err)
+		assert.InDelta(c, 6, used, 0)
+	})
+
+	// A limit may be set below what is used. Then nothing new is let in, and all that is there stays.
+	require.NoError(t, s.client.Patch(t.Context(), s.unmadeSpace("a", ""), client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`))))
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
+		if assert.NotNil(c, exceeded) {
+			assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
+		}
+	})
+	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=4")
+	updated := configMapIn(a1, "c0")
+	updated.Data = map[string]string{"a": "b"}
+	require.NoError(t, s.client.Update(t.Context(), updated))
+	for i := range 2 {
+		s.delete(configMapIn(a1, fmt.Sprint("c", i)))
+	}
+	s.sum("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
+	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=5", "configmaps=4")
+
+	// Who leaves takes what is used along; where nothing limits it, nothing counts.
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	s.sum("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
+	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
+	s.gone(counter)
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
+	s.sum("root", "pods: 2/4, services: 0/1")
+}
+
+// What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to count.
+func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "requests.cpu", "2")
+	ns := s.opened("n", "a")
+	requesting := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
+	for i := range 5 { // they are charged in any order
+		own := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("own", i)}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList("pods", "4")}}
+		require.NoError(t, s.client.Create(t.Context(), own))
+	}
+	for i := range 2 {
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
+		})
+	}
+	charged := false
+	for range 5 {
+		if err := s.client.Create(t.Context(), podNamed(ns, "more", requesting)); !strings.Contains(err.Error(), "exceeded quota: own") {
+			s.exceeds(err, "a", "requests.cpu=3", "requests.cpu=2")
+		}
+		quotas := &corev1.ResourceQuotaList{}
+		require.NoError(t, s.client.List(t.Context(), quotas, client.InNamespace(ns)))
+		for _, one := range quotas.Items {
+			charged = charged || one.Status.Used.Pods().Value() > 2
+		}
+	}
+	require.True(t, charged, "the API server charged what it did not let in: if it doesn't any more, nothing need be counted again")
+	s.eventually(func(c *assert.CollectT) {
+		quotas := &corev1.ResourceQuotaList{}
+		if !assert.NoError(c, s.client.List(t.Context(), quotas, client.InNamespace(ns))) {
+			return
+		}
+		for _, one := range quotas.Items {
+			assert.EqualValues(c, 2, one.Status.Used.Pods().Value(), one.Name)
+			assert.Len(c, one.Spec.Hard, 1, one.Name)
+		}
+	})
+}
+
+// The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
+func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "2")
+	ns := s.opened("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
+	person := s.person("jane")
+	s.permit(s.name("quotas"), userSubject("jane"), rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"},
+	})
+	s.eventually(func(c *assert.CollectT) {
+		err := person.CoreV1().ResourceQuotas(ns).Delete(t.Context(), v1alpha1.QuotaName, metav1.DeleteOptions{})
+		assert.ErrorContains(c, err, "belongs to the operator: user jane needs the verb update on policyspaces/status")
+	})
+	require.ErrorContains(t, person.CoreV1().ResourceQuotas(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "belongs to the operator")
+	for _, subresource := range []string{"", "status"} {
+		body := `{"spec": {"hard": null}, "status": {"used": {"pods": "0"}}}`
+		_, err := person.CoreV1().ResourceQuotas(ns).Patch(t.Context(), v1alpha1.QuotaName, "application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresource)
+		require.ErrorContains(t, err, "belongs to the operator")
+	}
+	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), counter))
+	s.delete(counter)
+	s.eventually(func(c *assert.CollectT) {
+		again := &corev1.ResourceQuota{}
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), again)) {
+			assert.NotEqual(c, counter.UID, again.UID)
+			assert.EqualValues(c, 1, again.Status.Used.Pods().Value())
+		}
+	})
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll)) })
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "q")))
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r")), "a", "pods=3", "pods=2")
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
+	// With its namespace it goes.
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
+}
+
+// What is there when a quota comes is counted before anything is let in by it.
+func TestPolicySpaceQuotaComesLater(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "")
+	var namespaces []string
+	for i := range 5 {
+		ns := s.opened(fmt.Sprint("n", i), "a")
+		namespaces = append(namespaces, ns)
+		for j := range 3 {
+			require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", j))))
+		}
+	}
+	limit := s.unmadeSpace("a", "")
+	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Equal(c, "pods: 15/16", status.Quota)
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+	})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Create(t.Context(), podNamed(namespaces[0], "last")))
+	})
+	s.exceeds(s.client.Create(t.Context(), podNamed(namespaces[4], "more")), "a", "pods=17", "pods=16")
+	// And forgotten when it goes.
+	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
+	for _, ns := range namespaces {
+		s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
+		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "more")))
+	}
+}
+
+// Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once, and no less.
+func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
+	t.Parallel()
+	const limit, requests, namespaces = 50, 100, 5
+	w, err := newWorld(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.end()) })
+	service := newService(t, w)
+	require.NoError(t, w.startOperator(t.Context(), "--leader-elect=true"))
+	second, err := startOperator(t.Context(), w, "--leader-elect=true")
+	require.NoError(t, err)
+	service.use(w.operator, second)
+
+	s := newScene(t, w)
+	s.space("a", "", "pods", fmt.Sprint(limit))
+	for i := range namespaces {
+		s.opened(fmt.Sprint("n", i), "a")
+	}
+	var group sync.WaitGroup
+	errs := make([]error, requests)
+	for i := range requests {
+		group.Go(func() {
+			pod := podNamed(s.name(fmt.Sprint("n", i%namespaces)), fmt.Sprint("p", i))
+			// Who is told that the answer is not known asks again, as Kubernetes' own controllers do.
+			for errs[i] = s.client.Create(context.WithoutCancel(t.Context()), pod.DeepCopy()); errs[i] != nil && !apierrors.IsForbidden(errs[i]); {
+				errs[i] = client.IgnoreAlreadyExists(s.client.Create(context.WithoutCancel(t.Context()), pod.DeepCopy()))
+			}
+		})
+		if i == requests/2 {
+			service.use(second)
+			require.NoError(t, w.operator.kill())
+			w.operator = second
+		}
+	}
+	group.Wait()
+	refused := 0
+	for _, err := range errs {
+		if err != nil {
+			s.exceeds(err, "a", "pods=51", "pods=50")
+			refused++
+		}
+	}
+	require.Equal(t, requests-limit, refused)
+	there := 0
+	for i := range namespaces {
+		pods := &corev1.PodList{}
+		require.NoError(t, s.client.List(t.Context(), pods, client.InNamespace(s.name(fmt.Sprint("n", i)))))
+		there += len(pods.Items)
+	}
+	require.Equal(t, limit, there)
+}

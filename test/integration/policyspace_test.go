@@ -1,0 +1,318 @@
+package integration_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+// space creates a policyspace of the scene. hard is pairs of a resource and its limit.
+func (s *scene) space(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+	s.t.Helper()
+	space := s.unmadeSpace(short, parent, hard...)
+	require.NoError(s.t, s.client.Create(s.t.Context(), space))
+	return space
+}
+
+func (s *scene) unmadeSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
+	if parent != "" {
+		space.Spec.Parent = s.name(parent)
+	}
+	if len(hard) > 0 {
+		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList(hard...)}
+	}
+	return space
+}
+
+func resourceList(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+// in puts a namespace into a policyspace of the scene.
+func (s *scene) in(short string) func(*corev1.Namespace) {
+	return label(v1alpha1.PolicySpaceLabel, s.name(short))
+}
+
+// below selects the namespaces in a policyspace of the scene and below it.
+func (s *scene) below(short string) func(*v1alpha1.NamespaceTemplate) {
+	return func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: hierarchy.DepthLabel(s.name(short)), Operator: metav1.LabelSelectorOpExists},
+		}}
+	}
+}
+
+// spaceStatus waits until a policyspace says what is expected.
+func (s *scene) spaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		space := &v1alpha1.PolicySpace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: s.name(short)}, space)) {
+			expect(c, space.Status)
+		}
+	})
+}
+
+// place returns the depth labels of a namespace by the short names of policyspaces.
+func (s *scene) place(c *assert.CollectT, namespace string) map[string]string {
+	ns := &corev1.Namespace{}
+	if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: namespace}, ns)) {
+		return nil
+	}
+	found := map[string]string{}
+	for key, value := range hierarchy.OwnDepthLabels(ns) {
+		found[strings.TrimPrefix(strings.TrimSuffix(key, v1alpha1.DepthLabelSuffix), s.name(""))] = value
+	}
+	return found
+}
+
+func TestPolicySpaceIsInherited(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("root", "")
+	s.space("a", "root")
+	s.space("b", "root")
+	s.declare("root", configMap("of-root", "v"), s.below("root"))
+	s.declare("a", configMap("of-a", "v"), s.below("a"))
+
+	// What is written at once waits for what is inherited.
+	inA := s.namespace("in-a", s.in("a"))
+	person := s.person("jane")
+	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, name := range []string{"of-root", "of-a"} {
+		s.mustStored(inA, parse(t, configMap(name, "v"))[0])
+	}
+	inB := s.namespace("in-b", s.in("b"))
+	inRoot := s.namespace("in-root", s.in("root"))
+	inNone := s.namespace("in-none")
+	s.holds(inB, configMap("of-root", "v"))
+	s.lacks(inB, configMap("of-a", "v"))
+	s.holds(inRoot, configMap("of-root", "v"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
+		assert.Equal(c, map[string]string{"root": "1"}, s.place(c, inRoot.Name))
+		assert.Empty(c, s.place(c, inNone.Name))
+	})
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Equal(c, s.name("root")+"/"+s.name("a"), status.Path)
+		assert.EqualValues(c, 1, status.Namespaces)
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+	})
+	s.spaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.EqualValues(c, 3, status.Namespaces)
+	})
+
+	// Whoever takes such a label away, or gives it, has it put right.
+	s.patchNamespace(inA, `{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(s.name("b"))+`": "1"}}}`)
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
+	})
+	// Who leaves loses what was inherited.
+	s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	s.lacks(inB, configMap("of-root", "v"))
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.place(c, inB.Name)) })
+	s.spaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.EqualValues(c, 2, status.Namespaces)
+	})
+}
+
+// viewer is a RoleBinding with a name that lets jane read ConfigMaps.
+func viewer(name string) string {
+	return `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: ` + name + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane-of-moves}]
+`
+}
+
+// Wherever a namespace moves, and a policyspace with it, what both places grant is granted at every moment.
+func TestPolicySpaceMoves(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	for _, at := range [][2]string{{"root", ""}, {"a", "root"}, {"b", "root"}, {"team", "a"}} {
+		s.space(at[0], at[1])
+	}
+	s.declare("a", viewer("a.viewers"), s.below("a"))
+	s.declare("b", viewer("b.viewers"), s.below("b"))
+	ns := s.populatedNamespace("n", s.in("team"))
+	s.holds(ns, viewer("a.viewers"))
+
+	var asked, denied atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "jane-of-moves", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: "configmaps"},
+			}}
+			if s.client.Create(ctx, review) == nil {
+				asked.Add(1)
+				if !review.Status.Allowed {
+					denied.Add(1)
+				}
+			}
+		}
+	}()
+	moveTo := func(space, parent string) {
+		t.Helper()
+		body := `{"spec": {"parent": "` + s.name(parent) + `"}}`
+		target := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(space)}}
+		require.NoError(t, s.client.Patch(t.Context(), target, client.RawPatch("application/merge-patch+json", []byte(body))))
+	}
+	for range 5 {
+		// The space moves, and its namespace with it.
+		moveTo("team", "b")
+		s.lacks(ns, viewer("a.viewers"))
+		s.holds(ns, viewer("b.viewers"))
+		moveTo("team", "a")
+		s.lacks(ns, viewer("b.viewers"))
+		s.holds(ns, viewer("a.viewers"))
+		// The namespace moves.
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("b")+`"}}}`)
+		s.lacks(ns, viewer("a.viewers"))
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("team")+`"}}}`)
+		s.lacks(ns, viewer("b.viewers"))
+	}
+	// The space is renamed: another one, with another template, takes its place in the same breath.
+	s.space("a-renamed", "root")
+	require.NoError(t, s.client.Create(t.Context(), s.template("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
+	moveTo("team", "a-renamed")
+	s.holds(ns, viewer("a-renamed.viewers"))
+	s.lacks(ns, viewer("a.viewers"))
+	cancel()
+	<-stopped
+	require.Greater(t, asked.Load(), int64(100))
+	require.Zero(t, denied.Load(), "of %d questions", asked.Load())
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	require.Equal(t, ns.UID, found.UID)
+}
+
+// Of a namespace whose policyspace does not exist, nothing is known: a new one waits, and an older one keeps what it has.
+func TestPolicySpaceThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("n", s.in("late"))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Equal(c, "PolicySpaceNotFound", string(condition.Reason))
+		assert.Contains(c, condition.Message, "policyspace "+s.name("late")+" does not exist: create it")
+	})
+	s.space("late", "above")
+	s.spaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
+		if assert.NotNil(c, ready) {
+			assert.Contains(c, ready.Message, s.name("above")+", which does not exist")
+		}
+	})
+	s.declare("above", configMap("of-above", "v"), s.below("above"))
+	above := s.space("above", "")
+	s.holds(ns, configMap("of-above", "v"))
+	s.opens(ns)
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
+	})
+	s.delete(above)
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, "PolicySpaceNotFound", string(condition.Reason))
+	})
+	s.holds(ns, configMap("of-above", "v"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
+	})
+}
+
+func TestPolicySpaceIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "")
+	s.space("b", "a", "pods", "5")
+	s.space("c", "b")
+	circle := s.unmadeSpace("a", "c")
+	err := s.client.Patch(t.Context(), circle, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"parent": "`+s.name("c")+`"}}`)))
+	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is above itself")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("d", "d")), "can't be its own parent")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("e.f", "")), "a DNS label")
+	for resource, why := range map[string]string{"podz": "standard resource type", "pods": "must be an integer"} {
+		err := s.client.Create(t.Context(), s.unmadeSpace("g", "", resource, "1500m"))
+		require.ErrorContains(t, err, "limits that no ResourceQuota can have")
+		require.ErrorContains(t, err, why)
+	}
+	require.Error(t, s.client.Create(t.Context(), s.unmadeSpace("g", "", "pods", "-1")))
+	// A limit that can't be reached is said, and taken.
+	said := &warnings{}
+	config, err := s.cluster.UserConfig("admin-of-spaces", "system:masters")
+	require.NoError(t, err)
+	config.WarningHandlerWithContext = said
+	require.NoError(t, s.clientOf(config).Create(t.Context(), s.unmadeSpace("h", "c", "pods", "6")))
+	require.Equal(t, []string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") + " above it to 5: the latter is met first"}, said.take())
+}
+
+// Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
+func TestPolicySpaceUse(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "")
+	s.space("b", "")
+	person := s.person("jane")
+	s.permit(s.name("spaces"), userSubject("jane"), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"}, Verbs: []string{"create", "patch"}})
+	ns := func(short, space string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name(space)}}}
+	}
+	_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "user jane may not put namespaces into policyspace "+s.name("a")+": ask for the verb use on policyspaces/"+s.name("a"))
+	person.permit("use", "policyspaces", s.name("a"))
+	s.eventually(func(c *assert.CollectT) {
+		_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
+		assert.NoError(c, client.IgnoreAlreadyExists(err))
+	})
+	for _, subresource := range []string{"", "status"} {
+		for _, to := range []string{`"` + s.name("b") + `"`, "null"} {
+			patch := `{"metadata": {"labels": {"policy.nstpl.dev/policyspace": ` + to + `}}}`
+			_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json", []byte(patch), metav1.PatchOptions{DryRun: []string{"All"}}, subresource)
+			if to == "null" {
+				require.NoError(t, err, "who may use it may leave it")
+			} else {
+				require.ErrorContains(t, err, "or take them out of policyspace "+s.name("a"), "by %q", subresource)
+			}
+		}
+		forged := `{"metadata": {"labels": {"` + hierarchy.DepthLabel(s.name("b")) + `": "1"}}}`
+		_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json", []byte(forged), metav1.PatchOptions{}, subresource)
+		require.ErrorContains(t, err, "are kept by the operator", "by %q", subresource)
+	}
+	config, err := s.cluster.UserConfig("jane")
+	require.NoError(t, err)
+	jane, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		err := jane.Create(t.Context(), s.unmadeSpace("below-b", "b"), client.DryRunAll)
+		assert.ErrorContains(c, err, "user jane may not put policyspaces into policyspace "+s.name("b"))
+	})
+	require.NoError(t, jane.Create(t.Context(), s.unmadeSpace("below-a", "a")))
+}
