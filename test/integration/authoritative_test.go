@@ -1,0 +1,163 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// policyKindsOfTrees are those that a tree is authoritative for.
+var policyKindsOfTrees = []v1alpha1.GroupKind{
+	{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "RoleBinding"}, {Kind: "ResourceQuota"},
+}
+
+func authoritative(policy v1alpha1.AuthoritativePolicy) func(*v1alpha1.NamespaceTemplate) {
+	return func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = policyKindsOfTrees, policy
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+	}
+}
+
+func role(name, verb string) string {
+	return `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: ` + name + `}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [` + verb + `]}]
+`
+}
+
+func quotaOf(name string) string {
+	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: 100}}\n"
+}
+
+// put creates the objects of a YAML text in a namespace, as somebody else would.
+func (s *scene) put(namespace, objects string) {
+	s.t.Helper()
+	for _, object := range parse(s.t, objects) {
+		object.SetNamespace(namespace)
+		require.NoError(s.t, s.client.Create(s.t.Context(), object))
+	}
+}
+
+// The table "Namespace Scoped Policies" of the Git User Guide, row by row.
+func TestAuthoritative(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	s.space("a", "", "pods", "50")
+	inSpace := s.below("a")
+	template := s.declare("root", documents(role("declared", "get"), viewer("declared.binding")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	other := s.declare("other", documents(role("of-another-template", "get"), configMap("c", "v")), inSpace)
+	ns := s.namespace("n", s.in("a"))
+	elsewhere := s.namespace("elsewhere")
+	s.opens(ns)
+	declared := documents(role("declared", "get"), viewer("declared.binding"), role("of-another-template", "get"))
+	s.holds(ns, declared)
+
+	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
+	alien := documents(role("undeclared-secret-admin", "get"), viewer("undeclared-binding"), quotaOf("undeclared-quota"))
+	s.put(elsewhere.Name, alien)
+	s.put(ns.Name, configMap("undeclared-but-free", "v"))
+	s.put(ns.Name, alien)
+	s.lacks(ns, alien)
+	s.event(ns, corev1.EventTypeWarning, "UndeclaredDeleted", "role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
+	s.holds(ns, declared)
+	s.holds(ns, configMap("undeclared-but-free", "v"))
+	s.mustStored(ns, parse(t, quotaOf(v1alpha1.QuotaName))[0])
+
+	// Declared, and otherwise: put right. Declared, and missing: created.
+	edited := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}}}
+	require.NoError(t, s.client.Update(t.Context(), edited))
+	s.holds(ns, declared)
+	s.delete(edited)
+	s.holds(ns, declared)
+
+	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
+	forged := parse(t, role("undeclared-forged", "get"))[0]
+	forged.SetNamespace(ns.Name)
+	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
+	require.NoError(t, s.client.Create(t.Context(), forged))
+	s.gone(forged)
+
+	// Added to what is declared while it is there by hand: taken over. Withdrawn: gone, as for any template.
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = append(template.Spec.Templates, raw(t, role("undeclared-later", "get"))...)
+	})
+	s.holds(ns, role("undeclared-later", "get"))
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
+	})
+	s.lacks(ns, role("undeclared-later", "get"))
+
+	// What a template that can't be rendered may declare stays.
+	require.NoError(t, s.operator.kill())
+	s.unguard()
+	s.editUnseen(other, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}}}}
+	})
+	s.put(ns.Name, role("undeclared-kept", "get"))
+	require.NoError(t, s.startOperator(t.Context()))
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, "TemplateNotAccepted", string(condition.Reason))
+	})
+	s.holds(ns, role("undeclared-kept", "get"))
+	s.edit(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
+	s.lacks(ns, role("undeclared-kept", "get"))
+}
+
+// Who only wants to look at what would be deleted has it reported.
+func TestAuthoritativeReport(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("delete", role("declared", "get"), authoritative(v1alpha1.AuthoritativeDelete))
+	template := s.declare("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
+	ns := s.populatedNamespace("n")
+	s.put(ns.Name, role("undeclared-secret-admin", "get"))
+	s.event(ns, corev1.EventTypeWarning, "Undeclared", "role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionTrue, condition.Status)
+		assert.Contains(c, condition.Message, "undeclared-secret-admin")
+	})
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) { assert.EqualValues(c, 1, status.Namespaces.Drifted) })
+	s.holds(ns, role("undeclared-secret-admin", "get"))
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.AuthoritativePolicy = "" })
+	s.lacks(ns, role("undeclared-secret-admin", "get"))
+}
+
+// What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template can't have deleted
+// what its author may not delete.
+func TestAuthoritativeForOtherKinds(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.declare("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
+	})
+	ns := s.populatedNamespace("n")
+	s.put(ns.Name, documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	s.lacks(ns, documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	s.eventually(func(c *assert.CollectT) {
+		for _, object := range []client.Object{
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}, configMapIn(ns.Name, "kube-root-ca.crt"),
+		} {
+			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+		}
+	})
+	author := s.person("author")
+	author.permit("create", "configmaps")
+	s.permit(s.name("templates"), userSubject("author"), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, Verbs: []string{"create"}})
+	config, err := s.cluster.UserConfig("author")
+	require.NoError(t, err)
+	theirs, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		err := theirs.Create(t.Context(), s.template("mine", configMap("declared", "v"), authoritative(v1alpha1.AuthoritativeReport)), client.DryRunAll)
+		assert.ErrorContains(c, err, `user "author" may not delete resourcequotas in all namespaces`)
+	})
+}
