@@ -25,12 +25,12 @@ func authoritative(policy v1alpha1.AuthoritativePolicy) func(*v1alpha1.Namespace
 	}
 }
 
-func role(name, verb string) string {
+func role(name string) string {
 	return `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: ` + name + `}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [` + verb + `]}]
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 `
 }
 
@@ -53,16 +53,16 @@ func TestAuthoritative(t *testing.T) {
 	s := newScene(t, ownWorld(t))
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a")
-	template := s.declare("root", documents(role("declared", "get"), viewer("declared.binding")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
-	other := s.declare("other", documents(role("of-another-template", "get"), configMap("c", "v")), inSpace)
+	template := s.declare("root", documents(role("declared"), viewer("declared.binding")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	other := s.declare("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
 	ns := s.namespace("n", s.in("a"))
 	elsewhere := s.namespace("elsewhere")
 	s.opens(ns)
-	declared := documents(role("declared", "get"), viewer("declared.binding"), role("of-another-template", "get"))
+	declared := documents(role("declared"), viewer("declared.binding"), role("of-another-template"))
 	s.holds(ns, declared)
 
 	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
-	alien := documents(role("undeclared-secret-admin", "get"), viewer("undeclared-binding"), quotaOf("undeclared-quota"))
+	alien := documents(role("undeclared-secret-admin"), viewer("undeclared-binding"), quotaOf("undeclared-quota"))
 	s.put(elsewhere.Name, alien)
 	s.put(ns.Name, configMap("undeclared-but-free", "v"))
 	s.put(ns.Name, alien)
@@ -80,7 +80,7 @@ func TestAuthoritative(t *testing.T) {
 	s.holds(ns, declared)
 
 	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
-	forged := parse(t, role("undeclared-forged", "get"))[0]
+	forged := parse(t, role("undeclared-forged"))[0]
 	forged.SetNamespace(ns.Name)
 	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
 	require.NoError(t, s.client.Create(t.Context(), forged))
@@ -88,13 +88,13 @@ func TestAuthoritative(t *testing.T) {
 
 	// Added to what is declared while it is there by hand: taken over. Withdrawn: gone, as for any template.
 	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = append(template.Spec.Templates, raw(t, role("undeclared-later", "get"))...)
+		template.Spec.Templates = append(template.Spec.Templates, raw(t, role("undeclared-later"))...)
 	})
-	s.holds(ns, role("undeclared-later", "get"))
+	s.holds(ns, role("undeclared-later"))
 	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
 	})
-	s.lacks(ns, role("undeclared-later", "get"))
+	s.lacks(ns, role("undeclared-later"))
 
 	// What a template that can't be rendered may declare stays.
 	require.NoError(t, s.operator.kill())
@@ -102,33 +102,35 @@ func TestAuthoritative(t *testing.T) {
 	s.editUnseen(other, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}}}}
 	})
-	s.put(ns.Name, role("undeclared-kept", "get"))
+	s.put(ns.Name, role("undeclared-kept"))
 	require.NoError(t, s.startOperator(t.Context()))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, "TemplateNotAccepted", string(condition.Reason))
+		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 	})
-	s.holds(ns, role("undeclared-kept", "get"))
+	s.holds(ns, role("undeclared-kept"))
 	s.edit(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
-	s.lacks(ns, role("undeclared-kept", "get"))
+	s.lacks(ns, role("undeclared-kept"))
 }
 
 // Who only wants to look at what would be deleted has it reported.
 func TestAuthoritativeReport(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	s.declare("delete", role("declared", "get"), authoritative(v1alpha1.AuthoritativeDelete))
+	s.declare("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
 	template := s.declare("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
 	ns := s.populatedNamespace("n")
-	s.put(ns.Name, role("undeclared-secret-admin", "get"))
+	s.put(ns.Name, role("undeclared-secret-admin"))
 	s.event(ns, corev1.EventTypeWarning, "Undeclared", "role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
 		assert.Contains(c, condition.Message, "undeclared-secret-admin")
 	})
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) { assert.EqualValues(c, 1, status.Namespaces.Drifted) })
-	s.holds(ns, role("undeclared-secret-admin", "get"))
+	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.EqualValues(c, 1, status.Namespaces.Drifted)
+	})
+	s.holds(ns, role("undeclared-secret-admin"))
 	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.AuthoritativePolicy = "" })
-	s.lacks(ns, role("undeclared-secret-admin", "get"))
+	s.lacks(ns, role("undeclared-secret-admin"))
 }
 
 // What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template can't have deleted

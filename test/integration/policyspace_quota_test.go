@@ -234,7 +234,9 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 			assert.EqualValues(c, 1, again.Status.Used.Pods().Value())
 		}
 	})
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll)) })
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll))
+	})
 	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "q")))
 	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r")), "a", "pods=3", "pods=2")
 	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")

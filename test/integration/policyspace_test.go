@@ -220,7 +220,7 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 	ns := s.namespace("n", s.in("late"))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Equal(c, "PolicySpaceNotFound", string(condition.Reason))
+		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 		assert.Contains(c, condition.Message, "policyspace "+s.name("late")+" does not exist: create it")
 	})
 	s.space("late", "above")
@@ -239,7 +239,7 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 	})
 	s.delete(above)
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, "PolicySpaceNotFound", string(condition.Reason))
+		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 	})
 	s.holds(ns, configMap("of-above", "v"))
 	s.eventually(func(c *assert.CollectT) {

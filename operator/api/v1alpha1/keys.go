@@ -60,6 +60,9 @@ const (
 	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be let go.
 	RecountAnnotation = "policy.nstpl.dev/recounted"
 
+	// RecountResource is limited for a moment in ResourceQuotas that the API server is to count again. There is none of it.
+	RecountResource = "count/recounts.policy.nstpl.dev"
+
 	// RequiredSCCAnnotation names, on a pod, the SecurityContextConstraints that must admit it. It can't be changed.
 	RequiredSCCAnnotation = "policy.nstpl.dev/required-scc"
 

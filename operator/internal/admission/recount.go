@@ -33,12 +33,8 @@ type Refusals struct {
 // recountDelay gathers the refusals of a namespace, since each count looks at all that is in it.
 const recountDelay = 500 * time.Millisecond
 
-// recounter is the field manager of recounts, and recountKey what is limited for a moment so that the API server counts: a resource
-// that there is none of.
-const (
-	recounter  = "nstpl-recount"
-	recountKey = "count/recounts.policy.nstpl.dev"
-)
+// recounter is the field manager of recounts.
+const recounter = "nstpl-recount"
 
 // NewRefusals returns what is to be run by every replica.
 func NewRefusals(quotas corev1client.ResourceQuotasGetter, recorder events.EventRecorder, registerer prometheus.Registerer) (*Refusals, error) {
@@ -97,7 +93,7 @@ func (r *Refusals) recount(ctx context.Context, namespace string) error {
 	}
 	for i := range list.Items {
 		for _, limit := range []string{`"0"`, "null"} {
-			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, list.Items[i].UID, recountKey, limit)
+			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, list.Items[i].UID, v1alpha1.RecountResource, limit)
 			_, err := quotas.Patch(ctx, list.Items[i].Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: recounter})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return fmt.Errorf("ResourceQuota %s: %w", list.Items[i].Name, err)

@@ -159,6 +159,9 @@ func (r *Namespaces) conclude(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if !done && initialize.Initializing(ns) {
+		report = report.notYet(ns)
+	}
 	if err := r.report(ctx, ns, report, done, func() { r.announce(plan, result) }); err != nil {
 		return reconcile.Result{}, err
 	}

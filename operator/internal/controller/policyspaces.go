@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -206,51 +207,54 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 	status, open := quota.Settle(space, namespaces, observed)
 	status.ObservedGeneration = space.Generation
 	status.Namespaces = int32(len(namespaces))
-	ready := metav1.Condition{
-		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
-	}
 	r.mu.Lock()
 	lineage, broken := r.forest.Lineage(space.Name)
 	r.mu.Unlock()
-	switch {
-	case broken != nil:
-		status.Path = ""
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", broken.Error()
-	case len(status.Hard) < len(quota.Hard(space)):
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Counting", uncounted(space, namespaces, observed)
-		fallthrough
-	default:
-		status.Path = hierarchy.Path(lineage)
-	}
-	apimeta.SetStatusCondition(&status.Conditions, ready)
-	if space.Spec.Quota == nil {
-		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
-	} else {
-		exceeded := metav1.Condition{
-			Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse, Reason: "WithinQuota", Message: "no limit is exceeded",
-		}
-		if over := quota.Over(space, status); over != "" {
-			exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
-		}
-		apimeta.SetStatusCondition(&status.Conditions, exceeded)
-	}
+	status.Path = hierarchy.Path(lineage)
+	setReady(space, &status, broken, uncounted(space, namespaces, observed))
+	setExceeded(space, &status)
 	r.Metrics.quota(space.Name, quota.Hard(space), status.Used)
-	wait, err := r.letGo(ctx, space, status, open, observed)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if sameStatus(space.Status, status) {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	wait, err := r.letGo(ctx, space, status, open)
+	if err != nil || sameStatus(space.Status, status) {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	changed := space.DeepCopy()
 	changed.Status = status
-	if err := r.Client.Status().Update(ctx, changed); err != nil {
-		if apierrors.IsConflict(err) {
-			return reconcile.Result{RequeueAfter: countDelay}, nil // something was booked meanwhile
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	err = r.Client.Status().Update(ctx, changed)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: countDelay}, nil // something was booked meanwhile
 	}
-	return reconcile.Result{RequeueAfter: wait}, nil
+	return reconcile.Result{RequeueAfter: wait}, client.IgnoreNotFound(err)
+}
+
+// setReady says whether a policyspace has its place, and its limits are in force.
+func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string) {
+	ready := metav1.Condition{
+		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
+	}
+	switch {
+	case broken != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", broken.Error()
+	case len(status.Hard) < len(quota.Hard(space)):
+		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
+		ready.Message = fmt.Sprintf("what is used is not counted yet in %d namespaces (%s): nothing that the quota limits is let in until it is",
+			len(uncounted), strings.Join(uncounted[:min(len(uncounted), 3)], ", "))
+	}
+	apimeta.SetStatusCondition(&status.Conditions, ready)
+}
+
+func setExceeded(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus) {
+	if space.Spec.Quota == nil {
+		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
+		return
+	}
+	exceeded := metav1.Condition{
+		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse, Reason: "WithinQuota", Message: "no limit is exceeded",
+	}
+	if over := quota.Over(space, *status); over != "" {
+		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
+	}
+	apimeta.SetStatusCondition(&status.Conditions, exceeded)
 }
 
 // sameStatus does not look at what bookings went on from: by itself that means nothing once they are settled.
@@ -291,9 +295,8 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 	return names, observed, nil
 }
 
-// uncounted says where it is not known what is used.
-func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed) string {
-	const most = 3
+// uncounted returns the namespaces of which it is not known what is used.
+func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed) []string {
 	var missing []string
 	for _, ns := range namespaces {
 		for name := range quota.Hard(space) {
@@ -303,18 +306,13 @@ func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[st
 			}
 		}
 	}
-	rest := ""
-	if len(missing) > most {
-		rest = fmt.Sprintf(" and %d more", len(missing)-most)
-		missing = missing[:most]
-	}
-	return fmt.Sprintf("what is used is not counted yet in namespaces %v%s: nothing that the quota limits is let in until it is", missing, rest)
+	return missing
 }
 
 // letGo has bookings forgotten that were not written down in time: the ResourceQuota that they went on from is written anew, so that
 // they can't be any more. It returns when to look again.
 func (r *PolicySpaces) letGo(
-	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string, observed map[string]quota.Observed,
+	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string,
 ) (time.Duration, error) {
 	var now []booking
 	for _, usage := range status.Usage {
@@ -350,7 +348,7 @@ func (r *PolicySpaces) letGo(
 
 func (r *PolicySpaces) touch(ctx context.Context, namespace string) error {
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
-	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, now())
 	err := r.Client.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
 	return client.IgnoreNotFound(err)
 }

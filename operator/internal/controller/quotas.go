@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -94,21 +96,43 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, r.create(ctx, ns, want)
+		return reconcile.Result{}, r.create(ctx, ns, withRecount(want))
 	case err != nil:
 		return reconcile.Result{}, err
 	case counter.Labels[managedByLabel] != managedBy:
 		return reconcile.Result{}, fmt.Errorf("ResourceQuota %s of namespace %s is somebody else's, and the operator needs the name: delete it", counter.Name, ns.Name)
 	case len(want) == 0:
 		return reconcile.Result{}, client.IgnoreNotFound(r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}))
-	case !slices.Equal(resources(want), resources(counter.Spec.Hard)):
-		return reconcile.Result{}, r.change(ctx, counter, want)
 	}
 	if initialize.Initializing(ns) {
 		r.Queue.AddWaiting(ns.Name, 0)
 	}
-	return reconcile.Result{}, nil
+	limits := resources(counter.Spec.Hard)
+	if slices.Equal(limits, resources(want)) {
+		return reconcile.Result{}, nil
+	}
+	if !slices.Equal(limits, resources(withRecount(want))) {
+		return reconcile.Result{}, r.change(ctx, counter, withRecount(want))
+	}
+	since, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
+	if left := recountDelay - time.Since(since); err == nil && left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	return reconcile.Result{}, r.change(ctx, counter, want)
 }
+
+// recountDelay is how far the API server's controller may be behind when it counts for the first time: what was created just before it
+// was told to count may have been created too early to be charged, and too late to be seen. Then it counts again.
+const recountDelay = time.Second
+
+// withRecount adds a resource that there is none of. When it is taken away, the API server's controller counts again.
+func withRecount(want corev1.ResourceList) corev1.ResourceList {
+	again := maps.Clone(want)
+	again[v1alpha1.RecountResource] = resource.Quantity{}
+	return again
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
 // wanted returns the limits of a namespace's ResourceQuota: none if it is under no quota.
 func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.ResourceList, error) {
@@ -131,7 +155,7 @@ func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.R
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns.Name, Name: v1alpha1.QuotaName, Labels: map[string]string{managedByLabel: managedBy},
-			Annotations: map[string]string{"description": counterNote},
+			Annotations: map[string]string{"description": counterNote, v1alpha1.RecountAnnotation: now()},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: want},
 	}
@@ -147,7 +171,11 @@ func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.R
 
 func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	changed := counter.DeepCopy()
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
 	changed.Spec.Hard = want
+	changed.Annotations[v1alpha1.RecountAnnotation] = now()
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(counter)); err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -98,6 +98,15 @@ func depths(ns *corev1.Namespace) string {
 	return strings.Join(parts, ",")
 }
 
+// notYet does not say that all is there as long as more may be to come.
+func (r Report) notYet(ns *corev1.Namespace) Report {
+	if r.Status == corev1.ConditionTrue {
+		before, _ := found(ns)
+		r.Status, r.Reason, r.Message = before.Status, before.Reason, before.Message
+	}
+	return r
+}
+
 // withBroken says that it is not known what the namespace inherits.
 func (r Report) withBroken(broken *hierarchy.BrokenError) Report {
 	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace

@@ -26,6 +26,7 @@ import (
 // Cluster holds clients that share one connection.
 type Cluster struct {
 	Namespaces     corev1client.NamespaceInterface
+	ResourceQuotas corev1client.ResourceQuotasGetter
 	Leases         coordinationv1client.LeasesGetter
 	Authentication authenticationv1client.AuthenticationV1Interface
 	Authorization  authorizationv1client.AuthorizationV1Interface
@@ -78,7 +79,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		Namespaces: core.Namespaces(), Leases: coordination, Authentication: authentication, Authorization: authorization, RBAC: rbac,
+		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Authentication: authentication, Authorization: authorization, RBAC: rbac,
 		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
 	}, nil
 }

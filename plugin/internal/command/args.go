@@ -21,6 +21,16 @@ func exactly(count int, what string) cobra.PositionalArgs {
 	}
 }
 
+// atMostOne wants one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usageError(cmd, fmt.Errorf("%s takes %s or nothing, not %d arguments", cmd.CommandPath(), what, len(args)))
+		}
+		return nil
+	}
+}
+
 // checkName refuses what can't be the name of a namespace.
 func checkName(name string) error {
 	if reasons := apivalidation.ValidateNamespaceName(name, false); len(reasons) > 0 {

@@ -25,13 +25,14 @@ type diff struct {
 	selection
 	template string
 	files    []string
+	tree     string
 	format   string
 }
 
 func newDiff(s session) *cobra.Command {
 	d := &diff{session: s}
 	cmd := &cobra.Command{
-		Use:   "diff [NAMESPACE... | -A | -l SELECTOR] [--template TEMPLATE] [-f FILE]... [-o table|json]",
+		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [-o table|json]",
 		Short: "Show what differs from what templates declare",
 		Long: templates.LongDesc(`
 			Show how objects in namespaces differ from what templates declare for them: what the operator would create,
@@ -40,6 +41,10 @@ func newDiff(s session) *cobra.Command {
 
 			With -f the templates in the files stand in for the cluster's of the same names: the difference is what
 			applying the files would do.
+
+			With --tree it compares the tree of policies in a folder with the cluster: what "kubectl nstpl hydrate" prints with
+			what is there, and what is there of the tree and no longer in the folder. Namespaces that would be deleted come
+			first.
 
 			A field that no template declares is no difference. The values of Secrets are masked. The program that shows
 			the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are on standard
@@ -63,7 +68,10 @@ func newDiff(s session) *cobra.Command {
 			kubectl nstpl diff -A -o table
 
 			# What applying a changed template would do to all namespaces
-			kubectl nstpl diff -f template.yaml`),
+			kubectl nstpl diff -f template.yaml
+
+			# What bringing the cluster to a tree would do
+			kubectl nstpl diff --tree foo-corp`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.completeNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,7 +79,11 @@ func newDiff(s session) *cobra.Command {
 			if err := d.check(cmd); err != nil {
 				return &Exit{exitTrouble, err}
 			}
-			different, err := d.run(cmd.Context())
+			run := d.run
+			if d.tree != "" {
+				run = d.runTree
+			}
+			different, err := run(cmd.Context())
 			switch {
 			case err != nil:
 				return &Exit{exitTrouble, err}
@@ -86,6 +98,7 @@ func newDiff(s session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
 	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
 	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")
 	completeValues(cmd, "output", tableFormat, jsonFormat)
 	s.completeTemplates(cmd, "template")
@@ -97,6 +110,9 @@ func (d *diff) check(cmd *cobra.Command) error {
 	case "", tableFormat, jsonFormat:
 	default:
 		return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, tableFormat, jsonFormat))
+	}
+	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0) {
+		return usageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template and -f"))
 	}
 	return d.selection.check(cmd)
 }

@@ -34,16 +34,20 @@ func (d *diff) unified(ctx context.Context, c *cluster.Cluster, r *report) error
 		return err
 	}
 	defer differ.TearDown()
-	failed := d.fill(ctx, c, r, differ)
-	err = differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams})
+	return errors.Join(d.fill(ctx, c, r, differ), d.runDiffer(differ))
+}
+
+// runDiffer compares the two folders. That they differ is no error.
+func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
+	err := differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams})
 	var exit exec.ExitError
 	if errors.As(err, &exit) && exit.ExitStatus() <= exitDifferent {
-		err = nil
+		return nil
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: install diff, or let KUBECTL_EXTERNAL_DIFF name another program", err)
+		return fmt.Errorf("%w: install diff, or let KUBECTL_EXTERNAL_DIFF name another program", err)
 	}
-	return errors.Join(failed, err)
+	return nil
 }
 
 // fill writes the files to compare.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -57,6 +58,11 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 			return view{}, err
 		}
 	}
+	if v.cluster != nil {
+		if ns, err = p.place(ctx, v.cluster, ns); err != nil {
+			return view{}, err
+		}
+	}
 	index := match.NewIndex(templates...)
 	for _, template := range index.All() {
 		v.verdicts = append(v.verdicts, match.Explain(template, ns))
@@ -67,6 +73,26 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 		}
 	}
 	return v, v.plan(ctx, index, ns)
+}
+
+// place puts the labels on a namespace that the operator would: they say where it is among the policyspaces.
+func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
+	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" {
+		return ns, nil
+	}
+	spaces, err := c.PolicySpaces(ctx)
+	if apierrors.IsForbidden(err) {
+		p.note("unknown: what namespace/%s inherits: %v", ns.Name, err)
+		return ns, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	placed, broken := hierarchy.NewForest(spaces).Placed(ns)
+	if broken != nil {
+		p.note("unknown: what namespace/%s inherits: %v", ns.Name, broken)
+	}
+	return placed, nil
 }
 
 // reader returns as whom to read the cluster: as whom the caller impersonates, if they may read templates, else as

@@ -1,0 +1,218 @@
+package quota_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		all[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return all
+}
+
+// space has counted all that it limits, in namespaces a and b.
+func space(hard, a, b corev1.ResourceList) *v1alpha1.PolicySpace {
+	s := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{Hard: hard}}}
+	s.Status.Hard = hard
+	s.Status.Usage = []v1alpha1.NamespaceUsage{{Namespace: "a", Used: a}, {Namespace: "b", Used: b}}
+	return s
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	three := space(list("pods", "3", "cpu", "2"), list("pods", "2", "cpu", "500m"), list("pods", "1", "cpu", "1"))
+	uncounted := space(list("pods", "3"), nil, nil)
+	uncounted.Status.Hard = nil
+	for name, test := range map[string]struct {
+		space  *v1alpha1.PolicySpace
+		change quota.Change
+		want   string
+	}{
+		"the source's": {three, quota.Change{Namespace: "c", New: list("pods", "1")}, `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+		"all that is exceeded": {
+			three, quota.Change{Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "1500m")},
+			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3`,
+		},
+		"only that": {
+			three, quota.Change{Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "600m")},
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+		},
+		"as much as there is":         {three, quota.Change{Namespace: "a", Old: list("cpu", "500m"), New: list("cpu", "1")}, ""},
+		"less":                        {space(list("pods", "3"), list("pods", "9"), nil), quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "8")}, ""},
+		"as much as before":           {space(list("pods", "3"), list("pods", "9"), nil), quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "9")}, ""},
+		"something that is unlimited": {three, quota.Change{Namespace: "a", New: list("services", "9")}, ""},
+		"no quota":                    {&v1alpha1.PolicySpace{}, quota.Change{Namespace: "a", New: list("pods", "9")}, ""},
+		"not counted":                 {uncounted, quota.Change{Namespace: "a", New: list("pods", "1")}, `the use of pods in policyspace "s" is not counted yet: try again in a moment`},
+		"0 is a limit":                {space(list("pods", "0"), nil, nil), quota.Change{Namespace: "a", New: list("pods", "1")}, `exceeded quota in policyspace "s", requested: pods=1, limit: pods=0`},
+		"units that differ": {
+			space(list("memory", "1Gi"), list("memory", "512Mi"), nil), quota.Change{Namespace: "b", New: list("memory", "600M")},
+			`exceeded quota in policyspace "s", requested: memory=1136870912, limit: memory=1Gi`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := quota.Check(test.space, test.change)
+			if test.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, test.want)
+			}
+		})
+	}
+}
+
+func TestBookAndSettle(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5"), list("pods", "2"), list("pods", "1"))
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", Old: list("pods", "2", "x", "1"), New: list("pods", "3", "x", "2"), Since: "10"})
+	require.Equal(t, "pods: 4/5", s.Status.Quota)
+	require.Equal(t, "10", s.Status.Usage[0].Since)
+	require.Len(t, s.Status.Usage[0].Used, 1)
+	// Booked again, it is booked once.
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "3"), Since: "10"})
+	require.Equal(t, "pods: 4/5", s.Status.Quota)
+
+	settle := func(a, version string) []string {
+		t.Helper()
+		status, open := quota.Settle(s, []string{"b", "a"}, map[string]quota.Observed{
+			"a": {Used: list("pods", a), ResourceVersion: version}, "b": {Used: list("pods", "1"), ResourceVersion: "5"},
+		})
+		s.Status = status
+		return open
+	}
+	// As long as it may still be written down it stays, whatever the cache knows.
+	require.Equal(t, []string{"a"}, settle("2", "10"))
+	require.Equal(t, []string{"a"}, settle("1", "9"))
+	require.Equal(t, "pods: 4/5", s.Status.Quota)
+	// When something else was written down, it was that or nothing.
+	require.Empty(t, settle("2", "11"))
+	require.Equal(t, "pods: 3/5", s.Status.Quota)
+	require.Empty(t, settle("4", "12"))
+	require.Equal(t, "pods: 5/5", s.Status.Quota)
+	// What is not seen keeps what is booked; who is gone has nothing.
+	s.Status, _ = quota.Settle(s, []string{"a", "b"}, nil)
+	require.Equal(t, "pods: 5/5", s.Status.Quota)
+	s.Status, _ = quota.Settle(s, []string{"b"}, nil)
+	require.Equal(t, "pods: 1/5", s.Status.Quota)
+}
+
+// What a quota limits is enforced once it is counted everywhere, and from then on.
+func TestSettleCounts(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5", "services", "1"), nil, nil)
+	s.Status = v1alpha1.PolicySpaceStatus{}
+	counted := func(observed map[string]quota.Observed, namespaces ...string) corev1.ResourceList {
+		s.Status, _ = quota.Settle(s, namespaces, observed)
+		return s.Status.Hard
+	}
+	require.Empty(t, counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}}, "a", "b"))
+	require.Equal(t, list("pods", "5"), counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}, "b": {Used: list("pods", "0", "services", "0")}}, "a", "b"))
+	require.Equal(t, list("pods", "5"), counted(nil, "a", "b", "new"))
+	delete(s.Spec.Quota.Hard, "pods")
+	require.Empty(t, counted(nil, "a", "b", "new"))
+	require.NotContains(t, s.Status.Quota, "pods")
+}
+
+// However requests, failures and counts follow one another, no more is let in than the quota allows, and what is booked comes down to
+// what is there when all is quiet.
+func TestQuotaNeverExceeded(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it is a seed
+		const limit = 10
+		s := space(list("pods", fmt.Sprint(limit)), list("pods", "0"), list("pods", "0"))
+		// there is what is written down: the use of each namespace, and its version; seen is an older state of it.
+		type state struct{ used, version int64 }
+		there, seen := map[string]state{"a": {0, 1}, "b": {0, 1}}, map[string]state{"a": {0, 1}, "b": {0, 1}}
+		type write struct {
+			namespace string
+			to        state
+			from      int64
+		}
+		var admitted []write
+		for range 300 {
+			ns := []string{"a", "b"}[r.IntN(2)]
+			switch r.IntN(5) {
+			case 0, 1: // a request goes on from what is there
+				now := there[ns]
+				more := now.used + 1 + int64(r.IntN(2))
+				change := quota.Change{Namespace: ns, Old: list("pods", fmt.Sprint(now.used)), New: list("pods", fmt.Sprint(more)), Since: fmt.Sprint(now.version)}
+				if quota.Check(s, change) == nil {
+					s.Status = quota.Book(s, change)
+					admitted = append(admitted, write{ns, state{more, now.version + 1}, now.version})
+				}
+			case 2: // what was admitted is written down, if nothing else was
+				if len(admitted) > 0 {
+					w := admitted[0]
+					if admitted = admitted[1:]; there[w.namespace].version == w.from && r.IntN(4) > 0 {
+						there[w.namespace] = w.to
+					}
+				}
+			case 3: // something goes
+				if now := there[ns]; now.used > 0 {
+					there[ns] = state{now.used - 1, now.version + 1}
+				}
+			case 4: // the controller looks, at what it knows
+				if r.IntN(2) == 0 {
+					seen[ns] = there[ns]
+				}
+				s.Status, _ = quota.Settle(s, []string{"a", "b"}, observe(seen["a"].used, seen["a"].version, seen["b"].used, seen["b"].version))
+			}
+			require.LessOrEqual(t, there["a"].used+there["b"].used, int64(limit), "seed %d", seed)
+		}
+		// Whatever was booked last is let go by another version.
+		s.Status, _ = quota.Settle(s, []string{"a", "b"}, observe(there["a"].used, there["a"].version+1, there["b"].used, there["b"].version+1))
+		require.Equal(t, fmt.Sprintf("pods: %d/%d", there["a"].used+there["b"].used, limit), s.Status.Quota, "seed %d", seed)
+	}
+}
+
+func observe(a, versionA, b, versionB int64) map[string]quota.Observed {
+	return map[string]quota.Observed{
+		"a": {Used: list("pods", fmt.Sprint(a)), ResourceVersion: fmt.Sprint(versionA)},
+		"b": {Used: list("pods", fmt.Sprint(b)), ResourceVersion: fmt.Sprint(versionB)},
+	}
+}
+
+func TestRequested(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[corev1.ResourceName]string{
+		"pods": "pods", "cpu": "pods", "limits.memory": "pods", "requests.nvidia.com/gpu": "pods", "hugepages-2Mi": "pods", "count/pods": "pods",
+		"services.nodeports": "services", "requests.storage": "persistentvolumeclaims",
+		"gold.storageclass.storage.k8s.io/requests.storage": "persistentvolumeclaims", "count/jobs.batch": "jobs.batch",
+		"gpu.deviceclass.resource.k8s.io/devices": "resourceclaims.resource.k8s.io", "secrets": "secrets",
+	} {
+		require.Equal(t, want, quota.Requested(name).String(), name)
+	}
+}
+
+func TestSeveral(t *testing.T) {
+	t.Parallel()
+	pods := schema.GroupResource{Resource: "pods"}
+	s := space(list("pods", "5"), list("pods", "2"), list("pods", "1"))
+	s.Status.Used = list("pods", "3")
+	several := quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "5")}
+	require.Error(t, quota.Check(s, several))
+	require.True(t, quota.OfSeveral(s, several))
+	require.False(t, quota.OfSeveral(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "3")}), "it is one")
+	full := space(list("pods", "3"), list("pods", "2"), list("pods", "1"))
+	require.False(t, quota.OfSeveral(full, several), "there is room for none")
+	require.NoError(t, quota.Check(s, quota.OneMore(s, "a", pods)))
+	require.ErrorContains(t, quota.Check(full, quota.OneMore(full, "c", pods)), "requested: pods=4, limit: pods=3")
+	require.True(t, quota.Spacious(s, pods, 2))
+	require.False(t, quota.Spacious(s, pods, 3))
+	require.True(t, quota.Spacious(s, schema.GroupResource{Resource: "services"}, 1000))
+	require.False(t, quota.Spacious(space(list("cpu", "5"), nil, nil), pods, 1), "how much a pod wants is not known")
+}

@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// PolicySpaces returns all policyspaces, or a NotInstalledError where there can't be any.
+func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, error) {
+	items, err := read[v1alpha1.PolicySpace](ctx, c, v1alpha1.PolicySpaces, "")
+	spaces := make([]*v1alpha1.PolicySpace, len(items))
+	for i := range items {
+		spaces[i] = &items[i]
+	}
+	return spaces, err
+}
+
+// Quotas returns the ResourceQuotas of all namespaces, but for those that count for policyspaces.
+func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
+	list, err := c.ResourceQuotas.ResourceQuotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}

@@ -1,0 +1,252 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// The kinds that a tree is compiled to.
+var treeKinds = []schema.GroupVersionKind{
+	corev1.SchemeGroupVersion.WithKind("Namespace"),
+	v1alpha1.GroupVersion.WithKind("PolicySpace"),
+	v1alpha1.GroupVersion.WithKind("NamespaceTemplate"),
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+}
+
+// Actions of what a tree would change.
+const (
+	treeCreate    = "create"
+	treeConfigure = "configure"
+	treeDelete    = "delete"
+)
+
+// treeChange is an object that would change if the cluster were brought to a tree, and what the tree has no longer deleted.
+type treeChange struct {
+	Object string `json:"object"`
+	Action string `json:"action"`
+	// Note says what is not known about it.
+	Note string `json:"note,omitempty"`
+
+	kind  schema.GroupVersionKind
+	name  string
+	sides survey.Sides
+}
+
+func (c treeChange) deletesNamespace() bool {
+	return c.Action == treeDelete && c.kind == treeKinds[0]
+}
+
+// runTree tells whether the cluster differs from a tree.
+func (d *diff) runTree(ctx context.Context) (different bool, err error) {
+	tree, err := d.validTree(d.tree)
+	if err != nil {
+		return false, err
+	}
+	declared, err := tree.Compile(v1alpha1.AuthoritativeDelete)
+	if err != nil {
+		return false, err
+	}
+	c, err := d.connect()
+	if err != nil {
+		return false, err
+	}
+	done := d.progress("comparing " + tree.Root.Name + " with the cluster")
+	changes, err := compareTree(ctx, c, tree.Root.Name, declared)
+	done()
+	if err != nil {
+		return false, err
+	}
+	return len(changes) > 0, d.writeTree(changes)
+}
+
+// compareTree reads a list for each kind, and asks the API server by a dry run about each object that is not as declared. Deletions of
+// namespaces come first.
+func compareTree(ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured) ([]treeChange, error) {
+	var changes []treeChange
+	for _, kind := range treeKinds {
+		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return nil, cluster.NotInstalledError{}
+		}
+		objects := c.Dynamic.Resource(mapping.Resource)
+		list, err := objects.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		live := map[string]*unstructured.Unstructured{}
+		for i := range list.Items {
+			live[list.Items[i].GetName()] = &list.Items[i]
+		}
+		var wanted []*unstructured.Unstructured
+		for _, object := range declared {
+			if object.GroupVersionKind() == kind {
+				wanted = append(wanted, object)
+			}
+		}
+		found := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
+			return compareObject(ctx, objects, live[object.GetName()], object)
+		})
+		for _, object := range wanted {
+			delete(live, object.GetName())
+		}
+		for _, name := range slices.Sorted(maps.Keys(live)) {
+			if live[name].GetLabels()[v1alpha1.TreeLabel] == root && live[name].GetDeletionTimestamp() == nil {
+				found = append(found, treeChange{Action: treeDelete, sides: survey.Sides{Live: live[name]}, kind: kind, name: name})
+			}
+		}
+		changes = append(changes, slices.DeleteFunc(found, func(change treeChange) bool { return change.Action == "" })...)
+	}
+	for i := range changes {
+		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
+	}
+	slices.SortStableFunc(changes, func(a, b treeChange) int {
+		switch {
+		case a.deletesNamespace() == b.deletesNamespace():
+			return 0
+		case a.deletesNamespace():
+			return -1
+		}
+		return 1
+	})
+	return changes, nil
+}
+
+// compareObject returns what would become of an object. Its action is empty if that is nothing.
+func compareObject(ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured) treeChange {
+	change := treeChange{kind: declared.GroupVersionKind(), name: declared.GetName()}
+	if live == nil {
+		change.Action, change.sides = treeCreate, survey.Sides{Stored: declared}
+		return change
+	}
+	wanted := wantedOf(live, declared)
+	if reflect.DeepEqual(wanted.Object, withoutDefaults(live).Object) {
+		return change
+	}
+	stored, err := objects.Update(ctx, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		// What it comes to can still be seen.
+		stored, change.Note = wanted, "is estimated: "+err.Error()
+		if apierrors.IsInvalid(err) {
+			change.Note = "can't be changed in place: " + err.Error()
+		}
+	}
+	if reflect.DeepEqual(tidy(live).Object, tidy(stored).Object) {
+		return change
+	}
+	change.Action, change.sides = treeConfigure, survey.Sides{Live: live, Stored: stored}
+	return change
+}
+
+// wantedOf returns a live object as a tree declares it. What others add to its labels and annotations stays, as does the rest of a
+// Namespace, of which the tree says nothing.
+func wantedOf(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
+	wanted := withoutDefaults(live)
+	if live.GetKind() != treeKinds[0].Kind {
+		for _, field := range slices.Collect(maps.Keys(wanted.Object)) {
+			if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, field) {
+				delete(wanted.Object, field)
+			}
+		}
+		for field, value := range declared.Object {
+			if field != "metadata" {
+				wanted.Object[field] = value
+			}
+		}
+	}
+	wanted.SetLabels(union(live.GetLabels(), declared.GetLabels()))
+	if annotations := union(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
+		wanted.SetAnnotations(annotations)
+	}
+	return wanted
+}
+
+// withoutDefaults leaves out what the API server filled in, so that an object which is as declared is seen to be without a dry run.
+func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured {
+	bare := live.DeepCopy()
+	if live.GetKind() != "NamespaceTemplate" {
+		return bare
+	}
+	for field, usual := range map[string]string{"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail)} {
+		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == usual {
+			unstructured.RemoveNestedField(bare.Object, "spec", field)
+		}
+	}
+	return bare
+}
+
+func (d *diff) writeTree(changes []treeChange) error {
+	var doomed []string
+	for _, change := range changes {
+		if change.Note != "" {
+			d.note("%s %s", change.Object, change.Note)
+		}
+		if change.deletesNamespace() {
+			doomed = append(doomed, change.name)
+		}
+	}
+	if len(doomed) > 0 {
+		d.note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
+			count(len(doomed), "namespace"), strings.Join(doomed, ", "))
+	}
+	switch d.format {
+	case tableFormat:
+		table := output.Table{Columns: []string{"Object", "Action"}}
+		for _, change := range changes {
+			table.Rows = append(table.Rows, []string{change.Object, change.Action})
+		}
+		return table.Print(d.Out, false)
+	case jsonFormat:
+		return output.JSON(d.Out, map[string]any{"deletedNamespaces": append([]string{}, doomed...), "changes": append([]treeChange{}, changes...)})
+	}
+	if len(changes) == 0 {
+		d.note("no differences")
+		return nil
+	}
+	// A program that compares folders has an order of its own: what is deleted is compared before.
+	at := slices.IndexFunc(changes, func(change treeChange) bool { return !change.deletesNamespace() })
+	if at < 0 {
+		at = len(changes)
+	}
+	return errors.Join(d.showTree(changes[:at]), d.showTree(changes[at:]))
+}
+
+func (d *diff) showTree(changes []treeChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	differ, err := kubectldiff.NewDiffer("LIVE", "TREE")
+	if err != nil {
+		return err
+	}
+	defer differ.TearDown()
+	for _, change := range changes {
+		for _, side := range []*unstructured.Unstructured{change.sides.Live, change.sides.Stored} {
+			if side != nil {
+				delete(side.Object, "status") // no tree says it
+			}
+		}
+		if err := writeSides(differ, fileName(change.kind, "", change.name), change.sides); err != nil {
+			return fmt.Errorf("%s: %w", change.Object, err)
+		}
+	}
+	return d.runDiffer(differ)
+}
