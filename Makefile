@@ -58,7 +58,7 @@ cli: control-plane ## Run the tests of the command line
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
 	go test -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
-	K8S_VERSION=$(OLDER) go test -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound)'
+	K8S_VERSION=$(OLDER) go test -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$)'
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane
