@@ -19,7 +19,7 @@ import (
 
 const (
 	// turnTime is how long a request has to be written down until the next one has its turn. What is refused elsewhere never is.
-	turnTime = 300 * time.Millisecond
+	turnTime = 100 * time.Millisecond
 	// atOnce is more than the requests that an API server has under way: --max-requests-inflight and --max-mutating-requests-inflight.
 	atOnce = 600
 )

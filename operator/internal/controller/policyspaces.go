@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -161,7 +162,8 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.loaded && sameParents(r.forest, next) {
+	affected := elsewhere(r.forest, next)
+	if r.loaded && len(affected) == 0 {
 		return true, nil
 	}
 	list := &corev1.NamespaceList{}
@@ -184,18 +186,24 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	changed := slices.Concat(r.forest.Names(), next.Names())
+	r.countSoon(affected...)
 	r.forest, r.loaded = next, true
 	r.Queue.AddBulk(moved...)
-	r.countSoon(changed...) // their paths may be others
 	return true, nil
 }
 
-func sameParents(a, b hierarchy.Forest) bool {
-	names := a.Names()
-	return slices.Equal(names, b.Names()) && !slices.ContainsFunc(names, func(name string) bool {
-		return a.Get(name).Spec.Parent != b.Get(name).Spec.Parent
-	})
+// elsewhere returns the policyspaces of which the paths are others in another forest.
+func elsewhere(a, b hierarchy.Forest) []string {
+	found := map[string]bool{}
+	for _, name := range slices.Concat(a.Names(), b.Names()) {
+		before, after := a.Get(name), b.Get(name)
+		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent {
+			continue
+		}
+		maps.Copy(found, a.Below(name))
+		maps.Copy(found, b.Below(name))
+	}
+	return slices.Collect(maps.Keys(found))
 }
 
 // keepStatus writes what is new, on condition that nothing was booked meanwhile.
