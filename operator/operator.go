@@ -99,7 +99,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
 	}
 	yield := populate.NewYield()
-	spaces := &controller.PolicySpaces{Client: mgr.GetClient(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
+	spaces := &controller.PolicySpaces{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
 	quotas := &controller.Quotas{Client: mgr.GetClient(), Queue: queue}
 	namespaces := &controller.Namespaces{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,

@@ -97,11 +97,10 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 			uncounted.Resources = append(uncounted.Resources, string(name))
 			continue
 		}
-		total := change.New[name].DeepCopy()
-		for i := range space.Status.Usage {
-			if usage := &space.Status.Usage[i]; usage.Namespace != change.Namespace {
-				total.Add(usage.Used[name])
-			}
+		total := space.Status.Used[name].DeepCopy()
+		if part := partOf(space.Status, change, name); part.Cmp(change.New[name]) < 0 {
+			total.Add(change.New[name])
+			total.Sub(part)
 		}
 		if total.Cmp(limit) > 0 {
 			exceeded.Requested[name], exceeded.Limit[name] = total, limit
@@ -116,23 +115,44 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 	return nil
 }
 
+// partOf returns how much of the sum is the namespace's of a change: what is booked for it, or what was written down when the sum was
+// made. That may have been more than what the change goes on from, and not less: what is written down grows by bookings only.
+func partOf(status v1alpha1.PolicySpaceStatus, change Change, name corev1.ResourceName) resource.Quantity {
+	for i := range status.Bookings {
+		if booked, ok := status.Bookings[i].Used[name]; ok && status.Bookings[i].Namespace == change.Namespace {
+			return booked
+		}
+	}
+	return change.Old[name]
+}
+
 // Book returns the status of a space with a change booked. What is booked only grows: less is believed when it is seen.
 func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
-	at := slices.IndexFunc(status.Usage, func(u v1alpha1.NamespaceUsage) bool { return u.Namespace == change.Namespace })
-	if at < 0 {
-		at = len(status.Usage)
-		status.Usage = append(status.Usage, v1alpha1.NamespaceUsage{Namespace: change.Namespace, Used: corev1.ResourceList{}})
-	}
-	usage := &status.Usage[at]
-	usage.Since = change.Since
 	hard := Hard(space)
+	booked := corev1.ResourceList{}
 	for _, name := range change.Adds() {
-		if _, limited := hard[name]; limited {
-			usage.Used[name] = larger(usage.Used[name], change.New[name])
+		if _, limited := hard[name]; !limited {
+			continue
 		}
+		part := partOf(status, change, name)
+		booked[name] = larger(part, change.New[name])
+		total := status.Used[name].DeepCopy()
+		total.Add(booked[name])
+		total.Sub(part)
+		if status.Used == nil {
+			status.Used = corev1.ResourceList{}
+		}
+		status.Used[name] = total
 	}
-	sum(&status, hard)
+	at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == change.Namespace })
+	if at < 0 {
+		at = len(status.Bookings)
+		status.Bookings = append(status.Bookings, v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
+	}
+	status.Bookings[at].Since = change.Since
+	maps.Copy(status.Bookings[at].Used, booked)
+	status.Quota = summary(status.Used, hard)
 	return status
 }
 
@@ -142,44 +162,42 @@ type Observed struct {
 	ResourceVersion string
 }
 
-// Settle returns the status of a space as what is written down in its namespaces has it. A namespace that is not observed keeps what
-// is booked for it, and so does one of which a booking may still be written down: open are such namespaces of which more is booked.
+// Settle returns the status of a space as what is written down in its namespaces has it. What is booked and may still be written down
+// stays: open are the namespaces of which it is more than what is written down now.
 func Settle(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed) (status v1alpha1.PolicySpaceStatus, open []string) {
 	status = *space.Status.DeepCopy()
 	hard := Hard(space)
-	booked := map[string]v1alpha1.NamespaceUsage{}
-	for _, usage := range status.Usage {
-		booked[usage.Namespace] = usage
+	bookings := map[string]v1alpha1.QuotaBooking{}
+	for _, booking := range status.Bookings {
+		bookings[booking.Namespace] = booking
 	}
-	status.Usage = nil
-	known := map[corev1.ResourceName]int{}
-	for _, namespace := range slices.Sorted(slices.Values(namespaces)) {
-		before, seen := booked[namespace], observed[namespace]
-		usage := v1alpha1.NamespaceUsage{Namespace: namespace, Used: corev1.ResourceList{}}
-		pending := before.Since != "" && (seen.ResourceVersion == "" || !older(before.Since, seen.ResourceVersion))
-		if pending {
-			usage.Since = before.Since
+	used, known := corev1.ResourceList{}, map[corev1.ResourceName]int{}
+	for name, limit := range hard {
+		used[name] = resource.Quantity{Format: limit.Format}
+	}
+	status.Bookings = nil
+	for _, namespace := range namespaces {
+		seen, booking := observed[namespace], bookings[namespace]
+		if booking.Namespace == "" || seen.ResourceVersion != "" && older(booking.Since, seen.ResourceVersion) {
+			booking.Used = nil // it is written down by now, or can't be any more
+		} else {
+			status.Bookings = append(status.Bookings, booking)
 		}
 		more := false
 		for name := range hard {
 			now, counted := seen.Used[name]
-			was, wasBooked := before.Used[name]
-			switch {
-			case wasBooked && (!counted || pending && was.Cmp(now) > 0):
-				usage.Used[name] = was
-				more = more || counted
-			case counted:
-				usage.Used[name] = now
-			default:
-				continue
+			if counted {
+				known[name]++
 			}
-			known[name]++
+			if booked := booking.Used[name]; booked.Cmp(now) > 0 {
+				now, more = booked, true
+			}
+			total := used[name]
+			total.Add(now)
+			used[name] = total
 		}
 		if more {
 			open = append(open, namespace)
-		}
-		if len(usage.Used) > 0 {
-			status.Usage = append(status.Usage, usage)
 		}
 	}
 	counted := corev1.ResourceList{}
@@ -188,11 +206,15 @@ func Settle(space *v1alpha1.PolicySpace, namespaces []string, observed map[strin
 			counted[name] = limit
 		}
 	}
-	if status.Hard = counted; len(counted) == 0 {
-		status.Hard = nil
-	}
-	sum(&status, hard)
+	status.Hard, status.Used, status.Quota = orNil(counted), orNil(used), summary(used, hard)
 	return status, open
+}
+
+func orNil(list corev1.ResourceList) corev1.ResourceList {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 // older tells whether a resourceVersion is older than another one. What can't be compared is.
@@ -201,25 +223,14 @@ func older(version, than string) bool {
 	return err != nil || order < 0
 }
 
-// sum adds up what the namespaces use.
-func sum(status *v1alpha1.PolicySpaceStatus, hard corev1.ResourceList) {
-	used := corev1.ResourceList{}
-	for name := range hard {
-		total := resource.Quantity{Format: hard[name].Format}
-		for i := range status.Usage {
-			total.Add(status.Usage[i].Used[name])
-		}
-		used[name] = total
-	}
+// summary writes used/hard for each resource.
+func summary(used, hard corev1.ResourceList) string {
 	var parts []string
 	for _, name := range names(hard) {
 		total, limit := used[name], hard[name]
 		parts = append(parts, fmt.Sprintf("%s: %s/%s", name, total.String(), limit.String()))
 	}
-	status.Quota = strings.Join(parts, ", ")
-	if status.Used = used; len(used) == 0 {
-		status.Used = nil
-	}
+	return strings.Join(parts, ", ")
 }
 
 // Over returns what is used beyond the limits, for people, or nothing.

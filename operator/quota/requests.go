@@ -43,16 +43,11 @@ func units(created schema.GroupResource) []corev1.ResourceName {
 	return names
 }
 
-// OneMore returns the change that one more object of a resource makes at least in a space, going by what is booked there.
-func OneMore(space *v1alpha1.PolicySpace, namespace string, created schema.GroupResource) Change {
-	change := Change{Namespace: namespace, Old: corev1.ResourceList{}, New: corev1.ResourceList{}}
-	for i := range space.Status.Usage {
-		if usage := &space.Status.Usage[i]; usage.Namespace == namespace {
-			change.Old = usage.Used
-		}
-	}
+// OneMore returns the change that one more object of a resource makes at least, in whatever namespace.
+func OneMore(created schema.GroupResource) Change {
+	change := Change{New: corev1.ResourceList{}}
 	for _, name := range units(created) {
-		change.New[name] = plus(change.Old[name], 1)
+		change.New[name] = *resource.NewQuantity(1, resource.DecimalSI)
 	}
 	return change
 }

@@ -91,15 +91,14 @@ type PolicySpaceStatus struct {
 	// +optional
 	Hard corev1.ResourceList `json:"hard,omitempty"`
 
-	// used is the sum of what is used in all namespaces.
+	// used is the sum of what is used in all namespaces, bookings included.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 
-	// usage is what each namespace uses, the sum's parts.
+	// bookings are what is let in and not seen to be written down yet.
 	// +optional
-	// +listType=map
-	// +listMapKey=namespace
-	Usage []NamespaceUsage `json:"usage,omitempty"`
+	// +listType=atomic
+	Bookings []QuotaBooking `json:"bookings,omitempty"`
 
 	// conditions are Ready and, with a quota, Exceeded.
 	// +optional
@@ -108,12 +107,11 @@ type PolicySpaceStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NamespaceUsage is what a namespace uses of a quota. It is booked before the API server writes it down, so that no two requests
-// are let in on the same room.
-type NamespaceUsage struct {
-	Namespace string              `json:"namespace"`
-	Used      corev1.ResourceList `json:"used"`
+// QuotaBooking is room that is taken before the API server writes it down, so that no two requests are let in on the same.
+type QuotaBooking struct {
+	Namespace string `json:"namespace"`
+	// used is what the namespace uses with it.
+	Used corev1.ResourceList `json:"used"`
 	// since is the resourceVersion of the namespace's ResourceQuota that the booking goes on from.
-	// +optional
-	Since string `json:"since,omitempty"`
+	Since string `json:"since"`
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,8 +22,12 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// apiServer is who writes down what a request that is let in uses. Others count again what is there already.
+// apiServer is who writes down what a request that is let in uses. Others count what is there already, which is no reason to refuse
+// anything, and is seen when it is written down.
 const apiServer = "system:apiserver"
+
+// bookingTimeout is more than the API server waits.
+const bookingTimeout = 10 * time.Second
 
 // Quota holds what the API server is about to write down of what a namespace uses against the quotas of all policyspaces above. What
 // it lets in it books in their statuses, each of which is written on condition that nobody else did: so all replicas agree, and none
@@ -36,7 +42,7 @@ type Quota struct {
 	mu sync.Mutex
 	// written is called with what is booked of a namespace, here or in another replica, or with what is refused here.
 	written func(namespace string, decided decided)
-	// desks are where bookings of a space queue, so that those of this replica don't get into each other's way.
+	// desks are where bookings of a space queue.
 	desks map[string]*desk
 }
 
@@ -47,10 +53,18 @@ type decided struct {
 	refused     bool
 }
 
+// desk writes the bookings of a space: those that come while one write is under way are written together by the next one.
 type desk struct {
-	mu sync.Mutex
-	// last is the space as it was after the last booking, which the cache may not know yet.
+	mu      sync.Mutex
+	busy    bool
+	waiting []*booking
+	// last is the space as it was after the last booking, which the cache may not know yet. Only who is busy uses it.
 	last *v1alpha1.PolicySpace
+}
+
+type booking struct {
+	change quota.Change
+	done   chan error
 }
 
 // NewQuota returns the validator. onRefusal is called, at most as often as requests are refused, with whom it was and why.
@@ -81,20 +95,21 @@ func (q *Quota) changed(old, space *v1alpha1.PolicySpace) {
 	if !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
 		q.subscribers.tell()
 	}
-	before := make(map[string]string, len(old.Status.Usage))
-	for i := range old.Status.Usage {
-		before[old.Status.Usage[i].Namespace] = old.Status.Usage[i].Since
+	before := make(map[string]string, len(old.Status.Bookings))
+	for i := range old.Status.Bookings {
+		before[old.Status.Bookings[i].Namespace] = old.Status.Bookings[i].Since
 	}
-	for i := range space.Status.Usage {
-		if usage := &space.Status.Usage[i]; usage.Since != "" && before[usage.Namespace] != usage.Since {
-			q.written(usage.Namespace, decided{since: usage.Since})
+	for i := range space.Status.Bookings {
+		if booking := &space.Status.Bookings[i]; before[booking.Namespace] != booking.Since {
+			q.written(booking.Namespace, decided{since: booking.Since})
 		}
 	}
 }
 
 // Validate is asked about updates of the statuses of ResourceQuotas.
 func (q *Quota) Validate(ctx context.Context, request *Request) error {
-	if request.SubResource != "status" || request.Name != v1alpha1.QuotaName || request.Object == nil || request.OldObject == nil {
+	if request.SubResource != "status" || request.Name != v1alpha1.QuotaName || request.UserInfo.Username != apiServer ||
+		request.Object == nil || request.OldObject == nil {
 		return nil
 	}
 	change, err := changeOf(request)
@@ -106,12 +121,9 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 		return err
 	}
 	decision := decided{since: change.Since}
-	checked := request.UserInfo.Username == apiServer
-	if checked {
-		err = q.check(ctx, spaces, change)
-	}
-	for i := 0; err == nil && i < len(spaces) && !dryRun(request); i++ {
-		err = q.book(ctx, spaces[i], change, checked)
+	err = q.check(ctx, spaces, change)
+	if err == nil && !dryRun(request) {
+		err = q.bookAll(ctx, spaces, change)
 	}
 	if err != nil {
 		decision.refused, decision.used = true, change.String()
@@ -207,41 +219,102 @@ func (q *Quota) get(ctx context.Context, from client.Reader, name string) (*v1al
 	return space, nil
 }
 
-// book writes a change down in a space that limits it, unless the space turns out to have no room for it.
-func (q *Quota) book(ctx context.Context, name string, change quota.Change, checked bool) error {
-	at := q.desk(name)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	space, err := q.get(ctx, q.cached, name)
-	if err != nil {
-		return err
+// bookAll books in all spaces at once. If one of them has no room after all, what is booked in the others is let go in a while.
+func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
+	errs := make([]error, len(spaces))
+	var group sync.WaitGroup
+	for i, space := range spaces {
+		group.Go(func() { errs[i] = q.book(ctx, space, change) })
 	}
-	space = newer(at.last, space)
+	group.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i] // the nearest answers
+	}
+	return nil
+}
+
+// book writes a change down in a space that limits it, unless the space turns out to have no room for it.
+func (q *Quota) book(ctx context.Context, name string, change quota.Change) error {
+	at := q.desk(name)
+	mine := &booking{change: change, done: make(chan error, 1)}
+	at.mu.Lock()
+	at.waiting = append(at.waiting, mine)
+	if !at.busy {
+		at.busy = true
+		go q.serve(context.WithoutCancel(ctx), name, at) // for others too
+	}
+	at.mu.Unlock()
+	select {
+	case err := <-mine.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("book in policyspace %s: %w", name, ctx.Err())
+	}
+}
+
+// serve writes bookings until none waits.
+func (q *Quota) serve(ctx context.Context, name string, at *desk) {
 	for {
-		if space == nil || !limits(space, change) {
-			if space, err = q.get(ctx, q.live, name); err != nil || space == nil || !limits(space, change) {
-				return err
+		at.mu.Lock()
+		batch := at.waiting
+		at.waiting = nil
+		at.busy = len(batch) > 0
+		at.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		writing, cancel := context.WithTimeout(ctx, bookingTimeout)
+		errs, err := q.write(writing, name, at, batch)
+		cancel()
+		for i, one := range batch {
+			if err != nil {
+				one.done <- fmt.Errorf("book in policyspace %s: %w", name, err)
+			} else {
+				one.done <- errs[i]
 			}
 		}
-		if checked {
-			if err := room(space, change); err != nil {
-				return err
+	}
+}
+
+// write books in turn what there is room for, in one write. It returns what is to be said of each booking.
+func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booking) ([]error, error) {
+	cached, err := q.get(ctx, q.cached, name)
+	if err != nil {
+		return nil, err
+	}
+	space := newer(at.last, cached)
+	for live := false; ; live = true {
+		if live || space == nil {
+			if space, err = q.get(ctx, q.live, name); err != nil {
+				return nil, err
 			}
+		}
+		errs := make([]error, len(batch))
+		if space == nil {
+			return errs, nil
 		}
 		booked := space.DeepCopy()
-		booked.Status = quota.Book(space, change)
-		err := q.statuses.Update(ctx, booked)
-		switch {
+		news := false
+		for i, one := range batch {
+			if !limits(booked, one.change) {
+				continue
+			}
+			if errs[i] = room(booked, one.change); errs[i] == nil {
+				booked.Status, news = quota.Book(booked, one.change), true
+			}
+		}
+		if !news && !live {
+			continue // what was read last may be out of date
+		}
+		if !news {
+			return errs, nil
+		}
+		switch err := q.statuses.Update(ctx, booked); {
 		case err == nil:
 			at.last = booked
-			return nil
-		case apierrors.IsNotFound(err):
-			return nil
-		case !apierrors.IsConflict(err):
-			return fmt.Errorf("book in policyspace %s: %w", name, err)
-		}
-		if space, err = q.get(ctx, q.live, name); err != nil {
-			return err
+			return errs, nil
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			return nil, err
 		}
 	}
 }

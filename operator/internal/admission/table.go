@@ -123,7 +123,7 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 				rule("", "v1", admissionregistrationv1.NamespacedScope, []string{"resourcequotas/status"}, admissionregistrationv1.Update),
 			},
 			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: "counts-for-policyspaces", Expression: "request.name == '" + v1alpha1.QuotaName + "'",
+				Name: "counts-for-policyspaces", Expression: "request.name == '" + v1alpha1.QuotaName + "' && request.userInfo.username == '" + apiServer + "'",
 			}},
 			FailurePolicy:  admissionregistrationv1.Fail, // more would be used than may be
 			TimeoutSeconds: 8,                            // the API server waits for 10 s

@@ -94,7 +94,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 	if err != nil || len(spaces) == 0 {
 		return err
 	}
-	spacious, err := t.look(ctx, spaces, request.Namespace, created)
+	spacious, err := t.look(ctx, spaces, created)
 	if err != nil {
 		return t.quota.refuse(request, err)
 	}
@@ -102,7 +102,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 		return nil
 	}
 	// Those before may have taken what was left.
-	if _, err := t.look(ctx, spaces, request.Namespace, created); err != nil {
+	if _, err := t.look(ctx, spaces, created); err != nil {
 		t.end(request.Namespace)
 		return t.quota.refuse(request, err)
 	}
@@ -110,7 +110,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 }
 
 // look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more.
-func (t *Turns) look(ctx context.Context, spaces []string, namespace string, created schema.GroupResource) (spacious bool, err error) {
+func (t *Turns) look(ctx context.Context, spaces []string, created schema.GroupResource) (spacious bool, err error) {
 	spacious = true
 	certain := true
 	for _, name := range spaces {
@@ -123,7 +123,7 @@ func (t *Turns) look(ctx context.Context, spaces []string, namespace string, cre
 		}
 		// Where a limit may be met that this request doesn't show, all that it exceeds is said together, by Quota.
 		certain = certain && quota.CountsOnly(space, created)
-		if certain && quota.Check(space, quota.OneMore(space, namespace, created)) != nil {
+		if certain && quota.Check(space, quota.OneMore(created)) != nil {
 			// What the cache has against it may be out of date.
 			if space, err = t.quota.get(ctx, t.quota.live, name); err != nil {
 				return false, err
@@ -131,7 +131,7 @@ func (t *Turns) look(ctx context.Context, spaces []string, namespace string, cre
 			if space == nil {
 				continue
 			}
-			if err := quota.Check(space, quota.OneMore(space, namespace, created)); err != nil {
+			if err := quota.Check(space, quota.OneMore(created)); err != nil {
 				return false, err
 			}
 		}

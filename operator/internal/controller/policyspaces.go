@@ -15,6 +15,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -33,14 +34,17 @@ import (
 const (
 	// countDelay gathers what is counted in the namespaces of a policyspace into one look at it.
 	countDelay = 20 * time.Millisecond
+	// manyBookings that are written down are taken out of a status, even if nothing else is new.
+	manyBookings = 100
 	// bookingTime is how long a booking may take to be written down. What was not by then is let go.
 	bookingTime = 5 * time.Second
 )
 
 // PolicySpaces knows where namespaces are, and keeps what policyspaces say of themselves.
 type PolicySpaces struct {
-	// Client reads from the cache.
+	// Client reads from the cache, Live from the API server.
 	Client    client.Client
+	Live      client.Reader
 	Templates *Templates
 	// Queue is that of the namespaces.
 	Queue   *Queue
@@ -48,6 +52,8 @@ type PolicySpaces struct {
 
 	mu     sync.Mutex
 	loaded bool
+	// fresh says that the cache is known to have what was counted before this process was asked.
+	fresh  bool
 	forest hierarchy.Forest
 	// open are bookings that are not written down, by space and namespace, and since when that is known.
 	open map[booking]time.Time
@@ -60,27 +66,28 @@ type booking struct{ space, namespace, since string }
 func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 	r.open = map[booking]time.Time{}
 	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	spacesOf := func(_ context.Context, object client.Object) {
+	// How many namespaces there are may be said a little later than what they use.
+	in := func(object client.Object, after time.Duration) {
 		if ns, ok := object.(*corev1.Namespace); ok {
-			r.countSoon(hierarchy.SpacesOf(ns)...)
+			r.countSoon(after, hierarchy.SpacesOf(ns)...)
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
 		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
 		Watches(&corev1.Namespace{}, handler.Funcs{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) { spacesOf(ctx, e.Object) },
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ requests) {
+			CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) { in(e.Object, statusDelay) },
+			UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
 				if placeOf(e.ObjectOld) != placeOf(e.ObjectNew) {
-					spacesOf(ctx, e.ObjectOld)
-					spacesOf(ctx, e.ObjectNew)
+					in(e.ObjectOld, statusDelay)
+					in(e.ObjectNew, statusDelay)
 				}
 			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { spacesOf(ctx, e.Object) },
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) { in(e.Object, countDelay) },
 		}).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 			ns := &corev1.Namespace{}
 			if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns, client.UnsafeDisableDeepCopy) == nil {
-				spacesOf(ctx, ns)
+				in(ns, countDelay)
 			}
 			return nil
 		})).
@@ -97,9 +104,9 @@ func placeOf(object client.Object) string {
 	return fmt.Sprint(depths(ns), ns.DeletionTimestamp != nil)
 }
 
-func (r *PolicySpaces) countSoon(spaces ...string) {
+func (r *PolicySpaces) countSoon(after time.Duration, spaces ...string) {
 	for _, space := range spaces {
-		r.due.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: space}}, countDelay)
+		r.due.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: space}}, after)
 	}
 }
 
@@ -139,7 +146,11 @@ func (r *PolicySpaces) Reconcile(ctx context.Context, req reconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !taken {
+	fresh, err := r.isFresh(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !taken || !fresh {
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
 	space := &v1alpha1.PolicySpace{}
@@ -186,7 +197,7 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	r.countSoon(affected...)
+	r.countSoon(countDelay, affected...)
 	r.forest, r.loaded = next, true
 	r.Queue.AddBulk(moved...)
 	return true, nil
@@ -223,8 +234,11 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 	setExceeded(space, &status)
 	r.Metrics.quota(space.Name, quota.Hard(space), status.Used)
 	wait, err := r.letGo(ctx, space, status, open)
-	if err != nil || sameStatus(space.Status, status) {
-		return reconcile.Result{RequeueAfter: wait}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(space.Status, status) && settled < manyBookings {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	changed := space.DeepCopy()
 	changed.Status = status
@@ -265,15 +279,38 @@ func setExceeded(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus
 	apimeta.SetStatusCondition(&status.Conditions, exceeded)
 }
 
-// sameStatus does not look at what bookings went on from: by itself that means nothing once they are settled.
+// sameStatus does not look at bookings: they may stay a while when they are settled.
 func sameStatus(a, b v1alpha1.PolicySpaceStatus) bool {
-	a, b = *a.DeepCopy(), *b.DeepCopy()
-	for _, status := range []*v1alpha1.PolicySpaceStatus{&a, &b} {
-		for i := range status.Usage {
-			status.Usage[i].Since = ""
+	a.Bookings, b.Bookings = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// isFresh tells whether the cache knows of all that was counted when it is first asked. Another leader may have seen more before, and
+// have settled what it saw: to believe less would be to let in too much.
+func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fresh {
+		return true, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ResourceQuotaList"))
+	if err := r.Live.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName}); err != nil {
+		return false, fmt.Errorf("see whether all that is counted is known: %w", err)
+	}
+	for i := range list.Items {
+		counter := &corev1.ResourceQuota{}
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), counter, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+		order, incomparable := resourceversion.CompareResourceVersion(counter.ResourceVersion, list.Items[i].ResourceVersion)
+		if err != nil || incomparable != nil || order < 0 {
+			return false, nil
 		}
 	}
-	return equality.Semantic.DeepEqual(a, b)
+	r.fresh = true
+	return true, nil
 }
 
 // observe returns the namespaces in a policyspace and below it, and what is counted in them. One that is being deleted counts as long
@@ -292,10 +329,9 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
 		}
-		booked := slices.ContainsFunc(space.Status.Usage, func(u v1alpha1.NamespaceUsage) bool { return u.Namespace == ns.Name })
 		if err == nil {
 			observed[ns.Name] = quota.Observed{Used: counter.Status.Used, ResourceVersion: counter.ResourceVersion}
-		} else if ns.DeletionTimestamp != nil && !booked {
+		} else if ns.DeletionTimestamp != nil {
 			continue
 		}
 		names = append(names, ns.Name)
@@ -323,9 +359,9 @@ func (r *PolicySpaces) letGo(
 	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string,
 ) (time.Duration, error) {
 	var now []booking
-	for _, usage := range status.Usage {
-		if slices.Contains(open, usage.Namespace) {
-			now = append(now, booking{space.Name, usage.Namespace, usage.Since})
+	for _, one := range status.Bookings {
+		if slices.Contains(open, one.Namespace) {
+			now = append(now, booking{space.Name, one.Namespace, one.Since})
 		}
 	}
 	r.mu.Lock()
