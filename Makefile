@@ -51,14 +51,15 @@ fmt: ## Format the Go files and sort their imports
 unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
 	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load
 
+# They run programs that they build, of which go test knows nothing: -count=1.
 .PHONY: cli
 cli: control-plane ## Run the tests of the command line
-	go test -timeout 20m ./test/cli/...
+	go test -count=1 -timeout 20m ./test/cli/...
 
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
-	go test -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
-	K8S_VERSION=$(OLDER) go test -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$)'
+	go test -count=1 -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
+	K8S_VERSION=$(OLDER) go test -count=1 -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$)'
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane

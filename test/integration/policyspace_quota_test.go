@@ -279,6 +279,28 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 	}
 }
 
+// Room that was taken for what was never written down is let go.
+func TestPolicySpaceQuotaLetsGo(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "5")
+	ns := s.opened("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
+	s.sum("a", "pods: 1/5")
+	book := func(c *assert.CollectT) {
+		counter, space := &corev1.ResourceQuota{}, &v1alpha1.PolicySpace{}
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter))
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
+		space.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: ns, Used: resourceList("pods", "5"), Since: counter.ResourceVersion}}
+		space.Status.Used = resourceList("pods", "5")
+		assert.NoError(c, s.client.Status().Update(t.Context(), space))
+	}
+	s.eventually(book)
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=6", "pods=5")
+	s.sum("a", "pods: 1/5")
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "q")))
+}
+
 // Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once, and no less.
 func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	t.Parallel()

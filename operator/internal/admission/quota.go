@@ -219,12 +219,15 @@ func (q *Quota) get(ctx context.Context, from client.Reader, name string) (*v1al
 	return space, nil
 }
 
-// bookAll books in all spaces at once. If one of them has no room after all, what is booked in the others is let go in a while.
+// bookAll books in all spaces that limit a change at once. If one of them has no room after all, what is booked in the others is let go in a while.
 func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
 	errs := make([]error, len(spaces))
 	var group sync.WaitGroup
-	for i, space := range spaces {
-		group.Go(func() { errs[i] = q.book(ctx, space, change) })
+	for i, name := range spaces {
+		space, err := q.get(ctx, q.cached, name)
+		if errs[i] = err; space != nil && limits(space, change) {
+			group.Go(func() { errs[i] = q.book(ctx, name, change) })
+		}
 	}
 	group.Wait()
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
@@ -233,7 +236,7 @@ func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Chang
 	return nil
 }
 
-// book writes a change down in a space that limits it, unless the space turns out to have no room for it.
+// book writes a change down in a space, unless the space turns out to have no room for it.
 func (q *Quota) book(ctx context.Context, name string, change quota.Change) error {
 	at := q.desk(name)
 	mine := &booking{change: change, done: make(chan error, 1)}

@@ -1,0 +1,82 @@
+package admission
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each has its turn when the one before was decided on, in the order in which they came.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{lines: map[string]*line{}}
+		var mu sync.Mutex
+		var order []int
+		called := func() []int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(order)
+		}
+		come := func(number int) {
+			go func() {
+				if turns.wait(t.Context(), "a") {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, number)
+				}
+			}()
+			synctest.Wait()
+		}
+		for i := range 4 {
+			come(i)
+		}
+		require.True(t, turns.wait(t.Context(), "b"), "other namespaces are not concerned")
+		require.Equal(t, []int{0}, called())
+		turns.decided("a", decided{since: "1"})
+		require.Equal(t, []int{0, 1}, called())
+		turns.decided("a", decided{since: "1"}) // another replica, and another policyspace, tell the same
+		require.Equal(t, []int{0, 1}, called())
+		// What is refused is tried again, which ends nobody else's turn; the next one that is refused the same ends its own.
+		for try := range retries + 1 {
+			turns.decided("a", decided{since: "2", used: "pods=4", refused: true})
+			require.Equal(t, []int{0, 1, 2}, called(), "try %d", try)
+		}
+		turns.decided("a", decided{since: "2", used: "pods=4", refused: true})
+		require.Equal(t, []int{0, 1, 2, 3}, called())
+		// What is never heard of again has its time.
+		come(4)
+		require.Equal(t, []int{0, 1, 2, 3}, called())
+		time.Sleep(turnTime)
+		require.Equal(t, []int{0, 1, 2, 3, 4}, called())
+		time.Sleep(turnTime)
+		synctest.Wait()
+		require.Empty(t, turns.lines)
+	})
+}
+
+// Who waits too long goes on without a turn, and nobody is called in its place.
+func TestTurnsNobodyWaitsForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{lines: map[string]*line{}}
+		require.True(t, turns.wait(t.Context(), "a"))
+		impatient, cancel := context.WithTimeout(t.Context(), turnTime/2)
+		defer cancel()
+		require.False(t, turns.wait(impatient, "a"))
+		done := make(chan bool)
+		go func() { done <- turns.wait(t.Context(), "a") }()
+		synctest.Wait()
+		turns.decided("a", decided{since: "1"})
+		require.True(t, <-done)
+		turns.end("a")
+		turns.end("a") // nobody has a turn
+		require.Empty(t, turns.lines)
+	})
+}
