@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,9 +22,6 @@ import (
 // apiServer is who writes down what a request that is let in uses. Others count what is there already, which is no reason to refuse
 // anything, and is seen when it is written down.
 const apiServer = "system:apiserver"
-
-// bookingTimeout is more than the API server waits.
-const bookingTimeout = 10 * time.Second
 
 // Quota holds what the API server is about to write down of what a namespace uses against the quotas of all policyspaces above. What
 // it lets in it books in their statuses, each of which is written on condition that nobody else did: so all replicas agree, and none
@@ -51,20 +45,6 @@ type decided struct {
 	// since is the resourceVersion that it went on from, and used what it would have led to if it is refused.
 	since, used string
 	refused     bool
-}
-
-// desk writes the bookings of a space: those that come while one write is under way are written together by the next one.
-type desk struct {
-	mu      sync.Mutex
-	busy    bool
-	waiting []*booking
-	// last is the space as it was after the last booking, which the cache may not know yet. Only who is busy uses it.
-	last *v1alpha1.PolicySpace
-}
-
-type booking struct {
-	change quota.Change
-	done   chan error
 }
 
 // NewQuota returns the validator. onRefusal is called, at most as often as requests are refused, with whom it was and why.
@@ -217,138 +197,4 @@ func (q *Quota) get(ctx context.Context, from client.Reader, name string) (*v1al
 		return nil, fmt.Errorf("read policyspace %s: %w", name, err)
 	}
 	return space, nil
-}
-
-// bookAll books in all spaces that limit a change at once. If one of them has no room after all, what is booked in the others is let go in a while.
-func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
-	errs := make([]error, len(spaces))
-	var group sync.WaitGroup
-	for i, name := range spaces {
-		space, err := q.get(ctx, q.cached, name)
-		if errs[i] = err; space != nil && limits(space, change) {
-			group.Go(func() { errs[i] = q.book(ctx, name, change) })
-		}
-	}
-	group.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i] // the nearest answers
-	}
-	return nil
-}
-
-// book writes a change down in a space, unless the space turns out to have no room for it.
-func (q *Quota) book(ctx context.Context, name string, change quota.Change) error {
-	at := q.desk(name)
-	mine := &booking{change: change, done: make(chan error, 1)}
-	at.mu.Lock()
-	at.waiting = append(at.waiting, mine)
-	if !at.busy {
-		at.busy = true
-		go q.serve(context.WithoutCancel(ctx), name, at) // for others too
-	}
-	at.mu.Unlock()
-	select {
-	case err := <-mine.done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("book in policyspace %s: %w", name, ctx.Err())
-	}
-}
-
-// serve writes bookings until none waits.
-func (q *Quota) serve(ctx context.Context, name string, at *desk) {
-	for {
-		at.mu.Lock()
-		batch := at.waiting
-		at.waiting = nil
-		at.busy = len(batch) > 0
-		at.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		writing, cancel := context.WithTimeout(ctx, bookingTimeout)
-		errs, err := q.write(writing, name, at, batch)
-		cancel()
-		for i, one := range batch {
-			if err != nil {
-				one.done <- fmt.Errorf("book in policyspace %s: %w", name, err)
-			} else {
-				one.done <- errs[i]
-			}
-		}
-	}
-}
-
-// write books in turn what there is room for, in one write. It returns what is to be said of each booking.
-func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booking) ([]error, error) {
-	cached, err := q.get(ctx, q.cached, name)
-	if err != nil {
-		return nil, err
-	}
-	space := newer(at.last, cached)
-	for live := false; ; live = true {
-		if live || space == nil {
-			if space, err = q.get(ctx, q.live, name); err != nil {
-				return nil, err
-			}
-		}
-		errs := make([]error, len(batch))
-		if space == nil {
-			return errs, nil
-		}
-		booked := space.DeepCopy()
-		news := false
-		for i, one := range batch {
-			if !limits(booked, one.change) {
-				continue
-			}
-			if errs[i] = room(booked, one.change); errs[i] == nil {
-				booked.Status, news = quota.Book(booked, one.change), true
-			}
-		}
-		if !news && !live {
-			continue // what was read last may be out of date
-		}
-		if !news {
-			return errs, nil
-		}
-		switch err := q.statuses.Update(ctx, booked); {
-		case err == nil:
-			at.last = booked
-			return errs, nil
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return nil, err
-		}
-	}
-}
-
-func (q *Quota) desk(space string) *desk {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.desks[space] == nil {
-		q.desks[space] = &desk{}
-	}
-	return q.desks[space]
-}
-
-// limits tells whether a space limits anything that a change adds to.
-func limits(space *v1alpha1.PolicySpace, change quota.Change) bool {
-	hard := quota.Hard(space)
-	for _, name := range change.Adds() {
-		if _, limited := hard[name]; limited {
-			return true
-		}
-	}
-	return false
-}
-
-// newer returns the later state of a space. Either may be missing; a space that is another one by now is that of the cache.
-func newer(last, cached *v1alpha1.PolicySpace) *v1alpha1.PolicySpace {
-	if last == nil || cached == nil || last.UID != cached.UID {
-		return cached
-	}
-	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil && order > 0 {
-		return last
-	}
-	return cached
 }

@@ -5,17 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -28,7 +22,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/quota"
 )
 
 const (
@@ -215,184 +208,4 @@ func elsewhere(a, b hierarchy.Forest) []string {
 		maps.Copy(found, b.Below(name))
 	}
 	return slices.Collect(maps.Keys(found))
-}
-
-// keepStatus writes what is new, on condition that nothing was booked meanwhile.
-func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpace) (reconcile.Result, error) {
-	namespaces, observed, err := r.observe(ctx, space)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	status, open := quota.Settle(space, namespaces, observed)
-	status.ObservedGeneration = space.Generation
-	status.Namespaces = int32(len(namespaces))
-	r.mu.Lock()
-	lineage, broken := r.forest.Lineage(space.Name)
-	r.mu.Unlock()
-	status.Path = hierarchy.Path(lineage)
-	setReady(space, &status, broken, uncounted(space, namespaces, observed))
-	setExceeded(space, &status)
-	r.Metrics.quota(space.Name, quota.Hard(space), status.Used)
-	wait, err := r.letGo(ctx, space, status, open)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(space.Status, status) && settled < manyBookings {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	changed := space.DeepCopy()
-	changed.Status = status
-	err = r.Client.Status().Update(ctx, changed)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: countDelay}, nil // something was booked meanwhile
-	}
-	return reconcile.Result{RequeueAfter: wait}, client.IgnoreNotFound(err)
-}
-
-// setReady says whether a policyspace has its place, and its limits are in force.
-func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string) {
-	ready := metav1.Condition{
-		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
-	}
-	switch {
-	case broken != nil:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", broken.Error()
-	case len(status.Hard) < len(quota.Hard(space)):
-		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
-		ready.Message = fmt.Sprintf("what is used is not counted yet in %d namespaces (%s): nothing that the quota limits is let in until it is",
-			len(uncounted), strings.Join(uncounted[:min(len(uncounted), 3)], ", "))
-	}
-	apimeta.SetStatusCondition(&status.Conditions, ready)
-}
-
-func setExceeded(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus) {
-	if space.Spec.Quota == nil {
-		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
-		return
-	}
-	exceeded := metav1.Condition{
-		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse, Reason: "WithinQuota", Message: "no limit is exceeded",
-	}
-	if over := quota.Over(space, *status); over != "" {
-		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
-	}
-	apimeta.SetStatusCondition(&status.Conditions, exceeded)
-}
-
-// sameStatus does not look at bookings: they may stay a while when they are settled.
-func sameStatus(a, b v1alpha1.PolicySpaceStatus) bool {
-	a.Bookings, b.Bookings = nil, nil
-	return equality.Semantic.DeepEqual(a, b)
-}
-
-// isFresh tells whether the cache knows of all that was counted when it is first asked. Another leader may have seen more before, and
-// have settled what it saw: to believe less would be to let in too much.
-func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fresh {
-		return true, nil
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ResourceQuotaList"))
-	if err := r.Live.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName}); err != nil {
-		return false, fmt.Errorf("see whether all that is counted is known: %w", err)
-	}
-	for i := range list.Items {
-		counter := &corev1.ResourceQuota{}
-		err := r.Client.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), counter, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
-		order, incomparable := resourceversion.CompareResourceVersion(counter.ResourceVersion, list.Items[i].ResourceVersion)
-		if err != nil || incomparable != nil || order < 0 {
-			return false, nil
-		}
-	}
-	r.fresh = true
-	return true, nil
-}
-
-// observe returns the namespaces in a policyspace and below it, and what is counted in them. One that is being deleted counts as long
-// as it is there.
-func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace) ([]string, map[string]quota.Observed, error) {
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.Name)}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, err
-	}
-	observed := map[string]quota.Observed{}
-	var names []string
-	for i := range list.Items {
-		ns := &list.Items[i]
-		counter := &corev1.ResourceQuota{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, nil, err
-		}
-		if err == nil {
-			observed[ns.Name] = quota.Observed{Used: counter.Status.Used, ResourceVersion: counter.ResourceVersion}
-		} else if ns.DeletionTimestamp != nil {
-			continue
-		}
-		names = append(names, ns.Name)
-	}
-	return names, observed, nil
-}
-
-// uncounted returns the namespaces of which it is not known what is used.
-func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed) []string {
-	var missing []string
-	for _, ns := range namespaces {
-		for name := range quota.Hard(space) {
-			if _, counted := observed[ns].Used[name]; !counted {
-				missing = append(missing, ns)
-				break
-			}
-		}
-	}
-	return missing
-}
-
-// letGo has bookings forgotten that were not written down in time: the ResourceQuota that they went on from is written anew, so that
-// they can't be any more. It returns when to look again.
-func (r *PolicySpaces) letGo(
-	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string,
-) (time.Duration, error) {
-	var now []booking
-	for _, one := range status.Bookings {
-		if slices.Contains(open, one.Namespace) {
-			now = append(now, booking{space.Name, one.Namespace, one.Since})
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for known := range r.open {
-		if known.space == space.Name && !slices.Contains(now, known) {
-			delete(r.open, known)
-		}
-	}
-	var wait time.Duration
-	for _, one := range now {
-		since, known := r.open[one]
-		if !known {
-			r.open[one] = time.Now()
-			since = time.Now()
-		}
-		if left := bookingTime - time.Since(since); left > 0 {
-			wait = max(wait, left)
-			continue
-		}
-		if err := r.touch(ctx, one.namespace); err != nil {
-			return 0, err
-		}
-		delete(r.open, one)
-	}
-	return wait, nil
-}
-
-func (r *PolicySpaces) touch(ctx context.Context, namespace string) error {
-	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
-	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, now())
-	err := r.Client.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
-	return client.IgnoreNotFound(err)
 }
