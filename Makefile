@@ -84,3 +84,12 @@ cluster-up: ## Start a real control plane in .cluster (K8S_VERSION picks another
 .PHONY: cluster-down
 cluster-down: ## End it and delete its data
 	@go run ./test/controlplane/cluster down
+
+.PHONY: release
+release: ## Build dist/ and krew/nstpl.yaml for VERSION=v1.2.3: the plugin's archives, their checksums and krew's manifest
+	go run ./krew/release -version='$(VERSION)'
+	@$(MAKE) --no-print-directory krew-check
+
+.PHONY: krew-check
+krew-check: ## Hold krew/nstpl.yaml and the archives in dist/ against krew's rules
+	go run ./krew/check krew/nstpl.yaml dist

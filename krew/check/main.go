@@ -1,0 +1,74 @@
+// Command check holds a krew manifest, and the archives that it names, against krew's rules: check MANIFEST DIR.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/manifest"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: check MANIFEST DIR")
+		os.Exit(2)
+	}
+	if err := check(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// check returns all that is wrong.
+func check(file, dir string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	plugin, err := manifest.Parse(data)
+	if err != nil {
+		return err
+	}
+	problems := plugin.Check(strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	for _, platform := range plugin.Spec.Platforms {
+		if err := checkArchive(platform, dir); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", path.Base(platform.URI), err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkArchive sees that the archive is the one of the manifest, and has all that is installed of it.
+func checkArchive(platform manifest.Platform, dir string) error {
+	name := path.Base(platform.URI)
+	content, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != platform.SHA256 {
+		return fmt.Errorf("its sha256 is %x, and the manifest says %s", sum, platform.SHA256)
+	}
+	names, err := archive.Names(name, content)
+	if err != nil {
+		return err
+	}
+	for _, wanted := range []string{platform.Bin, "LICENSE"} {
+		if !slices.Contains(names, wanted) {
+			return fmt.Errorf("it has %q, and lacks %s", names, wanted)
+		}
+	}
+	for _, file := range platform.Files {
+		if !slices.Contains(names, file.From) {
+			return fmt.Errorf("it has %q, and lacks %s", names, file.From)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package manifest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/krew/manifest"
+)
+
+const good = `
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: nstpl
+spec:
+  version: v1.2.3
+  homepage: https://example.com
+  shortDescription: Short
+  description: Long
+  platforms:
+  - selector:
+      matchLabels: {os: linux, arch: amd64}
+    uri: https://example.com/a.tar.gz
+    sha256: a000000000000000000000000000000000000000000000000000000000000000
+    bin: kubectl-nstpl
+    files: [{from: kubectl-nstpl, to: .}]
+  - selector:
+      matchExpressions: [{key: os, operator: In, values: [darwin, windows]}]
+    uri: https://example.com/b.tar.gz
+    sha256: a000000000000000000000000000000000000000000000000000000000000000
+    bin: kubectl-nstpl
+    files: [{from: kubectl-nstpl, to: .}]
+`
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ old, new, want string }{
+		"as it should be":        {"", "", ""},
+		"another kind":           {"kind: Plugin", "kind: Plug", "it is a Plug"},
+		"another name":           {"name: nstpl", "name: other", `metadata.name is "other"`},
+		"no version":             {"v1.2.3", "1.2.3", `spec.version is "1.2.3"`},
+		"half a version":         {"v1.2.3", "v1.2", `spec.version is "v1.2"`},
+		"a long description":     {"Short", strings.Repeat("long ", 11), "spec.shortDescription must be a line of at most 50 characters"},
+		"no homepage":            {"homepage: https://example.com", "homepage: ''", "spec.homepage is missing"},
+		"plain http":             {"https://example.com/a", "http://example.com/a", "uri is"},
+		"a short sum":            {"sha256: a0", "sha256: a", "sha256 is"},
+		"a path out of it":       {"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is no path`},
+		"no files":               {"files: [{from: kubectl-nstpl, to: .}]", "files: []", "files is empty"},
+		"platforms that overlap": {"[darwin, windows]", "[darwin, linux]", "2 platforms are for linux/amd64"},
+		"a machine of its own":   {"arch: amd64", "arch: abacus", "selector is for no machine"},
+		"another label":          {"arch: amd64", "libc: musl", `selector goes by "libc"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plugin, err := manifest.Parse([]byte(strings.Replace(good, test.old, test.new, 1)))
+			require.NoError(t, err)
+			problems := plugin.Check("nstpl")
+			if test.want == "" {
+				require.Empty(t, problems)
+				return
+			}
+			require.NotEmpty(t, problems)
+			require.ErrorContains(t, problems[0], test.want)
+		})
+	}
+	_, err := manifest.Parse([]byte(good + "  bins: x\n"))
+	require.ErrorContains(t, err, `unknown field "bins"`)
+}
+
+func TestFor(t *testing.T) {
+	t.Parallel()
+	plugin, err := manifest.Parse([]byte(good))
+	require.NoError(t, err)
+	require.Len(t, plugin.For("linux/amd64"), 1)
+	require.Empty(t, plugin.For("linux/arm64"))
+	require.Len(t, plugin.For("windows/arm64"), 1)
+}
