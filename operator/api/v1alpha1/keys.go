@@ -57,7 +57,8 @@ const (
 	// has it no longer is found.
 	TreeLabel = "policy.nstpl.dev/tree"
 
-	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be let go.
+	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be let go, and when
+	// its limits change: it is the time of that.
 	RecountAnnotation = "policy.nstpl.dev/recounted"
 
 	// RecountResource is limited for a moment in ResourceQuotas that the API server is to count again. There is none of it.
