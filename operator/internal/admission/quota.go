@@ -30,7 +30,7 @@ type Quota struct {
 	// cached and live read PolicySpaces and Namespaces.
 	cached, live client.Reader
 	statuses     client.SubResourceWriter
-	onRefusal    func(namespace string, exceeded *quota.ExceededError)
+	onRefusal    func(refusal Refusal)
 	subscribers  subscribers
 
 	mu sync.Mutex
@@ -47,9 +47,9 @@ type decided struct {
 	refused     bool
 }
 
-// NewQuota returns the validator. onRefusal is called, at most as often as requests are refused, with whom it was and why.
+// NewQuota returns the validator. onRefusal is called with what is refused.
 func NewQuota(
-	ctx context.Context, cached cache.Cache, live client.Reader, statuses client.SubResourceWriter, onRefusal func(string, *quota.ExceededError),
+	ctx context.Context, cached cache.Cache, live client.Reader, statuses client.SubResourceWriter, onRefusal func(Refusal),
 ) (*Quota, error) {
 	q := &Quota{cached: cached, live: live, statuses: statuses, onRefusal: onRefusal, desks: map[string]*desk{}, written: func(string, decided) {}}
 	if _, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
@@ -109,14 +109,14 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 		decision.refused, decision.used = true, change.String()
 	}
 	q.written(request.Namespace, decision)
-	return q.refuse(request, err)
+	return q.refuse(request, err, true)
 }
 
-// refuse makes an objection of what a quota says, and tells of it. Any other error leaves the request undecided.
-func (q *Quota) refuse(request *Request, err error) error {
+// refuse makes an objection of what a quota says, and tells of it: charged is whether other quotas may have been charged already. Any other error leaves the request undecided.
+func (q *Quota) refuse(request *Request, err error, charged bool) error {
 	if exceeded, ok := errors.AsType[*quota.ExceededError](err); ok {
 		if !dryRun(request) {
-			q.onRefusal(request.Namespace, exceeded)
+			q.onRefusal(Refusal{Namespace: request.Namespace, Exceeded: exceeded, Charged: charged})
 		}
 		return &Refused{exceeded.Error()}
 	}

@@ -96,7 +96,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 	}
 	spacious, err := t.look(ctx, spaces, created)
 	if err != nil {
-		return t.quota.refuse(request, err)
+		return t.quota.refuse(request, err, false)
 	}
 	if spacious || dryRun(request) || !t.wait(ctx, request.Namespace) {
 		return nil
@@ -104,7 +104,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 	// Those before may have taken what was left.
 	if _, err := t.look(ctx, spaces, created); err != nil {
 		t.end(request.Namespace)
-		return t.quota.refuse(request, err)
+		return t.quota.refuse(request, err, false)
 	}
 	return nil
 }
