@@ -66,7 +66,12 @@ func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
-		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
+				r.countSoon(statusDelay, space.Name) // if what is booked is never written down, nothing else tells of it
+			}
+			return notStatusAlone(e)
+		}})).
 		Watches(&corev1.Namespace{}, handler.Funcs{
 			CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) { in(e.Object, statusDelay) },
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
