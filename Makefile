@@ -7,6 +7,8 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 OLDER := 1.35.4
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The name of the operator's image in what is released, without a tag.
+IMAGE ?= nstpl.dev/nstpl-operator
 LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
 
 # The race detector needs a C compiler, and nothing else here does.
@@ -86,8 +88,8 @@ cluster-down: ## End it and delete its data
 	@go run ./test/controlplane/cluster down
 
 .PHONY: release
-release: ## Build dist/ and krew/nstpl.yaml for VERSION=v1.2.3: the plugin's archives, their checksums and krew's manifest
-	go run ./krew/release -version='$(VERSION)'
+release: ## Build dist/ and krew/nstpl.yaml for VERSION=v1.2.3: archives, image, manifests to install, SBOMs, checksums
+	go run ./krew/release -version='$(VERSION)' -image='$(IMAGE)'
 	@$(MAKE) --no-print-directory krew-check
 
 .PHONY: krew-check

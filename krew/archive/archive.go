@@ -28,20 +28,23 @@ func (f File) mode() int64 {
 	return 0o644
 }
 
-// Write writes a .tar.gz or, for a name that ends so, a .zip, with all files of one time and of nobody.
+// Write writes a .zip, a .tar or a .tar.gz, as the name ends, with all files of one time and of nobody.
 func Write(w io.Writer, name string, files []File, at time.Time) error {
-	if strings.HasSuffix(name, ".zip") {
+	switch {
+	case strings.HasSuffix(name, ".zip"):
 		return writeZip(w, files, at)
+	case strings.HasSuffix(name, ".tar"):
+		return writeTar(w, files, at)
 	}
-	return writeTar(w, files, at)
-}
-
-func writeTar(w io.Writer, files []File, at time.Time) error {
 	compressed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	archive := tar.NewWriter(compressed)
+	return errors.Join(writeTar(compressed, files, at), compressed.Close())
+}
+
+func writeTar(w io.Writer, files []File, at time.Time) error {
+	archive := tar.NewWriter(w)
 	for _, file := range files {
 		header := &tar.Header{
 			Typeflag: tar.TypeReg, Name: file.Name, Size: int64(len(file.Content)), Mode: file.mode(), ModTime: at, Format: tar.FormatUSTAR,
@@ -53,7 +56,7 @@ func writeTar(w io.Writer, files []File, at time.Time) error {
 			return err
 		}
 	}
-	return errors.Join(archive.Close(), compressed.Close())
+	return archive.Close()
 }
 
 func writeZip(w io.Writer, files []File, at time.Time) error {
@@ -70,7 +73,7 @@ func writeZip(w io.Writer, files []File, at time.Time) error {
 	return archive.Close()
 }
 
-// Names returns the names of the files in an archive.
+// Names returns the names of the files in a .zip or a .tar.gz.
 func Names(name string, content []byte) ([]string, error) {
 	var names []string
 	if strings.HasSuffix(name, ".zip") {

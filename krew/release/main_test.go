@@ -1,10 +1,15 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,15 +22,18 @@ import (
 func TestRelease(t *testing.T) {
 	t.Chdir("../..")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	platform := runtime.GOOS + "/" + runtime.GOARCH
+	platform := "linux/" + runtime.GOARCH
 	build := func() map[string]string {
 		dir := t.TempDir()
 		at := filepath.Join(dir, "nstpl.yaml")
-		require.NoError(t, run(t.Context(), []string{"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform}, io.Discard))
+		require.NoError(t, run(t.Context(), []string{"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform, "-image=registry.example.com/nstpl-operator"}, io.Discard))
 		files := map[string]string{}
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, entry := range entries {
+			if entry.IsDir() {
+				continue // the same as in the archive of the image
+			}
 			content, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			require.NoError(t, err)
 			files[entry.Name()] = string(content)
@@ -34,14 +42,24 @@ func TestRelease(t *testing.T) {
 	}
 	first := build()
 	archive := "nstpl-v1.2.3-" + strings.ReplaceAll(platform, "/", "-") + ".tar.gz"
-	require.Len(t, first, 3)
-	require.Contains(t, first, archive)
-	require.Contains(t, first["SHA256SUMS"], "  "+archive+"\n")
+	handedOut := []string{
+		archive, "kubectl-nstpl-v1.2.3.cdx.json", "nstpl-operator-v1.2.3-oci.tar", "install.yaml", "install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
+	}
+	require.ElementsMatch(t, append(handedOut, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
+	for _, name := range handedOut {
+		require.Contains(t, first["SHA256SUMS"], fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(first[name])), name))
+	}
+	require.Contains(t, first["nstpl-operator-v1.2.3.cdx.json"], `"pkg:golang/sigs.k8s.io/controller-runtime`)
+	digest := regexp.MustCompile("image: registry.example.com/nstpl-operator:v1.2.3@(sha256:[0-9a-f]{64})\n").FindStringSubmatch(first["install.yaml"])
+	require.NotNil(t, digest)
+	require.Contains(t, first["nstpl-operator-v1.2.3-oci.tar"], digest[1])
 	require.Equal(t, first, build())
 	plugin, err := manifest.Parse([]byte(first["nstpl.yaml"]))
 	require.NoError(t, err)
 	require.Empty(t, plugin.Check("nstpl"))
 	require.Len(t, plugin.For(platform), 1)
 	require.Equal(t, "https://nstpl.dev/releases/v1.2.3/"+archive, plugin.For(platform)[0].URI)
-	require.Error(t, run(t.Context(), []string{"-version=1.2.3"}, io.Discard))
+	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+build"} {
+		require.Error(t, run(t.Context(), []string{"-version=" + version}, io.Discard))
+	}
 }

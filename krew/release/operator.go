@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/kustomize/api/filters/imagetag"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/image"
+)
+
+const operator = "nstpl-operator"
+
+// buildOperator puts the operator for linux into an image, and names that in manifests which install it.
+func (r *release) buildOperator(ctx context.Context, platforms []string) error {
+	var programs []program
+	var images []image.Platform
+	for _, platform := range platforms {
+		if !strings.HasPrefix(platform, "linux/") {
+			continue
+		}
+		p, err := r.compile(ctx, operator, platform)
+		if err != nil {
+			return fmt.Errorf("%s for %s: %w", operator, platform, err)
+		}
+		programs = append(programs, p)
+		images = append(images, image.Platform{Arch: p.arch, Binary: p.content})
+	}
+	layout := filepath.Join(r.out, operator+"-image")
+	digest, err := image.Release{
+		Program: operator, Version: r.Version, Name: r.image, License: r.license, At: r.at,
+	}.Write(layout, images)
+	if err != nil {
+		return err
+	}
+	if err := r.packImage(layout); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		r.writeInstallation("install.yaml", "manifests", digest),
+		r.writeInstallation("install-before-1.36.yaml", "manifests/overlays/before-1.36", digest),
+	); err != nil {
+		return err
+	}
+	return r.writeSBOM(operator, programs)
+}
+
+// packImage puts an image layout into one file, which container engines load.
+func (r *release) packImage(layout string) error {
+	var files []archive.File
+	err := filepath.WalkDir(layout, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(layout, path)
+		files = append(files, archive.File{Name: filepath.ToSlash(name), Content: content})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s-oci.tar", operator, r.Version)
+	var packed bytes.Buffer
+	if err := archive.Write(&packed, name, files, r.at); err != nil {
+		return err
+	}
+	_, err = r.write(name, packed.Bytes())
+	return err
+}
+
+// writeInstallation writes what a folder of manifests holds into one file, with the image of this release.
+func (r *release) writeInstallation(file, folder, digest string) error {
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		return err
+	}
+	err = objects.ApplyFilter(imagetag.LegacyFilter{
+		ImageTag: types.Image{Name: operator, NewName: r.image, NewTag: r.Version, Digest: digest},
+	})
+	if err != nil {
+		return err
+	}
+	content, err := objects.AsYaml()
+	if err != nil {
+		return err
+	}
+	_, err = r.write(file, content)
+	return err
+}
