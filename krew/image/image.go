@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -109,4 +111,27 @@ func (r Release) configure(config *v1.ConfigFile, arch string) {
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
 	}
+}
+
+// Pack puts an image layout into the bytes of one .tar, which container engines load.
+func Pack(layout string, at time.Time) ([]byte, error) {
+	var files []archive.File
+	err := filepath.WalkDir(layout, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(layout, path)
+		files = append(files, archive.File{Name: filepath.ToSlash(name), Content: content})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	err = archive.Write(&packed, "image.tar", files, at)
+	return packed.Bytes(), err
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,7 +12,6 @@ import (
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"nstpl.dev/nstpl/krew/archive"
 	"nstpl.dev/nstpl/krew/image"
 )
 
@@ -43,7 +39,11 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.packImage(layout); err != nil {
+	packed, err := image.Pack(layout, r.at)
+	if err != nil {
+		return err
+	}
+	if _, err := r.write(fmt.Sprintf("%s-%s-oci.tar", operator, r.Version), packed); err != nil {
 		return err
 	}
 	if err := errors.Join(
@@ -53,33 +53,6 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 		return err
 	}
 	return r.writeSBOM(operator, programs)
-}
-
-// packImage puts an image layout into one file, which container engines load.
-func (r *release) packImage(layout string) error {
-	var files []archive.File
-	err := filepath.WalkDir(layout, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(layout, path)
-		files = append(files, archive.File{Name: filepath.ToSlash(name), Content: content})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	name := fmt.Sprintf("%s-%s-oci.tar", operator, r.Version)
-	var packed bytes.Buffer
-	if err := archive.Write(&packed, name, files, r.at); err != nil {
-		return err
-	}
-	_, err = r.write(name, packed.Bytes())
-	return err
 }
 
 // writeInstallation writes what a folder of manifests holds into one file, with the image of this release.

@@ -27,12 +27,12 @@ func etcdArgs() []string {
 	}
 }
 
-func apiServerArgs(port int) []string {
+func apiServerArgs(at *port) []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", port),
+		"--bind-address=" + at.address.String(),
+		"--advertise-address=" + at.address.String(),
+		fmt.Sprintf("--secure-port=%d", at.number),
 		"--permit-port-sharing",
 		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
 		"--tls-cert-file=apiserver.crt",

@@ -34,10 +34,24 @@ func Build(ctx context.Context, version string, progress io.Writer) (string, err
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		return filepath.Abs(assets)
 	}
+	return build(ctx, version, program{
+		pkg: ".", main: "main.go", folder: "controlplane", names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
+	}, progress)
+}
+
+// BuildNode does so with what a node of DefaultVersion needs besides: kube-scheduler, kubelet and kube-proxy.
+func BuildNode(ctx context.Context, progress io.Writer) (string, error) {
+	return build(ctx, DefaultVersion, program{
+		pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"},
+	}, progress)
+}
+
+func build(ctx context.Context, version string, p program, progress io.Writer) (string, error) {
 	src, err := findSource(ctx, version)
 	if err != nil {
 		return "", err
 	}
+	src.program = p
 	hash, err := src.hash()
 	if err != nil {
 		return "", err
@@ -46,7 +60,7 @@ func Build(ctx context.Context, version string, progress io.Writer) (string, err
 	if err != nil {
 		return "", fmt.Errorf("no place to keep the control plane: %w", err)
 	}
-	assets := filepath.Join(cache, "nstpl", "controlplane",
+	assets := filepath.Join(cache, "nstpl", p.folder,
 		fmt.Sprintf("%s-%s-%s-%s", version, runtime.GOOS, runtime.GOARCH, hash))
 	if exists(assets) {
 		return assets, nil
@@ -68,8 +82,17 @@ func Build(ctx context.Context, version string, progress io.Writer) (string, err
 	return assets, nil
 }
 
+// program is a package of the nested module, which is several programs in one.
+type program struct {
+	pkg, main string
+	// folder is where it is kept in the cache, and names are what it is called as.
+	folder string
+	names  []string
+}
+
 // source is the nested module as it is built for one Kubernetes version.
 type source struct {
+	program
 	dir     string
 	version string
 	modfile string // relative to dir
@@ -106,7 +129,7 @@ func findSource(ctx context.Context, version string) (source, error) {
 
 func (s source) hash() (string, error) {
 	sum := sha256.New()
-	for _, name := range []string{"main.go", s.modfile, strings.TrimSuffix(s.modfile, ".mod") + ".sum"} {
+	for _, name := range []string{s.main, s.modfile, strings.TrimSuffix(s.modfile, ".mod") + ".sum"} {
 		content, err := os.ReadFile(filepath.Join(s.dir, name))
 		if err != nil {
 			return "", err
@@ -125,11 +148,11 @@ func (s source) build(ctx context.Context, assets string, progress io.Writer) er
 	if err := os.Mkdir(tmp, 0o755); err != nil {
 		return err
 	}
-	const binary = "controlplane"
+	binary := s.folder
 	if err := s.compile(ctx, filepath.Join(tmp, binary), progress); err != nil {
 		return fmt.Errorf("compile kubernetes %s: %w", s.version, err)
 	}
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
+	for _, name := range s.names {
 		if err := os.Symlink(binary, filepath.Join(tmp, name)); err != nil {
 			return err
 		}
@@ -139,12 +162,12 @@ func (s source) build(ctx context.Context, assets string, progress io.Writer) er
 
 func (s source) compile(ctx context.Context, binary string, progress io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-modfile="+s.modfile,
-		"-ldflags="+s.ldflags(), "-o", binary, ".")
+		"-ldflags="+s.ldflags(), "-o", binary, s.pkg)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	var log buildLog
 	cmd.Stderr = &log
-	stop := log.report(progress, "kubernetes "+s.version)
+	stop := log.report(progress, "kubernetes "+s.version+" ("+s.folder+")")
 	err := cmd.Run()
 	stop(err)
 	if err != nil {

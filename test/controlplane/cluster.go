@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"nstpl.dev/nstpl/test/process"
 )
 
 // Options say what control plane to start. The zero value will do.
@@ -22,8 +25,10 @@ type Options struct {
 	Version string
 	// Dir is the folder to make and to keep everything in; empty means a temporary one.
 	Dir string
-	// APIServerArgs are added to kube-apiserver's command line and win over what is there.
-	APIServerArgs []string
+	// Address is the IP address at which the API server listens; empty means 127.0.0.1.
+	Address string
+	// APIServerArgs are added to kube-apiserver's command line and win over what is there; so are ControllerManagerArgs.
+	APIServerArgs, ControllerManagerArgs []string
 	// Progress is told about the build, if there is one; nil means standard error.
 	Progress io.Writer
 }
@@ -41,7 +46,7 @@ type Cluster struct {
 	authority *authority
 	config    *rest.Config
 	port      *port
-	processes []*process
+	processes []*process.Process
 }
 
 // Start starts a control plane and returns when it can be used: it is ready, the default namespace is populated and the
@@ -66,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it took longer than two minutes"))
 	defer cancel()
-	if err := c.start(ctx, assets, opts.APIServerArgs); err != nil {
+	if err := c.start(ctx, assets, opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
 	}
 	return c, nil
@@ -87,12 +92,16 @@ func makeDir(dir string) (string, error) {
 }
 
 // start assumes nothing but that the folder is there; Stop undoes it, wherever it got to.
-func (c *Cluster) start(ctx context.Context, assets string, extraArgs []string) error {
+func (c *Cluster) start(ctx context.Context, assets string, opts Options) error {
+	address := net.ParseIP(cmp.Or(opts.Address, "127.0.0.1")).To4()
+	if address == nil {
+		return fmt.Errorf("%q is no IPv4 address", opts.Address)
+	}
 	var err error
-	if c.port, err = reservePort(); err != nil {
+	if c.port, err = reservePort(address); err != nil {
 		return err
 	}
-	if c.authority, err = writeCredentials(c.Dir, c.port.url()); err != nil {
+	if c.authority, err = writeCredentials(c.Dir, c.port); err != nil {
 		return err
 	}
 	if err := c.loadConfig(); err != nil {
@@ -101,13 +110,13 @@ func (c *Cluster) start(ctx context.Context, assets string, extraArgs []string) 
 	if err := c.run(assets, "etcd", etcdArgs()); err != nil {
 		return err
 	}
-	if err := c.run(assets, "kube-apiserver", append(apiServerArgs(c.port.number), extraArgs...)); err != nil {
+	if err := c.run(assets, "kube-apiserver", append(apiServerArgs(c.port), opts.APIServerArgs...)); err != nil {
 		return err
 	}
 	if err := c.await(ctx, ready); err != nil {
 		return err
 	}
-	if err := c.run(assets, "kube-controller-manager", controllerManagerArgs()); err != nil {
+	if err := c.run(assets, "kube-controller-manager", append(controllerManagerArgs(), opts.ControllerManagerArgs...)); err != nil {
 		return err
 	}
 	return c.await(ctx, bootstrapped)
@@ -124,7 +133,7 @@ func (c *Cluster) loadConfig() error {
 }
 
 func (c *Cluster) run(assets, name string, args []string) error {
-	p, err := startProcess(c.Dir, filepath.Join(assets, name), args...)
+	p, err := process.Start(c.Dir, name, filepath.Join(assets, name), args...)
 	if err != nil {
 		return err
 	}
@@ -157,8 +166,8 @@ func (c *Cluster) Wait(ctx context.Context) error {
 func (c *Cluster) crash() error {
 	for _, p := range c.processes {
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s has ended by itself; the end of its log:\n%s", p.name, p.tail())
+		case <-p.Exited:
+			return fmt.Errorf("%s has ended by itself; the end of its log:\n%s", p.Name, p.Tail())
 		default:
 		}
 	}
@@ -170,7 +179,7 @@ func (c *Cluster) crash() error {
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, p := range c.processes {
-		errs = append(errs, p.stop())
+		errs = append(errs, p.Stop())
 	}
 	if c.port != nil {
 		errs = append(errs, c.port.release())

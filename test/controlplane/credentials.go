@@ -11,16 +11,20 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at url. It returns the authority
+// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns the authority
 // that vouches for them.
-func writeCredentials(dir, url string) (*authority, error) {
+func writeCredentials(dir string, at *port) (*authority, error) {
 	ca, err := newAuthority()
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster's authority: %w", err)
 	}
-	serving, err := ca.serving()
+	serving, err := ca.serving(at.address)
 	if err != nil {
 		return nil, fmt.Errorf("make the API server's certificate: %w", err)
+	}
+	toKubelets, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return nil, fmt.Errorf("make the API server's certificate for kubelets: %w", err)
 	}
 	key, err := newKey()
 	if err != nil {
@@ -31,20 +35,22 @@ func writeCredentials(dir, url string) (*authority, error) {
 		return nil, err
 	}
 	files := map[string][]byte{
-		"ca.crt":              ca.pem(),
-		"apiserver.crt":       serving.cert,
-		"apiserver.key":       serving.key,
-		"service-account.key": serviceAccountKey,
+		"ca.crt":                       ca.pem(),
+		"apiserver.crt":                serving.cert,
+		"apiserver.key":                serving.key,
+		"apiserver-kubelet-client.crt": toKubelets.cert,
+		"apiserver-kubelet-client.key": toKubelets.key,
+		"service-account.key":          serviceAccountKey,
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
 	}
-	if err := ca.writeKubeconfig(filepath.Join(dir, "controller-manager.kubeconfig"), url, "system:kube-controller-manager"); err != nil {
+	if err := ca.writeKubeconfig(filepath.Join(dir, "controller-manager.kubeconfig"), at.url(), "system:kube-controller-manager"); err != nil {
 		return nil, err
 	}
-	return ca, ca.writeKubeconfig(filepath.Join(dir, "kubeconfig"), url, "admin", "system:masters")
+	return ca, ca.writeKubeconfig(filepath.Join(dir, "kubeconfig"), at.url(), "admin", "system:masters")
 }
 
 func (a *authority) writeKubeconfig(path, url, user string, groups ...string) error {
@@ -59,6 +65,14 @@ func (a *authority) writeKubeconfig(path, url, user string, groups ...string) er
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name
 	return clientcmd.WriteToFile(*config, path)
+}
+
+// WriteKubeconfig writes a kubeconfig of a user, whom a certificate names.
+func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
+	if c.authority == nil {
+		return errors.New("the cluster isn't ours: no certificates can be made for it")
+	}
+	return c.authority.writeKubeconfig(path, c.port.url(), user, groups...)
 }
 
 // UserConfig returns a configuration for clients of a user, whom a certificate names. Any name can be in one.

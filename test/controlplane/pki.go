@@ -48,11 +48,11 @@ func (a *authority) pem() []byte {
 }
 
 // serving makes the API server's certificate.
-func (a *authority) serving() (pair, error) {
+func (a *authority) serving(address net.IP) (pair, error) {
 	template := newTemplate(pkix.Name{CommonName: "kube-apiserver"})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), serviceIP}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), address, serviceIP}
 	return a.sign(template)
 }
 

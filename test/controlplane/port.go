@@ -3,30 +3,32 @@ package controlplane
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// port is a loopback port that the kernel gives to nobody but who asks for it by number with SO_REUSEPORT, as the API
+// port is a TCP port of an address of this machine that the kernel gives to nobody but who asks for it by number with SO_REUSEPORT, as the API
 // server does when told to share its port. So no other process can take it before the API server does.
 type port struct {
-	number int
-	socket *os.File
+	address net.IP
+	number  int
+	socket  *os.File
 }
 
-func reservePort() (*port, error) {
+func reservePort(address net.IP) (*port, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	unix.CloseOnExec(fd)
 	socket := os.NewFile(uintptr(fd), "reserved port")
-	number, err := bindLoopback(fd)
+	number, err := bindPort(fd, address)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("reserve a port: %w", err), socket.Close())
 	}
-	return &port{number: number, socket: socket}, nil
+	return &port{address: address, number: number, socket: socket}, nil
 }
 
 func (p *port) release() error {
@@ -34,15 +36,15 @@ func (p *port) release() error {
 }
 
 func (p *port) url() string {
-	return fmt.Sprintf("https://127.0.0.1:%d", p.number)
+	return fmt.Sprintf("https://%s:%d", p.address, p.number)
 }
 
-// bindLoopback binds a socket to a free port. It doesn't listen: connections are for the API server alone.
-func bindLoopback(fd int) (number int, err error) {
+// bindPort binds a socket to a free port. It doesn't listen: connections are for the API server alone.
+func bindPort(fd int, address net.IP) (number int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte(address.To4())}); err != nil {
 		return 0, err
 	}
 	addr, err := unix.Getsockname(fd)

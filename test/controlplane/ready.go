@@ -28,7 +28,7 @@ func (c *Cluster) await(ctx context.Context, question func(context.Context, kube
 		select {
 		case <-ctx.Done():
 			last := c.processes[len(c.processes)-1]
-			return fmt.Errorf("%w: %w; the end of %s's log:\n%s", context.Cause(ctx), answer, last.name, last.tail())
+			return fmt.Errorf("%w: %w; the end of %s's log:\n%s", context.Cause(ctx), answer, last.Name, last.Tail())
 		case <-tick.C:
 		}
 	}

@@ -1,4 +1,5 @@
-package controlplane
+// Package process runs programs that end with the process that started them.
+package process
 
 import (
 	"errors"
@@ -22,19 +23,20 @@ kill $watch
 exit $status
 `
 
-// process is one program of a cluster.
-type process struct {
-	name   string
-	log    string        // path
-	alive  io.Closer     // closing it ends the process
-	exited chan struct{} // closed when it has ended
+// Process is a program that runs.
+type Process struct {
+	Name string
+	// Exited is closed when it has ended.
+	Exited chan struct{}
+
+	log   string    // path
+	alive io.Closer // closing it ends the process
 }
 
-// startProcess runs a program in the folder dir, in a process group of its own: an interrupt from the terminal is for
-// the test, which may still need its cluster to clean up.
-func startProcess(dir, path string, args ...string) (*process, error) {
-	name := filepath.Base(path)
-	log, err := os.Create(filepath.Join(dir, name+".log"))
+// Start runs a program in the folder dir, with its log in the file name.log there. It gets a process group of its own: an interrupt from
+// the terminal is for the test, which may still need its cluster to clean up.
+func Start(dir, name, path string, args ...string) (*Process, error) {
+	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -51,26 +53,26 @@ func startProcess(dir, path string, args ...string) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, log: log.Name(), alive: alive, exited: make(chan struct{})}
+	p := &Process{Name: name, log: log.Name(), alive: alive, Exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // always an error: it is killed, or it should not have ended
-		close(p.exited)
+		close(p.Exited)
 	}()
 	return p, nil
 }
 
-// stop kills the process and waits for its end.
-func (p *process) stop() error {
+// Stop kills the process and waits for its end.
+func (p *Process) Stop() error {
 	err := p.alive.Close()
-	<-p.exited
+	<-p.Exited
 	if errors.Is(err, os.ErrClosed) { // it had ended by itself
 		return nil
 	}
 	return err
 }
 
-// tail is the end of what the process has logged.
-func (p *process) tail() string {
+// Tail is the end of what the process has logged.
+func (p *Process) Tail() string {
 	content, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// plugins is where Debian has what connects pods to a network.
+const plugins = "/usr/lib/cni"
+
+// Lacks says what this machine lacks to run a node, or nothing.
+func Lacks(ctx context.Context) string {
+	if os.Geteuid() != 0 {
+		return "a node needs root"
+	}
+	var missing []string
+	for _, program := range []string{"containerd", "runc", "ctr", "iptables", "conntrack", "ip", "unshare", "nsenter", "setpriv"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program)
+		}
+	}
+	for _, plugin := range []string{"bridge", "host-local", "loopback"} {
+		if _, err := os.Stat(filepath.Join(plugins, plugin)); err != nil {
+			missing = append(missing, filepath.Join(plugins, plugin))
+		}
+	}
+	if len(missing) > 0 {
+		return "a node needs " + strings.Join(missing, ", ") +
+			", which are in the Debian packages containerd, runc, containernetworking-plugins, iptables, conntrack and iproute2"
+	}
+	if out, err := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+		return fmt.Sprintf("a node needs namespaces of its own, which this machine does not give: %s", strings.TrimSpace(string(out)))
+	}
+	return ""
+}
