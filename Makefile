@@ -27,8 +27,9 @@ generate: ## Generate the CRDs and the deepcopy functions
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 
 .PHONY: test
-test: ## Run everything that must pass: verify, lint, unit, cli, integration
-	@test/run.sh verify lint unit cli integration
+test: ## Run everything that must pass: verify, lint, unit, cli, integration, e2e
+	@test/run.sh verify lint unit cli integration e2e
+	@go run ./test/node/lacks
 	$(if $(RACE),,@echo 'the race detector was off: it needs a C compiler')
 
 .PHONY: verify
@@ -60,8 +61,13 @@ cli: control-plane ## Run the tests of the command line
 
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
-	go test -count=1 -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load)
+	go test -count=1 -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$)'
+
+# It installs one release, and upgrades it to another: the earlier is UPGRADE_FROM=commit, or the same.
+.PHONY: e2e
+e2e: control-plane ## Run the whole product on a real node, where the machine can: as root, with containerd
+	go test -count=1 -v -timeout 25m ./test/node ./test/e2e
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"archive/tar"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func TestWrite(t *testing.T) {
 		files := map[string]string{}
 		for reader := tar.NewReader(content); ; {
 			header, err := reader.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			require.NoError(t, err)

@@ -57,7 +57,9 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 
 // writeInstallation writes what a folder of manifests holds into one file, with the image of this release.
 func (r *release) writeInstallation(file, folder, digest string) error {
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy // as kubectl has it: namespaces first, webhooks last
+	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
 		return err
 	}

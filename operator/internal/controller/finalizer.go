@@ -32,12 +32,12 @@ func (r *Templates) finalize(ctx context.Context, template *v1alpha1.NamespaceTe
 	return changed, err
 }
 
-// release lets a template go that is being deleted, once none of its objects is left to prune.
-func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTemplate) (reconcile.Result, error) {
+// release lets a template go that is being deleted, once none of its objects is left to prune, or at once if it is uninstalled.
+func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) {
 		return reconcile.Result{}, nil
 	}
-	if template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+	if !uninstalling && template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
 		left, err := r.toPrune(ctx, template)
 		if err != nil || left {
 			return reconcile.Result{RequeueAfter: statusDelay}, err

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -123,13 +121,9 @@ func NewTemplateQueue() (requests, func(template string)) {
 
 // SetupWithManager has templates taken in as they change, and again when a kind of theirs comes to the cluster.
 func (r *Templates) SetupWithManager(mgr ctrl.Manager, queue requests) error {
-	definition := &metav1.PartialObjectMetadata{}
-	definition.SetGroupVersionKind(schema.GroupVersionKind{
-		Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
-	})
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
 		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
-		WatchesMetadata(definition, handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
+		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			NewQueue: func(string, limiter) requests { return queue },
 		}).

@@ -73,14 +73,26 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	template := &v1alpha1.NamespaceTemplate{}
-	if err := r.Client.Get(ctx, req.NamespacedName, template); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.drop(req.Name)
+	err := r.Client.Get(ctx, req.NamespacedName, template)
+	gone := apierrors.IsNotFound(err)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	if gone || template.DeletionTimestamp != nil {
+		uninstalling, err := r.uninstalling(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
 		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		if uninstalling {
+			return r.leave(ctx, template)
+		}
+	}
+	if gone {
+		r.drop(req.Name)
+		return reconcile.Result{}, nil
 	}
 	old := r.Index.Get(template.Name)
-	template, err := r.take(ctx, template)
+	template, err = r.take(ctx, template)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -88,7 +100,7 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	if template.DeletionTimestamp != nil {
-		return r.release(ctx, template)
+		return r.release(ctx, template, false)
 	}
 	if err := r.keepStatus(ctx, template); err != nil {
 		return reconcile.Result{}, err
@@ -122,6 +134,15 @@ func (r *Templates) Load(ctx context.Context) error {
 	}
 	r.taken = map[string]state{}
 	for i := range templates.Items {
+		if templates.Items[i].DeletionTimestamp != nil {
+			uninstalling, err := r.uninstalling(ctx)
+			if err != nil {
+				return err
+			}
+			if uninstalling {
+				return errUninstalling
+			}
+		}
 		template, err := r.take(ctx, &templates.Items[i])
 		if err != nil {
 			return fmt.Errorf("take in template %s: %w", templates.Items[i].Name, err)

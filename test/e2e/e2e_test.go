@@ -1,0 +1,175 @@
+// Package e2e_test has the whole product on a real node: its own image and its own manifests, as they are released.
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/node"
+)
+
+// Each step goes on from what the ones before have left, as days do in the life of a cluster.
+func TestEndToEnd(t *testing.T) {
+	if lacks := node.Lacks(t.Context()); lacks != "" {
+		t.Skip("NOT RUN: " + lacks)
+	}
+	s := newSite(t)
+	for _, step := range []struct {
+		name string
+		run  func(*site)
+	}{
+		{"install", (*site).install},
+		{"a namespace comes up with its policies", (*site).mainJob},
+		{"a constraint sets up a pod that runs so", (*site).constrainedPod},
+		{"exec is refused to who may not", (*site).exec},
+		{"a policyspace's quota stops a real workload", (*site).quota},
+		{"drift is put right", (*site).drift},
+		{"a replica is killed", (*site).replicaKilled},
+		{"the kubelet is restarted", (*site).kubeletRestarted},
+		{"upgrade", (*site).upgrade},
+		{"uninstall", (*site).uninstall},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(s.in(t)) }) {
+			return
+		}
+	}
+}
+
+func (s *site) install() {
+	s.load(first)
+	s.kubectl("apply", "-f", s.file(first, "install.yaml"))
+	s.awaitOperator(first)
+	require.Equal(s.t, "2", s.kubectl("get", "deployment", "nstpl-operator", "-n", "nstpl-system", "-o", "jsonpath={.status.readyReplicas}"))
+	// The image is the one that the manifest names by its digest.
+	require.NotContains(s.t, s.kubectl("get", "events", "-n", "nstpl-system", "-o", "jsonpath={.items[*].reason}"), "Failed")
+}
+
+func (s *site) mainJob() {
+	s.kubectl("apply", "-f", "manifests/samples/security-defaults.yaml", "-f", "manifests/samples/creator-admin.yaml", "-f", "manifests/samples/namespace-creator.yaml")
+	s.kubectl("create", "clusterrolebinding", "alice-creates", "--clusterrole=namespace-creator", "--user=alice")
+	s.kubectl("wait", "--for=condition=Accepted", "namespacetemplates", "--all", "--timeout=1m")
+	require.Contains(s.t, s.kubectl("nstpl", "create", "team-a", "--as=alice"), "namespace/team-a populated\n")
+	require.Equal(s.t, "yes\n", s.kubectl("auth", "can-i", "create", "deployments", "-n", "team-a", "--as=alice"))
+	require.Equal(s.t, "networkpolicy.networking.k8s.io/allow-dns\nnetworkpolicy.networking.k8s.io/allow-same-namespace\n"+
+		"networkpolicy.networking.k8s.io/default-deny\nlimitrange/defaults\nresourcequota/budget\n",
+		s.kubectl("get", "networkpolicies,limitranges,resourcequotas", "-n", "team-a", "-o", "name"))
+}
+
+func (s *site) constrainedPod() {
+	s.kubectl("apply", "-k", "manifests/components/security-context-constraints")
+	s.kubectl("wait", `--for=jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`, "namespace/team-a", "--timeout=1m")
+	// The API server asks about pods a moment after the first constraint is there.
+	s.eventually(func() error {
+		_, err := s.try("run", "root", "-n", "team-a", "--image="+node.PodImage, "--privileged", "--dry-run=server", "--as=alice")
+		return refused(err, "privileged containers are not allowed")
+	})
+	s.kubectl("run", "web", "-n", "team-a", "--image="+node.PodImage, "--as=alice")
+	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-a", "--timeout=1m")
+	first, _, ok := strings.Cut(s.kubectl("get", "namespace", "team-a", "-o", `jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`), "/")
+	require.True(s.t, ok)
+	require.Contains(s.t, s.kubectl("exec", "web", "-n", "team-a", "--as=alice", "--", "/pod", "id"), "uid="+first+" ")
+}
+
+func (s *site) exec() {
+	s.kubectl("create", "serviceaccount", "builder", "-n", "team-a")
+	s.kubectl("run", "root", "-n", "team-a", "--image="+node.PodImage, "--overrides", `{"spec": {"securityContext": {"runAsUser": 0}}}`)
+	s.kubectl("wait", "--for=condition=Ready", "pod/root", "-n", "team-a", "--timeout=1m")
+	require.Contains(s.t, s.kubectl("exec", "root", "-n", "team-a", "--", "/pod", "id"), "uid=0 ")
+	_, err := s.try("exec", "root", "-n", "team-a", "--as=alice", "--", "/pod", "id")
+	require.NoError(s.t, refused(err, "scc"))
+	s.kubectl("create", "rolebinding", "alice-anyuid", "-n", "team-a", "--clusterrole=scc-anyuid", "--user=alice")
+	s.eventually(func() error {
+		_, err := s.try("exec", "root", "-n", "team-a", "--as=alice", "--", "/pod", "id")
+		return err
+	})
+}
+
+func (s *site) quota() {
+	s.kubectl("apply", "-f", "manifests/samples/policyspaces.yaml")
+	s.kubectl("patch", "policyspace", "payments", "--type=merge", "-p", `{"spec": {"quota": {"hard": {"pods": 3}}}}`)
+	s.kubectl("nstpl", "create", "ledger", "--label", "policy.nstpl.dev/policyspace=payments")
+	s.kubectl("nstpl", "create", "cards", "--label", "policy.nstpl.dev/policyspace=payments")
+	s.kubectl("create", "deployment", "web", "-n", "ledger", "--image="+node.PodImage, "--replicas=2")
+	s.kubectl("rollout", "status", "deployment/web", "-n", "ledger", "--timeout=1m")
+	s.kubectl("create", "deployment", "web", "-n", "cards", "--image="+node.PodImage, "--replicas=4")
+	s.eventually(func() error {
+		return equal("1", s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
+	})
+	require.Equal(s.t, "pods: 3/3", s.kubectl("get", "policyspace", "payments", "-o", "jsonpath={.status.quota}"))
+	s.eventually(func() error {
+		return contains(s.kubectl("get", "events", "-n", "cards", "-o", "jsonpath={.items[*].message}"), `exceeded quota in policyspace "payments"`)
+	})
+	// What goes makes room.
+	s.kubectl("scale", "deployment", "web", "-n", "ledger", "--replicas=0")
+	s.eventually(func() error {
+		return equal("3", s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
+	})
+}
+
+func (s *site) drift() {
+	s.kubectl("delete", "networkpolicy", "default-deny", "-n", "team-a")
+	s.kubectl("wait", "--for=create", "networkpolicy/default-deny", "-n", "team-a", "--timeout=30s")
+	s.kubectl("patch", "resourcequota", "budget", "-n", "team-a", "--type=merge", "-p", `{"spec": {"hard": {"pods": "9000"}}}`)
+	s.kubectl("wait", "--for=jsonpath={.spec.hard.pods}=50", "resourcequota/budget", "-n", "team-a", "--timeout=30s")
+}
+
+func (s *site) replicaKilled() {
+	holder := s.kubectl("get", "lease", "nstpl-operator", "-n", "nstpl-system", "-o", "jsonpath={.spec.holderIdentity}")
+	leader, _, _ := strings.Cut(holder, "_")
+	s.kubectl("delete", "pod", leader, "-n", "nstpl-system", "--force", "--grace-period=0")
+	require.Contains(s.t, s.kubectl("nstpl", "create", "team-b", "--as=alice", "--timeout=1m"), "namespace/team-b populated\n")
+	s.kubectl("rollout", "status", "deployment/nstpl-operator", "-n", "nstpl-system", "--timeout=1m")
+}
+
+func (s *site) kubeletRestarted() {
+	require.NoError(s.t, s.cluster.RestartKubelet(s.t.Context()))
+	require.Equal(s.t, "0 0", s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
+	s.kubectl("nstpl", "create", "team-c", "--as=alice")
+	s.kubectl("run", "web", "-n", "team-c", "--image="+node.PodImage, "--as=alice")
+	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-c", "--timeout=1m")
+}
+
+// Meanwhile nobody is refused anything, and what is populated stays as it is.
+func (s *site) upgrade() {
+	s.load(second)
+	before := s.populated()
+	done, failures := make(chan struct{}), make(chan []error)
+	go func() {
+		var errs []error
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				failures <- errs
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			if _, err := s.try("run", fmt.Sprint("dry-", i), "-n", "team-a", "--image="+node.PodImage, "--dry-run=server", "--as=alice"); err != nil {
+				errs = append(errs, err)
+			}
+			if _, err := s.try("create", "namespace", fmt.Sprint("dry-", i), "--dry-run=server", "--as=alice"); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}()
+	s.kubectl("apply", "-f", s.file(second, "install.yaml"))
+	s.awaitOperator(second)
+	close(done)
+	require.Empty(s.t, <-failures)
+	require.Equal(s.t, before, s.populated())
+	require.Contains(s.t, s.kubectl("nstpl", "create", "team-d", "--as=alice"), "namespace/team-d populated\n")
+}
+
+// As docs/operations.md has it.
+func (s *site) uninstall() {
+	before := s.populated()
+	s.kubectl("delete", "crd", "--selector=app.kubernetes.io/part-of=nstpl", "--timeout=1m")
+	s.kubectl("delete", "-f", s.file(second, "install.yaml"), "--ignore-not-found", "--timeout=1m")
+	require.Equal(s.t, before, s.populated())
+	s.kubectl("run", "more", "-n", "team-a", "--image="+node.PodImage, "--privileged")
+	s.kubectl("delete", "namespace", "team-a", "ledger", "cards", "--timeout=1m")
+	s.kubectl("create", "namespace", "team-a")
+}

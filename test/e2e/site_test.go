@@ -1,0 +1,198 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/node"
+)
+
+// What is installed first, and what it is upgraded to.
+const (
+	first  = "v0.0.1"
+	second = "v0.0.2"
+)
+
+const imageName = "nstpl.dev/nstpl-operator"
+
+// site is a cluster with releases to install on it.
+type site struct {
+	t       *testing.T
+	cluster *node.Cluster
+	// root is the repository, where commands run, and dir is where the releases are.
+	root, dir string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	s := &site{t: t, root: root, dir: t.TempDir()}
+	s.release(first, s.earlier())
+	s.release(second, root)
+	s.cluster, err = node.Start(t.Context(), t.Output())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.cluster.Logs())
+		}
+		require.NoError(t, s.cluster.Stop())
+	})
+	return s
+}
+
+// in is the site for a step.
+func (s *site) in(t *testing.T) *site {
+	t.Helper()
+	step := *s
+	step.t = t
+	t.Cleanup(func() {
+		if t.Failed() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			for _, args := range []string{
+				"get pods -A -o wide", "describe pods -n nstpl-system", "logs -n nstpl-system -l app.kubernetes.io/name=nstpl-operator --prefix --tail=40",
+			} {
+				out, _ := s.command(ctx, strings.Fields(args)...).CombinedOutput()
+				t.Logf("kubectl %s\n%s", args, out)
+			}
+		}
+	})
+	return &step
+}
+
+// earlier is the repository as it was in the commit that $UPGRADE_FROM names, or else as it is.
+func (s *site) earlier() string {
+	s.t.Helper()
+	from := os.Getenv("UPGRADE_FROM")
+	if from == "" {
+		return s.root
+	}
+	root := filepath.Join(s.dir, "earlier")
+	git := func(args ...string) {
+		cmd := exec.Command("git", append([]string{"-C", s.root, "worktree"}, args...)...)
+		said, err := cmd.CombinedOutput()
+		require.NoError(s.t, err, "%s", said)
+	}
+	git("add", "--detach", root, from)
+	s.t.Cleanup(func() { git("remove", "--force", root) })
+	return root
+}
+
+// release builds what is handed out of a version, for this machine, and unpacks the plugin as krew does.
+func (s *site) release(version, root string) {
+	s.t.Helper()
+	out := filepath.Join(s.dir, version)
+	cmd := exec.CommandContext(s.t.Context(), "go", "run", "./krew/release", "-version="+version, "-platforms=linux/"+runtime.GOARCH,
+		"-image="+imageName, "-out="+out, "-manifest="+filepath.Join(out, "nstpl.yaml"))
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	said, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", said)
+	packed := s.file(version, fmt.Sprintf("nstpl-%s-linux-%s.tar.gz", version, runtime.GOARCH))
+	said, err = exec.CommandContext(s.t.Context(), "tar", "-xzf", packed, "-C", s.dir).CombinedOutput()
+	require.NoError(s.t, err, "%s", said)
+}
+
+func (s *site) file(version, name string) string { return filepath.Join(s.dir, version, name) }
+
+// load has the node know the operator's image.
+func (s *site) load(version string) {
+	s.t.Helper()
+	require.NoError(s.t, s.cluster.LoadImage(s.t.Context(), imageName, s.file(version, "nstpl-operator-"+version+"-oci.tar")))
+}
+
+// awaitOperator waits until a version of the operator is what runs, and new namespaces are stamped.
+func (s *site) awaitOperator(version string) {
+	s.t.Helper()
+	s.kubectl("rollout", "status", "deployment/nstpl-operator", "-n", "nstpl-system", "--timeout=2m")
+	s.eventually(func() error { return contains(s.kubectl("nstpl", "version"), version) })
+	s.eventually(func() error {
+		out, err := s.try("create", "namespace", "probe", "--dry-run=server", "-o", "yaml")
+		if err != nil {
+			return err
+		}
+		return contains(out, "authorization.k8s.io/creator: admin")
+	})
+}
+
+// populated returns all that carries the label of a template, with resourceVersions.
+func (s *site) populated() string {
+	s.t.Helper()
+	return s.kubectl("get", "networkpolicies,limitranges,roles,rolebindings", "-A", "-l", "policy/namespace-template-name",
+		"-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}`)
+}
+
+func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.cluster.Kubectl, args...)
+	cmd.Dir = s.root
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig, "PATH="+s.dir+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// try runs kubectl, with the plugin.
+func (s *site) try(args ...string) (string, error) {
+	cmd := s.command(s.t.Context(), args...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &said)
+	}
+	return out.String(), nil
+}
+
+func (s *site) kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := s.try(args...)
+	require.NoError(s.t, err)
+	return out
+}
+
+// eventually asks until the answer is no error.
+func (s *site) eventually(question func() error) {
+	s.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := question()
+		if err == nil {
+			return
+		}
+		require.True(s.t, time.Now().Before(deadline), "%v", err)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func equal(want, got string) error {
+	if want != got {
+		return fmt.Errorf("it is %q and should be %q", got, want)
+	}
+	return nil
+}
+
+func contains(text, want string) error {
+	if !strings.Contains(text, want) {
+		return fmt.Errorf("%q is not in %q", want, text)
+	}
+	return nil
+}
+
+// refused returns nil if an error is a refusal that says so.
+func refused(err error, saying string) error {
+	if err == nil {
+		return fmt.Errorf("it was not refused")
+	}
+	if !strings.Contains(err.Error(), "denied the request") {
+		return err
+	}
+	return contains(err.Error(), saying)
+}

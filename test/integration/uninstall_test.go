@@ -1,0 +1,82 @@
+package integration_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// uids are those of what could be populated in a namespace.
+func (s *scene) uids(namespace string) map[string]types.UID {
+	s.t.Helper()
+	found := map[string]types.UID{}
+	for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
+		require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(namespace)))
+		switch list := list.(type) {
+		case *corev1.ConfigMapList:
+			for _, object := range list.Items {
+				found["ConfigMap "+object.Name] = object.UID
+			}
+		case *rbacv1.RoleList:
+			for _, object := range list.Items {
+				found["Role "+object.Name] = object.UID
+			}
+		case *rbacv1.RoleBindingList:
+			for _, object := range list.Items {
+				found["RoleBinding "+object.Name] = object.UID
+			}
+		}
+	}
+	return found
+}
+
+// As docs/operations.md has it: first the definitions, while the operator lets go of what they define, and then all else. What was
+// populated stays, whatever the templates say of their own deletion, and one template does not clear away what another one declared.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	require.NoError(t, err)
+	manifests := filepath.Join("../..", folder)
+
+	s.space("a", "", "pods", "50")
+	inSpace := s.below("a") // deletionPolicy is Delete
+	s.declare("z-authoritative", documents(role("root"), viewer("root")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	s.declare("deleted", documents(role("of-another"), viewer("of-another"), configMap("deleted", "v")), inSpace)
+	s.declare("orphaned", configMap("orphaned", "v"))
+	ns := s.namespace("n", s.in("a"))
+	s.opens(ns)
+	s.holds(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"), configMap("deleted", "v"), configMap("orphaned", "v")))
+	s.sum("a", "pods: 0/50")
+	before := s.uids(ns.Name)
+
+	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl", "--timeout=1m")
+	require.NoError(t, err)
+	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: v1alpha1.QuotaName}})
+	_, err = s.kubectl(t.Context(), "", "delete", "--kustomize", manifests, "--ignore-not-found", "--timeout=1m")
+	require.NoError(t, err)
+	left, err := s.kubectl(t.Context(), "", "get", "--kustomize", manifests, "--ignore-not-found", "--output=name")
+	if err == nil { // it complains of kinds that are gone
+		require.Empty(t, left)
+	}
+	require.Equal(t, before, s.uids(ns.Name))
+
+	// Nothing stands in anybody's way: not in what was populated, nor elsewhere.
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns.Name, "p")))
+	require.NoError(t, s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
+	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}))
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns.Name}, &corev1.Namespace{})))
+	})
+}
