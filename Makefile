@@ -1,6 +1,9 @@
 .DEFAULT_GOAL := help
 
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+CRD_REF_DOCS := go run github.com/elastic/crd-ref-docs@v0.3.0
+KINDS := $(CRD_REF_DOCS) --source-path=operator/api/v1alpha1 --config=operator/api/reference.yaml --renderer=markdown --log-level=ERROR
+GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # A version before 1.36, where the operator's webhook does what MutatingAdmissionPolicies do.
@@ -23,8 +26,10 @@ build: ## Build bin/kubectl-nstpl and bin/nstpl-operator
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate the CRDs and the deepcopy functions
+generate: ## Generate the CRDs, the deepcopy functions and the manuals of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
+	$(KINDS) --output-path=docs/kinds.md
+	go run ./plugin/reference >docs/commands.md
 
 .PHONY: test
 test: ## Run everything that must pass: verify, lint, unit, cli, integration, e2e
@@ -39,7 +44,9 @@ verify: ## Check that generated files, go.mod and go.sum are fresh; changes noth
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
 		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
 	diff -u operator/api/v1alpha1/zz_generated.deepcopy.go "$$tmp/v1alpha1/zz_generated.deepcopy.go" && \
-	for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done || \
+	for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done && \
+	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
+	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" || \
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
@@ -68,6 +75,11 @@ integration: control-plane ## Run the tests on a real control plane
 .PHONY: e2e
 e2e: control-plane ## Run the whole product on a real node, where the machine can: as root, with containerd
 	go test -count=1 -v -timeout 25m ./test/node ./test/e2e
+
+# It asks a database on the internet, so it is no part of make test.
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what the code calls, with govulncheck
+	$(GOVULNCHECK) ./...
 
 # Compiled before the tests start, so that no test waits for it.
 .PHONY: control-plane

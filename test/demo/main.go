@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/page"
 )
 
 func main() {
@@ -33,7 +34,7 @@ func run(out io.Writer) error {
 		kubectl:    filepath.Join(root, ".cluster", "kubectl"),
 		kubeconfig: filepath.Join(root, ".cluster", "kubeconfig"),
 	}
-	steps, err := readSteps(filepath.Join(root, "README.md"))
+	steps, err := page.Read(filepath.Join(root, "README.md"))
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func run(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\nThe control plane has no nodes, so the operator runs as a process, with the rights of its ServiceAccount.\nIts log: %s\n", log)
 	for _, step := range steps {
-		if err := sh.play(ctx, step.command, out); err != nil {
+		if err := sh.play(ctx, step.Command, out); err != nil {
 			return fmt.Errorf("%w (the operator's log: %s)", err, log)
 		}
 	}

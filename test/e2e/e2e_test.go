@@ -41,7 +41,9 @@ func TestEndToEnd(t *testing.T) {
 
 func (s *site) install() {
 	s.load(first)
-	s.kubectl("apply", "-f", s.file(first, "install.yaml"))
+	s.play("What there is", first)
+	s.play("The plugin", first)
+	s.play("Install", first)
 	s.awaitOperator(first)
 	require.Equal(s.t, "2", s.kubectl("get", "deployment", "nstpl-operator", "-n", "nstpl-system", "-o", "jsonpath={.status.readyReplicas}"))
 	// The image is the one that the manifest names by its digest.
@@ -155,7 +157,7 @@ func (s *site) upgrade() {
 			}
 		}
 	}()
-	s.kubectl("apply", "-f", s.file(second, "install.yaml"))
+	s.play("Upgrade", second)
 	s.awaitOperator(second)
 	close(done)
 	require.Empty(s.t, <-failures)
@@ -163,11 +165,9 @@ func (s *site) upgrade() {
 	require.Contains(s.t, s.kubectl("nstpl", "create", "team-d", "--as=alice"), "namespace/team-d populated\n")
 }
 
-// As docs/operations.md has it.
 func (s *site) uninstall() {
 	before := s.populated()
-	s.kubectl("delete", "crd", "--selector=app.kubernetes.io/part-of=nstpl", "--timeout=1m")
-	s.kubectl("delete", "-f", s.file(second, "install.yaml"), "--ignore-not-found", "--timeout=1m")
+	s.play("Uninstall", second)
 	require.Equal(s.t, before, s.populated())
 	s.kubectl("run", "more", "-n", "team-a", "--image="+node.PodImage, "--privileged")
 	s.kubectl("delete", "namespace", "team-a", "ledger", "cards", "--timeout=1m")

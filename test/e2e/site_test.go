@@ -15,12 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/test/node"
+	"nstpl.dev/nstpl/test/page"
 )
 
 // What is installed first, and what it is upgraded to.
 const (
-	first  = "v0.0.1"
-	second = "v0.0.2"
+	first  = "v0.1.0"
+	second = "v0.1.1"
 )
 
 const imageName = "nstpl.dev/nstpl-operator"
@@ -42,6 +43,8 @@ func newSite(t *testing.T) *site {
 	s.release(second, root)
 	s.cluster, err = node.Start(t.Context(), t.Output())
 	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(s.bin(), 0o755))
+	require.NoError(t, os.Symlink(s.cluster.Kubectl, filepath.Join(s.bin(), "kubectl")))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.cluster.Logs())
@@ -89,7 +92,7 @@ func (s *site) earlier() string {
 	return root
 }
 
-// release builds what is handed out of a version, for this machine, and unpacks the plugin as krew does.
+// release builds what is handed out of a version, for this machine.
 func (s *site) release(version, root string) {
 	s.t.Helper()
 	out := filepath.Join(s.dir, version)
@@ -99,12 +102,39 @@ func (s *site) release(version, root string) {
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
 	said, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", said)
-	packed := s.file(version, fmt.Sprintf("nstpl-%s-linux-%s.tar.gz", version, runtime.GOARCH))
-	said, err = exec.CommandContext(s.t.Context(), "tar", "-xzf", packed, "-C", s.dir).CombinedOutput()
-	require.NoError(s.t, err, "%s", said)
 }
 
 func (s *site) file(version, name string) string { return filepath.Join(s.dir, version, name) }
+
+// play runs the commands of a section of docs/install.md where dist is a version, and compares what they print.
+func (s *site) play(section, version string) {
+	s.t.Helper()
+	steps, err := page.Read(filepath.Join(s.root, "docs", "install.md"))
+	require.NoError(s.t, err)
+	here := s.t.TempDir()
+	require.NoError(s.t, os.Symlink(filepath.Join(s.dir, version), filepath.Join(here, "dist")))
+	require.NoError(s.t, os.Symlink(s.bin(), filepath.Join(here, "bin")))
+	played := 0
+	for _, step := range steps {
+		if step.Section != section {
+			continue
+		}
+		played++
+		cmd := exec.CommandContext(s.t.Context(), "sh", "-c", step.Command)
+		cmd.Dir, cmd.Env = here, s.environment()
+		out, err := cmd.CombinedOutput()
+		require.NoError(s.t, err, "$ %s\n%s", step.Command, out)
+		require.Equal(s.t, page.Normalize(step.Output), page.Normalize(string(out)), "$ %s", step.Command)
+	}
+	require.NotZero(s.t, played)
+}
+
+// bin is the folder of the programs that people type.
+func (s *site) bin() string { return filepath.Join(s.dir, "bin") }
+
+func (s *site) environment() []string {
+	return append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig, "PATH="+s.bin()+":"+os.Getenv("PATH"))
+}
 
 // load has the node know the operator's image.
 func (s *site) load(version string) {
@@ -136,7 +166,7 @@ func (s *site) populated() string {
 func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.cluster.Kubectl, args...)
 	cmd.Dir = s.root
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig, "PATH="+s.dir+":"+os.Getenv("PATH"))
+	cmd.Env = s.environment()
 	return cmd
 }
 

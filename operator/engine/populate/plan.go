@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ const (
 type Observed struct {
 	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
 	Objects []*metav1.PartialObjectMetadata
-	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for.
+	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for, or of which something is declared.
 	Others []*metav1.PartialObjectMetadata
 	// Lost are those that were seen with their label and are no longer, as they were last: deleted by somebody, or without
 	// the label. What was lost before anybody looked is not among them.
@@ -83,6 +84,12 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	for _, object := range observed.Objects {
 		there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 	}
+	others := map[ObjectID]*metav1.PartialObjectMetadata{}
+	for _, object := range observed.Others {
+		if ownEntry(object) == nil {
+			others[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
+		}
+	}
 	sealed := parseSeals(declared.Namespace.Annotations[v1alpha1.SealAnnotation])
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
@@ -93,7 +100,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 			continue
 		}
-		plan.Changes = append(plan.Changes, compare(object, there[object.ID()], observed.Lost[object.ID()], sealed.has(object)))
+		plan.Changes = append(plan.Changes, compare(object, cmp.Or(there[object.ID()], others[object.ID()]), observed.Lost[object.ID()], sealed.has(object)))
 		delete(there, object.ID())
 	}
 	for _, overridden := range declared.Overridden {

@@ -110,7 +110,10 @@ func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namesp
 	}
 	authoritative := populate.Authoritative(scope.templates(index))
 	slices.SortFunc(authoritative, byName)
-	return s, s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, places)
+	if err := s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, places); err != nil {
+		return nil, err
+	}
+	return s, s.observeOthers(ctx, c, authoritative)
 }
 
 func byName(a, b schema.GroupKind) int {
@@ -169,18 +172,29 @@ func (s Scope) only(changes []populate.Change) []populate.Change {
 	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
 }
 
+// question asks for the objects of a kind, in a namespace or in all.
+type question struct {
+	kind     schema.GroupKind
+	place    string
+	selector string
+}
+
+type answer struct {
+	question
+	found map[string][]*metav1.PartialObjectMetadata
+	err   error
+}
+
+func ask(ctx context.Context, c *cluster.Cluster, questions []question) []answer {
+	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
+	return cluster.Each(questions, func(q question) answer {
+		found, err := observer.Observe(ctx, q.kind, q.place, q.selector)
+		return answer{q, found, err}
+	})
+}
+
 // observe lists every kind in every place: the objects of templates and, of authoritative kinds, the others.
 func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, places []string) error {
-	type question struct {
-		kind     schema.GroupKind
-		place    string
-		selector string
-	}
-	type answer struct {
-		question
-		found map[string][]*metav1.PartialObjectMetadata
-		err   error
-	}
 	var questions []question
 	for _, place := range places {
 		for _, kind := range kinds {
@@ -190,13 +204,8 @@ func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authori
 			questions = append(questions, question{kind, place, populate.Unlabelled})
 		}
 	}
-	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
-	answers := cluster.Each(questions, func(q question) answer {
-		found, err := observer.Observe(ctx, q.kind, q.place, q.selector)
-		return answer{q, found, err}
-	})
 	s.observed, s.others = map[string][]*metav1.PartialObjectMetadata{}, map[string][]*metav1.PartialObjectMetadata{}
-	for _, a := range answers {
+	for _, a := range ask(ctx, c, questions) {
 		switch {
 		case apierrors.IsForbidden(a.err):
 			s.Unreadable = append(s.Unreadable, Refused(a.kind, a.place, a.err))

@@ -1,0 +1,51 @@
+// Command reference writes the manual of the plugin's commands to standard output, as Markdown.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"nstpl.dev/nstpl/plugin"
+)
+
+func main() {
+	root := plugin.NewCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	root.DisableAutoGenTag = true
+	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // and not that of whoever makes the page
+	fmt.Fprintln(os.Stdout, "# Commands\n\nThis page is made from the help of the commands, by `make generate`.")
+	if err := write(os.Stdout, root); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes a command and those below it.
+func write(to io.Writer, command *cobra.Command) error {
+	if !command.IsAvailableCommand() && command.HasParent() {
+		return nil
+	}
+	fmt.Fprintln(to)
+	if err := doc.GenMarkdownCustom(command, to, anchor); err != nil {
+		return err
+	}
+	// What all commands inherit is said once.
+	command.PersistentFlags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
+	for _, below := range command.Commands() {
+		if err := write(to, below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// anchor is where this page has a command, of which cobra knows a file's name.
+func anchor(file string) string {
+	return "#" + strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "_", "-")
+}

@@ -1,0 +1,68 @@
+// Package page reads Markdown pages as what they tell people to type.
+package page
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Step is a command that a page shows, with what it says that the command prints.
+type Step struct {
+	// Section is the heading above it.
+	Section, Command, Output string
+}
+
+// Read returns the commands of a page.
+func Read(path string) ([]Step, error) {
+	content, err := os.ReadFile(path)
+	return Parse(string(content)), err
+}
+
+// Parse returns the commands in a Markdown text's console blocks. A command follows "$ ", and goes on in the next
+// line after a backslash.
+func Parse(markdown string) []Step {
+	var steps []Step
+	section := ""
+	inside := false
+	continued := false
+	for line := range strings.Lines(markdown) {
+		text := strings.TrimRight(line, "\n")
+		command, isCommand := strings.CutPrefix(text, "$ ")
+		switch {
+		case !inside:
+			if strings.HasPrefix(text, "#") {
+				section = strings.TrimLeft(text, "# ")
+			}
+			inside = text == "```console"
+			continue
+		case text == "```":
+			inside = false
+			continue
+		case continued:
+			steps[len(steps)-1].Command += "\n" + text
+		case isCommand:
+			steps = append(steps, Step{Section: section, Command: command})
+		case len(steps) > 0:
+			steps[len(steps)-1].Output += line
+			continue
+		}
+		continued = strings.HasSuffix(text, `\`)
+	}
+	return steps
+}
+
+var (
+	durations = regexp.MustCompile(`\b(\d+(\.\d+)?(µs|ms|s|m))+\b`)
+	spaces    = regexp.MustCompile(` {2,}`)
+)
+
+// Normalize takes out of what a command prints what differs from run to run: how long things took, which makes columns wider, and the
+// order in which objects arrive.
+func Normalize(output string) string {
+	output = spaces.ReplaceAllString(durations.ReplaceAllString(output, "<duration>"), " ")
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
