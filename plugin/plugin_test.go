@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -60,4 +61,28 @@ func TestHelp(t *testing.T) {
 		require.NoError(t, cmd.Help())
 		require.Contains(t, help.String(), "Usage:\n  kubectl nstpl "+cmd.Name())
 	}
+}
+
+// What the examples show can be typed: the commands and flags are there, and the arguments are as many as are taken.
+func TestExamples(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			typed, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl nstpl ")
+			if !ok {
+				continue
+			}
+			typed, _, _ = strings.Cut(typed, " | ")
+			typed, _, _ = strings.Cut(typed, " && ")
+			found, rest, err := plugin.NewCommand(streams).Find(strings.Fields(typed))
+			require.NoError(t, err, line)
+			require.NoError(t, found.ParseFlags(rest), line)
+			require.NoError(t, found.ValidateArgs(found.Flags().Args()), line)
+		}
+		for _, below := range cmd.Commands() {
+			check(below)
+		}
+	}
+	check(plugin.NewCommand(streams))
 }

@@ -40,10 +40,12 @@ type release struct {
 	Archives []built
 
 	baseURL, image, out string
-	license             []byte
-	at                  time.Time
-	progress            io.Writer
-	sums                bytes.Buffer
+	// commit is what is built, if git knows.
+	commit   string
+	license  []byte
+	at       time.Time
+	progress io.Writer
+	sums     bytes.Buffer
 }
 
 func run(ctx context.Context, args []string, progress io.Writer) error {
@@ -65,7 +67,7 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 		return fmt.Errorf("the version is %q: leave out what follows +, since the tag of an image can't have it", r.Version)
 	}
 	var err error
-	if r.at, err = commitTime(ctx); err != nil {
+	if r.commit, r.at, err = source(ctx); err != nil {
 		return err
 	}
 	if r.license, err = os.ReadFile("LICENSE"); err != nil {
@@ -84,18 +86,17 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	return r.writeManifest(*manifest)
 }
 
-// commitTime is that of the last commit, or what SOURCE_DATE_EPOCH says.
-func commitTime(ctx context.Context) (time.Time, error) {
-	seconds := os.Getenv("SOURCE_DATE_EPOCH")
-	if seconds == "" {
-		out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
-		if err != nil {
-			return time.Time{}, fmt.Errorf("ask git for the commit's time (or set SOURCE_DATE_EPOCH): %w", err)
-		}
-		seconds = strings.TrimSpace(string(out))
+// source is the commit that is built, if there is a repository, and its time, or what SOURCE_DATE_EPOCH says.
+func source(ctx context.Context) (commit string, at time.Time, err error) {
+	out, gitErr := exec.CommandContext(ctx, "git", "log", "-1", "--format=%H %ct").Output()
+	commit, seconds, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		seconds = epoch
+	} else if gitErr != nil {
+		return "", time.Time{}, fmt.Errorf("ask git for the commit's time (or set SOURCE_DATE_EPOCH): %w", gitErr)
 	}
 	number, err := strconv.ParseInt(seconds, 10, 64)
-	return time.Unix(number, 0).UTC(), err
+	return commit, time.Unix(number, 0).UTC(), err
 }
 
 // write writes a file that is handed out, and returns its checksum.

@@ -39,7 +39,7 @@ func (r *release) compile(ctx context.Context, name, platform string) (program, 
 	defer os.RemoveAll(dir)
 	at := filepath.Join(dir, p.file)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags=-s -w -X nstpl.dev/nstpl/operator/version.release="+r.Version, "-o", at, "./cmd/"+name)
+		"-ldflags=-s -w -X nstpl.dev/nstpl/operator/version.release="+r.Version+" -X nstpl.dev/nstpl/operator/version.commit="+r.commit, "-o", at, "./cmd/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
 	build.Stderr = r.progress
 	if err := build.Run(); err != nil {

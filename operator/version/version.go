@@ -3,8 +3,8 @@ package version
 
 import "runtime/debug"
 
-// release is set by the linker in released builds.
-var release string
+// release and commit are set by the linker in released builds.
+var release, commit string
 
 // String returns the release, or what the Go toolchain recorded: a module version or a commit.
 func String() string {
@@ -18,10 +18,25 @@ func String() string {
 	if info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			return "devel-" + setting.Value[:min(12, len(setting.Value))]
-		}
+	if revision := Commit(); revision != "" {
+		return "devel-" + revision[:min(12, len(revision))]
 	}
 	return "devel"
+}
+
+// Commit returns the commit that this was built from, or nothing if nobody recorded it.
+func Commit() string {
+	if commit != "" {
+		return commit
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			return setting.Value
+		}
+	}
+	return ""
 }

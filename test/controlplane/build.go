@@ -34,16 +34,12 @@ func Build(ctx context.Context, version string, progress io.Writer) (string, err
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		return filepath.Abs(assets)
 	}
-	return build(ctx, version, program{
-		pkg: ".", main: "main.go", folder: "controlplane", names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
-	}, progress)
+	return build(ctx, version, controlPlane, progress)
 }
 
 // BuildNode does so with what a node of DefaultVersion needs besides: kube-scheduler, kubelet and kube-proxy.
 func BuildNode(ctx context.Context, progress io.Writer) (string, error) {
-	return build(ctx, DefaultVersion, program{
-		pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"},
-	}, progress)
+	return build(ctx, DefaultVersion, node, progress)
 }
 
 func build(ctx context.Context, version string, p program, progress io.Writer) (string, error) {
@@ -89,6 +85,13 @@ type program struct {
 	folder string
 	names  []string
 }
+
+var (
+	controlPlane = program{
+		pkg: ".", main: "main.go", folder: "controlplane", names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
+	}
+	node = program{pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"}}
+)
 
 // source is the nested module as it is built for one Kubernetes version.
 type source struct {

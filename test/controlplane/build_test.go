@@ -43,7 +43,7 @@ func TestLockLetsOneBuildAndTheOthersWait(t *testing.T) {
 }
 
 func TestBuildSaysWhyItFailsAndCanBeRepeated(t *testing.T) {
-	src := source{dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
+	src := source{program: controlPlane, dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
 	assets := filepath.Join(t.TempDir(), "assets")
 	write := func(name, content string) {
 		require.NoError(t, os.WriteFile(filepath.Join(src.dir, name), []byte(content), 0o644))

@@ -28,6 +28,7 @@ func TestEndToEnd(t *testing.T) {
 		{"exec is refused to who may not", (*site).exec},
 		{"a policyspace's quota stops a real workload", (*site).quota},
 		{"drift is put right", (*site).drift},
+		{"metrics", (*site).metrics},
 		{"a replica is killed", (*site).replicaKilled},
 		{"the kubelet is restarted", (*site).kubeletRestarted},
 		{"upgrade", (*site).upgrade},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nstpl.dev/nstpl/test/node"
 	"nstpl.dev/nstpl/test/page"
@@ -191,15 +192,12 @@ func (s *site) kubectl(args ...string) string {
 // eventually asks until the answer is no error.
 func (s *site) eventually(question func() error) {
 	s.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := question()
-		if err == nil {
-			return
-		}
-		require.True(s.t, time.Now().Before(deadline), "%v", err)
-		time.Sleep(100 * time.Millisecond)
-	}
+	var last error
+	err := wait.PollUntilContextTimeout(s.t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		last = question()
+		return last == nil, nil
+	})
+	require.NoError(s.t, err, "%v", last)
 }
 
 func equal(want, got string) error {

@@ -29,6 +29,31 @@ func TestManifestsWithCertManager(t *testing.T) {
 	}
 }
 
+// Every component builds with the manifests, and what of it the API server knows it takes.
+func TestComponents(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(root, "manifests"), os.DirFS("../../manifests")))
+	entries, err := os.ReadDir("../../manifests/components")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		folder := "manifests/components/" + entry.Name()
+		content, err := os.ReadFile(filepath.Join(root, folder, "kustomization.yaml"))
+		require.NoError(t, err)
+		kustomization := "resources: [manifests, " + folder + "]\n"
+		if strings.Contains(string(content), "kind: Component\n") {
+			kustomization = "resources: [manifests]\ncomponents: [" + folder + "]\n"
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
+		_, err = shared.kubectl(t.Context(), "", "apply", "--kustomize", root, "--dry-run=server")
+		if entry.Name() == "cert-manager" || entry.Name() == "prometheus" {
+			require.ErrorContains(t, err, "ensure CRDs are installed first")
+			continue
+		}
+		require.NoError(t, err)
+	}
+}
+
 // What the operator wrote into the manifests' objects outlives another application of them.
 func TestManifestsAppliedAgain(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,8 +33,22 @@ func Lacks(ctx context.Context) string {
 		return "a node needs " + strings.Join(missing, ", ") +
 			", which are in the Debian packages containerd, runc, containernetworking-plugins, iptables, conntrack and iproute2"
 	}
-	if out, err := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-		return fmt.Sprintf("a node needs namespaces of its own, which this machine does not give: %s", strings.TrimSpace(string(out)))
+	if out, err := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "sh", "-ec", attempt).CombinedOutput(); err != nil {
+		return fmt.Sprintf("a node needs namespaces with mounts, links and firewall rules of its own, which this machine does not give: %s",
+			strings.Join(strings.Fields(string(out)), " "))
+	}
+	if err := errors.Join(makeControlGroups(), removeControlGroups()); err != nil {
+		return fmt.Sprintf("a node needs control groups: %s", err)
 	}
 	return ""
 }
+
+// attempt does in namespaces of its own what a node will do.
+const attempt = `
+mount -t proc proc /proc
+mount -t tmpfs tmpfs /run
+ip link add one type veth peer name two
+ip link add three type bridge
+iptables -t nat -A POSTROUTING -m comment --comment one -j MASQUERADE
+echo 1 >/proc/sys/net/ipv4/ip_forward
+`

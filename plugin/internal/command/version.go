@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,9 +17,12 @@ import (
 )
 
 type versions struct {
-	Client   string `json:"clientVersion"`
-	Operator string `json:"operatorVersion,omitempty"`
-	Server   string `json:"serverVersion,omitempty"`
+	Client    string `json:"clientVersion"`
+	GitCommit string `json:"gitCommit,omitempty"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+	Operator  string `json:"operatorVersion,omitempty"`
+	Server    string `json:"serverVersion,omitempty"`
 }
 
 func newVersion(s session) *cobra.Command {
@@ -42,7 +46,9 @@ func newVersion(s session) *cobra.Command {
 			default:
 				return usageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", format))
 			}
-			found := versions{Client: version.String()}
+			found := versions{
+				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+			}
 			var err error
 			if !client {
 				err = found.ask(cmd.Context(), s)
