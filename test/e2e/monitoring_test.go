@@ -86,7 +86,7 @@ func TestAlerts(t *testing.T) {
 func TestMetricsAreThere(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
-	require.NoError(t, filepath.WalkDir("../../operator", func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../../operator", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -104,7 +104,7 @@ func TestMetricsAreThere(t *testing.T) {
 // metrics fetches what both replicas serve.
 func (s *site) metrics() {
 	served := ""
-	for _, pod := range strings.Fields(s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].metadata.name}")) {
+	for _, pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].metadata.name}")) {
 		served += s.kubectl("get", "--raw", "/api/v1/namespaces/nstpl-system/pods/"+pod+":8080/proxy/metrics")
 	}
 	for _, name := range metrics(s.t) {
