@@ -104,7 +104,7 @@ func TestMetricsAreThere(t *testing.T) {
 // metrics fetches what both replicas serve.
 func (s *site) metrics() {
 	served := ""
-	for _, pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].metadata.name}")) {
+	for pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].metadata.name}")) {
 		served += s.kubectl("get", "--raw", "/api/v1/namespaces/nstpl-system/pods/"+pod+":8080/proxy/metrics")
 	}
 	for _, name := range metrics(s.t) {
