@@ -28,6 +28,8 @@ type Release struct {
 	// Program is the name of the program, which is all that is in an image besides the license.
 	Program string
 	Version string
+	// Commit is what the program was built from, if that is known.
+	Commit string
 	// Name is that of the image, without a tag.
 	Name    string
 	License []byte
@@ -110,6 +112,9 @@ func (r Release) configure(config *v1.ConfigFile, arch string) {
 			"org.opencontainers.image.version":  r.Version,
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
+	}
+	if r.Commit != "" {
+		config.Config.Labels["org.opencontainers.image.revision"] = r.Commit
 	}
 }
 

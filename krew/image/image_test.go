@@ -19,7 +19,7 @@ import (
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	release := image.Release{
-		Program: "operator", Version: "v1.2.3", Name: "registry.example.com/operator", License: []byte("free"), At: time.Unix(1700000000, 0).UTC(),
+		Program: "operator", Version: "v1.2.3", Commit: "abc", Name: "registry.example.com/operator", License: []byte("free"), At: time.Unix(1700000000, 0).UTC(),
 	}
 	dir := filepath.Join(t.TempDir(), "image")
 	digest, err := release.Write(dir, []image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
@@ -46,6 +46,7 @@ func TestWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, arch, config.Architecture)
 		require.Equal(t, "65532:65532", config.Config.User)
+		require.Equal(t, "abc", config.Config.Labels["org.opencontainers.image.revision"])
 		require.Equal(t, []string{"/operator"}, config.Config.Entrypoint)
 		layers, err := built.Layers()
 		require.NoError(t, err)

@@ -34,7 +34,7 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 	}
 	layout := filepath.Join(r.out, operator+"-image")
 	digest, err := image.Release{
-		Program: operator, Version: r.Version, Name: r.image, License: r.license, At: r.at,
+		Program: operator, Version: r.Version, Commit: r.commit, Name: r.image, License: r.license, At: r.at,
 	}.Write(layout, images)
 	if err != nil {
 		return err
