@@ -25,6 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	fmt.Fprintf(os.Stdout, "%s and its archives are as krew wants them\n", os.Args[1])
 }
 
 // check returns all that is wrong.
