@@ -64,18 +64,18 @@ func Spacious(space *v1alpha1.PolicySpace, created schema.GroupResource, objects
 	})
 }
 
-// OfSeveral tells whether a change that a space has no room for is that of several requests, of which there is room for one.
-func OfSeveral(space *v1alpha1.PolicySpace, change Change) bool {
-	one := Change{Namespace: change.Namespace, Old: change.Old, New: corev1.ResourceList{}}
-	for _, name := range change.Adds() {
+// One returns what one of several requests adds at least, if a change is that of several: an object counts as one.
+func (c Change) One() (one Change, several bool) {
+	one = Change{Namespace: c.Namespace, Old: c.Old, New: corev1.ResourceList{}, Since: c.Since}
+	for _, name := range c.Adds() {
 		if !slices.Contains(units(Requested(name)), name) {
 			continue
 		}
-		if after := plus(change.Old[name], 1); after.Cmp(change.New[name]) < 0 {
+		if after := plus(c.Old[name], 1); after.Cmp(c.New[name]) < 0 {
 			one.New[name] = after
 		}
 	}
-	return len(one.New) > 0 && Check(space, one) == nil
+	return one, len(one.New) > 0
 }
 
 func plus(quantity resource.Quantity, more int64) resource.Quantity {

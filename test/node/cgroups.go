@@ -11,13 +11,20 @@ import (
 // controlGroup is above all that run the node's pods.
 const controlGroup = "nstpl-node"
 
+const controlGroupRoot = "/sys/fs/cgroup"
+
+// unified tells whether there is one hierarchy of control groups, as version 2 has it.
+func unified() bool {
+	_, err := os.Stat(filepath.Join(controlGroupRoot, "cgroup.controllers"))
+	return err == nil
+}
+
 // controlGroups are its folders: one for each hierarchy, or the one of version 2.
 func controlGroups() []string {
-	const root = "/sys/fs/cgroup"
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		return []string{filepath.Join(root, controlGroup)}
+	if unified() {
+		return []string{filepath.Join(controlGroupRoot, controlGroup)}
 	}
-	hierarchies, _ := filepath.Glob(filepath.Join(root, "*", "cgroup.procs")) // the pattern is right
+	hierarchies, _ := filepath.Glob(filepath.Join(controlGroupRoot, "*", "cgroup.procs")) // the pattern is right
 	var found []string
 	for _, hierarchy := range hierarchies {
 		found = append(found, filepath.Join(filepath.Dir(hierarchy), controlGroup))
@@ -27,6 +34,9 @@ func controlGroups() []string {
 
 func makeControlGroups() error {
 	var errs []error
+	if unified() { // what is not handed down can't be limited
+		errs = append(errs, os.WriteFile(filepath.Join(controlGroupRoot, "cgroup.subtree_control"), []byte("+cpu +cpuset +memory +pids"), 0o644))
+	}
 	for _, group := range controlGroups() {
 		errs = append(errs, os.MkdirAll(group, 0o755))
 	}

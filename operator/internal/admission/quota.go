@@ -177,13 +177,21 @@ func (q *Quota) check(ctx context.Context, spaces []string, change quota.Change)
 	return nil
 }
 
-// room is quota.Check, but that what several requests use together is refused for now if there is room for one.
+// room is quota.Check, but that what several requests use together is refused for now if there is room for one; if not, each is told
+// what it asked for.
 func room(space *v1alpha1.PolicySpace, change quota.Change) error {
 	err := quota.Check(space, change)
-	if _, exceeded := errors.AsType[*quota.ExceededError](err); exceeded && quota.OfSeveral(space, change) {
-		return &Later{Message: fmt.Sprintf("policyspace %s has room for some of the requests that came at once, and not for all of them: try again", space.Name)}
+	if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
+		return err
 	}
-	return err
+	one, several := change.One()
+	if !several {
+		return err
+	}
+	if ofOne := quota.Check(space, one); ofOne != nil {
+		return ofOne
+	}
+	return &Later{Message: fmt.Sprintf("policyspace %s has room for some of the requests that came at once, and not for all of them: try again", space.Name)}
 }
 
 // get returns a space, or nil if there is none.
