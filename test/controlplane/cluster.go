@@ -1,5 +1,5 @@
 // Package controlplane runs real Kubernetes control planes for tests, the demo and the benchmarks: etcd, kube-apiserver
-// and kube-controller-manager, compiled from their Go modules, on loopback, several at a time if need be.
+// and kube-controller-manager, compiled from their Go modules, on loopback unless asked otherwise, several at a time if need be.
 package controlplane
 
 import (
