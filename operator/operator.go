@@ -57,6 +57,8 @@ type Options struct {
 	SCCIntersection bool
 	// SCCCallerGuardsExec has exec and attach judge the caller alone.
 	SCCCallerGuardsExec bool
+	// ShutdownDelay is how long the operator goes on after it was told to end, so that nobody has a connection to it when it does.
+	ShutdownDelay time.Duration
 	// SCCPool is what namespaces are given user ids from.
 	SCCPool scc.Pool
 }
@@ -68,8 +70,10 @@ const (
 	bulkWrites   = 8
 )
 
-// Run runs the operator until ctx ends or its leadership is lost.
+// Run runs the operator until some time after ctx ends, or until its leadership is lost.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
+	ending := ctx.Done()
+	ctx = extend(ctx, options.ShutdownDelay)
 	config = rest.CopyConfig(config)
 	// The API server's priority and fairness is the throttle.
 	config.QPS = -1
@@ -125,10 +129,17 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := initializers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of initializers: %w", err)
 	}
-	if err := addWebhooks(ctx, mgr, clientset, options); err != nil {
+	if err := addWebhooks(ctx, mgr, clientset, options, ending); err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)
 	}
 	return mgr.Start(ctx)
+}
+
+// extend returns a context that ends some time after ctx.
+func extend(ctx context.Context, by time.Duration) context.Context {
+	extended, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(by, end) })
+	return extended
 }
 
 func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {

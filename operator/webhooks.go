@@ -30,7 +30,7 @@ import (
 
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
 // operator isn't ready before both are so.
-func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) error {
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options, ending <-chan struct{}) error {
 	attributes, err := newAttributes(ctx, mgr, options)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		return fmt.Errorf("--webhook-bind-address is %q, not host:port: %w", options.WebhookAddress, err)
 	}
 	server := webhook.NewServer(serving)
-	table.Serve(server, admissionMetrics)
+	table.Serve(server, admissionMetrics, ending)
 	if err := mgr.Add(server); err != nil {
 		return err
 	}

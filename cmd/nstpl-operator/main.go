@@ -30,6 +30,8 @@ func main() {
 	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "", "where tls.crt and tls.key are if the operator is not to make them")
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
 		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
+	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,
+		"how long to go on after being told to end, while clients are led to other replicas")
 	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
 	users := flag.String("attribute-exempt-users", "system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may touch protected attributes whatever the rules say")

@@ -1,9 +1,13 @@
 package integration_test
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -287,7 +291,7 @@ func TestKilledInAStorm(t *testing.T) {
 // leaseTakeover is longer than a Lease is valid whose holder does not renew it.
 const leaseTakeover = 45 * time.Second
 
-// Of two replicas one works; when it dies the other one takes over, and when it is stopped at once.
+// Of two replicas one works; when it dies the other one takes over, and when it is stopped at once, after who asked it was led elsewhere.
 func TestLeaderElection(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(t.Context())
@@ -297,7 +301,7 @@ func TestLeaderElection(t *testing.T) {
 	s := newScene(t, w)
 	s.declare("defaults", documents(configMap("a", "v"), configMap("b", "v")))
 	takeOver := func(end func(*operator) error, short string) {
-		second, err := startOperator(t.Context(), w, "--leader-elect=true")
+		second, err := startOperator(t.Context(), w, "--leader-elect=true", "--shutdown-delay-duration=1s")
 		require.NoError(t, err)
 		before := s.populatedNamespace(short + "-before")
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(before))
@@ -314,5 +318,60 @@ func TestLeaderElection(t *testing.T) {
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(after))
 	}
 	takeOver((*operator).kill, "killed")
-	takeOver((*operator).stop, "stopped")
+	takeOver(func(o *operator) error { return leave(t.Context(), o) }, "stopped")
+}
+
+// leave ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and what is
+// asked meanwhile is answered.
+func leave(ctx context.Context, o *operator) error {
+	const clients = 8
+	begun := make(chan struct{}, clients)
+	asked := make(chan error, clients)
+	for range clients {
+		go func() { asked <- askUntilLedElsewhere(ctx, o.webhooks, begun) }()
+	}
+	for range clients {
+		select {
+		case <-begun:
+		case err := <-asked:
+			return err
+		}
+	}
+	errs := []error{o.stop()}
+	for range clients {
+		errs = append(errs, <-asked)
+	}
+	return errors.Join(errs...)
+}
+
+// askUntilLedElsewhere asks for decisions on one connection until it is to be used no more. It tells when it has begun.
+func askUntilLedElsewhere(ctx context.Context, address string, begun chan<- struct{}) error {
+	transport := &http.Transport{MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is this test's
+	defer transport.CloseIdleConnections()
+	for i := 0; ; i++ {
+		// Like the API server's, a request that can't be sent again if the connection breaks.
+		body := struct{ io.Reader }{strings.NewReader(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1"}}`)}
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/validate", body)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
+		answer, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			return err
+		}
+		if !strings.Contains(string(answer), `"allowed":true`) {
+			return fmt.Errorf("the answer to request %d is %s: %s", i, response.Status, answer)
+		}
+		if i == 0 {
+			begun <- struct{}{}
+		}
+		if response.Close {
+			return nil
+		}
+	}
 }

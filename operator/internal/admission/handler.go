@@ -31,13 +31,24 @@ type caller struct{ plugin, revision string }
 
 type callerKey struct{}
 
-// Serve has a server answer for the table.
-func (t Table) Serve(server webhook.Server, metrics *Metrics) {
+// Serve has a server answer for the table. Once ending is closed, each answer asks the client for a new connection the next time,
+// which leads to another replica: a request that is under way on an old one as the server closes it fails.
+func (t Table) Serve(server webhook.Server, metrics *Metrics, ending <-chan struct{}) {
 	c := chain{table: t, metrics: metrics}
-	server.Register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(c.mutate)})
+	register := func(path string, hook http.Handler) {
+		server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-ending:
+				w.Header().Set("Connection", "close")
+			default:
+			}
+			hook.ServeHTTP(w, r)
+		}))
+	}
+	register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(c.mutate)})
 	validate := ctrladmission.HandlerFunc(c.validate)
-	server.Register(validatePath, &ctrladmission.Webhook{Handler: validate})
-	server.Register(validatePath+"/{plugin}/{revision}", &ctrladmission.Webhook{
+	register(validatePath, &ctrladmission.Webhook{Handler: validate})
+	register(validatePath+"/{plugin}/{revision}", &ctrladmission.Webhook{
 		Handler: validate,
 		WithContextFunc: func(ctx context.Context, r *http.Request) context.Context {
 			return context.WithValue(ctx, callerKey{}, caller{r.PathValue("plugin"), r.PathValue("revision")})
