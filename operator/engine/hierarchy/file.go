@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,11 +10,10 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
-	"sigs.k8s.io/yaml"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // maxFile bounds the manifests that are read. The API server takes no object of more.
@@ -24,12 +24,25 @@ const sniffed = 4096
 
 var manifestNames = []string{".yaml", ".yml", ".json"}
 
-// beginsManifest matches the first line that says something, of a file with another name.
-var beginsManifest = regexp.MustCompile(`^(\{|["']?(apiVersion|kind|metadata|items)["']?\s*:)`)
+func hasManifestName(name string) bool {
+	return slices.Contains(manifestNames, strings.ToLower(path.Ext(name)))
+}
 
-// looksLikeManifest tells whether a file of any name is one.
+// A manifest by another name begins with a field, and says its apiVersion and kind at the beginning of lines or in braces.
+var (
+	beginsManifest = regexp.MustCompile(`^(\{|["']?[A-Za-z][\w.-]*["']?\s*:(\s|$))`)
+	saysVersion    = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?apiVersion["']?\s*:`)
+	saysKind       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
+)
+
+// looksLikeManifest tells whether a file of any name is one, by the first document in it.
 func looksLikeManifest(content []byte) bool {
-	return beginsManifest.Match(firstLine(content)) && bytes.Contains(content, []byte("apiVersion")) && bytes.Contains(content, []byte("kind"))
+	for _, document := range split(content) {
+		if line := firstLine(document.content); line != nil {
+			return beginsManifest.Match(line) && saysVersion.Match(document.content) && saysKind.Match(document.content)
+		}
+	}
+	return false
 }
 
 // file returns the objects of a file, none if it is no manifest. What is broken is a violation.
@@ -38,7 +51,8 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(manifestNames, strings.ToLower(path.Ext(at))) && !looksLikeManifest(content) {
+	content = readable(content)
+	if !hasManifestName(at) && !looksLikeManifest(content) {
 		return nil, nil
 	}
 	if size > maxFile {
@@ -47,7 +61,9 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 	}
 	var objects []Object
 	for _, document := range split(content) {
-		objects = append(objects, l.document(shown, document)...)
+		for _, value := range document.values() {
+			objects = append(objects, l.document(shown, value)...)
+		}
 	}
 	return objects, nil
 }
@@ -74,11 +90,20 @@ func (l *loader) read(at string) ([]byte, int64, error) {
 	return content, int64(len(content)), err
 }
 
-// firstLine returns the first line that is neither empty nor a comment nor the beginning of a document.
+// readable returns a text as UTF-8 with lines that end in one way, whatever editor wrote it.
+func readable(content []byte) []byte {
+	// Without a mark at its beginning it stays as it is.
+	if decoded, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), content); err == nil {
+		content = decoded
+	}
+	return bytes.ReplaceAll(bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+}
+
+// firstLine returns the first line that is neither empty nor a comment nor a directive, or nil.
 func firstLine(content []byte) []byte {
 	for line := range bytes.Lines(content) {
-		line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff")))
-		if len(line) > 0 && line[0] != '#' && line[0] != '%' && !bytes.HasPrefix(line, []byte("---")) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' {
 			return line
 		}
 	}
@@ -93,14 +118,13 @@ type document struct {
 
 // split takes the documents of a file apart.
 func split(content []byte) []document {
-	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	documents := []document{{}}
 	number := 0
 	for line := range bytes.Lines(content) {
 		last := &documents[len(documents)-1]
-		if text := strings.TrimRight(string(line), "\r\n \t"); text == "---" || strings.HasPrefix(text, "--- ") {
+		if marks(line) {
 			// What follows on the line belongs to the document.
-			documents = append(documents, document{content: []byte(text[3:] + "\n"), offset: number})
+			documents = append(documents, document{content: line[3:], offset: number})
 		} else {
 			last.content = append(last.content, line...)
 		}
@@ -109,62 +133,30 @@ func split(content []byte) []document {
 	return documents
 }
 
-// lines tell where in a file the fields of an object are.
-type lines struct {
-	node   *kyaml.Node
-	offset int
-}
-
-// of returns the line of a field, or of the deepest one on the way to it.
-func (l lines) of(path ...string) int {
-	node, line := l.node, l.node.Line
-	for _, step := range path {
-		next := (*kyaml.Node)(nil)
-		for i := 0; node.Kind == kyaml.MappingNode && i+1 < len(node.Content); i += 2 {
-			if node.Content[i].Value == step {
-				next, line = node.Content[i+1], node.Content[i].Line
-			}
-		}
-		if next == nil {
-			break
-		}
-		node = next
-	}
-	return line + l.offset
-}
-
-// document returns the objects of a document, or of the list that it is.
-func (l *loader) document(shown string, d document) []Object {
-	if len(firstLine(d.content)) == 0 {
-		return nil
-	}
-	var node kyaml.Node
-	if err := kyaml.Unmarshal(d.content, &node); err != nil {
-		l.broken(shown, d.offset, err)
-		return nil
-	}
-	if node.Kind != kyaml.DocumentNode || len(node.Content) != 1 || node.Content[0].Kind != kyaml.MappingNode {
-		return nil // a text, or a list of something: no manifest
-	}
-	data, err := yaml.YAMLToJSONStrict(d.content)
-	if err != nil {
-		l.broken(shown, d.offset, err)
-		return nil
-	}
-	return l.decode(shown, lines{node.Content[0], d.offset}, data)
-}
-
-var saysLine = regexp.MustCompile(`line (\d+)`)
-
-// broken says what a parser found, and where in the file.
-func (l *loader) broken(shown string, offset int, err error) {
-	text, line := err.Error(), offset+1
-	if match := saysLine.FindStringSubmatch(text); match != nil {
-		if number, err := strconv.Atoi(match[1]); err == nil {
-			line = offset + number
+// marks tells whether a line begins a document, or ends one.
+func marks(line []byte) bool {
+	for _, marker := range []string{"---", "..."} {
+		if rest, found := bytes.CutPrefix(line, []byte(marker)); found && (len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\n")) {
+			return true
 		}
 	}
-	text = strings.TrimPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), "yaml: ")
-	text = saysLine.ReplaceAllStringFunc(text, func(string) string { return fmt.Sprintf("line %d", line) })
-	l.violate("parse", shown, line, "it can't be read: "+strings.Join(strings.Fields(text), " "), "mend the YAML or JSON")
+	return false
+}
+
+// values takes apart what is JSON, of which one text may follow another.
+func (d document) values() []document {
+	var values []document
+	decoder := json.NewDecoder(bytes.NewReader(d.content))
+	for {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		switch {
+		case errors.Is(err, io.EOF) && len(values) > 0:
+			return values
+		case err != nil:
+			return []document{d}
+		}
+		before := d.content[:int(decoder.InputOffset())-len(value)]
+		values = append(values, document{value, d.offset + bytes.Count(before, []byte("\n"))})
+	}
 }

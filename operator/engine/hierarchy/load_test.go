@@ -3,11 +3,16 @@ package hierarchy_test
 import (
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
@@ -48,6 +53,16 @@ func load(t *testing.T, tree fs.FS) *hierarchy.Result {
 	result, err := hierarchy.Load(tree, "foo-corp")
 	require.NoError(t, err)
 	return result
+}
+
+const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+
+func utf16(text string) string {
+	encoded, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(text)
+	if err != nil {
+		panic(err)
+	}
+	return encoded
 }
 
 // fooCorp is the example of the source.
@@ -129,33 +144,77 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"nearly reserved":                 {[]string{"kube/OWNERS: x", "kubeflow/OWNERS: x", "default-x/OWNERS: x", "nomos-systems/OWNERS: x", "1/OWNERS: x"}, ""},
 		"a name in two places":            {[]string{"a/dev/OWNERS: x", "b/dev/namespace.yaml: " + namespace("dev")}, "name-unique foo-corp/b/dev:0"},
 		"the root's name":                 {[]string{"a/foo-corp/OWNERS: x"}, "name-unique foo-corp/a/foo-corp:0"},
-		"broken YAML":                     {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:"},
-		"broken YAML by another name":     {[]string{"quota: kind: ResourceQuota\napiVersion: [\n"}, "parse foo-corp/quota:"},
-		"broken JSON":                     {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:"},
+		"broken YAML":                     {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:2"},
+		"broken YAML by another name":     {[]string{"quota: kind: ResourceQuota\napiVersion: [\n"}, "parse foo-corp/quota:2"},
+		"broken JSON":                     {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:1"},
 		"a key twice":                     {[]string{"a.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nmetadata: {name: r}\n"}, "parse foo-corp/a.yaml:4"},
 		"an unknown field":                {[]string{"q.yaml: " + quota("q") + "  soft: {}\n"}, "schema foo-corp/q.yaml:7"},
 		"a number for a name":             {[]string{"q.yaml: " + quota("123")}, "schema foo-corp/q.yaml:4"},
-		"a broken quantity":               {[]string{"q.yaml: " + strings.Replace(quota("q"), "pods: 3", "pods: many", 1)}, "schema foo-corp/q.yaml:1"},
+		"a broken quantity":               {[]string{"q.yaml: " + strings.Replace(quota("q"), "pods: 3", "pods: many", 1)}, "schema foo-corp/q.yaml:6"},
 		"no name":                         {[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {}\n"}, "schema foo-corp/q.yaml:3"},
 		"no kind":                         {[]string{"q.yaml: apiVersion: v1\nmetadata: {name: q}\n"}, "schema foo-corp/q.yaml:1"},
 		"another version":                 {[]string{"q.yaml: " + strings.Replace(quota("q"), "v1", "v2", 1)}, "schema foo-corp/q.yaml:1"},
 		"no role in a binding":            {[]string{"b.yaml: " + strings.Replace(binding("b"), "name: view", "name: ''", 1)}, "schema foo-corp/b.yaml:5"},
-		"a rule without verbs":            {[]string{"r.yaml: " + strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:5"},
+		"a rule without verbs":            {[]string{"r.yaml: " + strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:6"},
 		"aliases without end": {[]string{"a.yaml: a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"}, "parse foo-corp/a.yaml:1"},
-		"a large file":         {[]string{"a.yaml: " + strings.Repeat("# x\n", 1<<19)}, "parse foo-corp/a.yaml:0"},
-		"what is no manifest":  {[]string{"values.yaml: replicas: 3\n", "list.yaml: - a\n", "text.yaml: just text\n", "empty.yaml: ", "comment.yaml: # nothing\n---\n", "big.bin: " + strings.Repeat("x", 1<<21)}, ""},
-		"a list":               {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(namespace("b")), "\n", "\n  ") + "\n"}, "ns-name-match foo-corp/a/list.yaml:7"},
-		"Windows' line ends":   {[]string{"a/ns.yaml: " + strings.ReplaceAll(namespace("a")+"---\n"+quota("q")+"---\n"+quota("r"), "\n", "\r\n")}, "multi-quota foo-corp/a/ns.yaml:13"},
-		"a byte order mark":    {[]string{"a/ns.yaml: \ufeff" + namespace("a")}, ""},
-		"JSON":                 {[]string{`a/ns.json: {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`}, ""},
-		"a file of any name":   {[]string{"a/NAMESPACE: " + namespace("b")}, "ns-name-match foo-corp/a/NAMESPACE:4"},
-		"several in one file":  {[]string{"a/all: " + namespace("a") + "---\n" + role("Role", "r") + "---\n" + binding("b") + "---\n" + quota("q")}, ""},
-		"a namespace's list":   {[]string{"a/n.yaml: apiVersion: v1\nkind: NamespaceList\nitems:\n- metadata: {name: a}\n"}, ""},
-		"nothing":              {[]string{}, ""},
-		"a service account":    {[]string{"b.yaml: " + strings.Replace(binding("b"), "kind: Group, name: a, apiGroup: rbac.authorization.k8s.io", "kind: ServiceAccount, name: a", 1)}, "schema foo-corp/b.yaml:6"},
-		"an older version":     {[]string{"b.yaml: " + strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v1beta1", 1)}, ""},
-		"a template of labels": {[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1"},
+		"a large file":                                 {[]string{"a.yaml: " + strings.Repeat("# x\n", 1<<19)}, "parse foo-corp/a.yaml:0"},
+		"what is no manifest":                          {[]string{"values.yaml: replicas: 3\n", "list.yaml: - a\n", "text.yaml: just text\n", "empty.yaml: ", "comment.yaml: # nothing\n---\n", "big.bin: " + strings.Repeat("x", 1<<21)}, ""},
+		"a list":                                       {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(namespace("b")), "\n", "\n  ") + "\n"}, "ns-name-match foo-corp/a/list.yaml:7"},
+		"Windows' line ends":                           {[]string{"a/ns.yaml: " + strings.ReplaceAll(namespace("a")+"---\n"+quota("q")+"---\n"+quota("r"), "\n", "\r\n")}, "multi-quota foo-corp/a/ns.yaml:13"},
+		"a byte order mark":                            {[]string{"a/ns.yaml: \ufeff" + namespace("a")}, ""},
+		"JSON":                                         {[]string{`a/ns.json: {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`}, ""},
+		"a file of any name":                           {[]string{"a/NAMESPACE: " + namespace("b")}, "ns-name-match foo-corp/a/NAMESPACE:4"},
+		"several in one file":                          {[]string{"a/all: " + namespace("a") + "---\n" + role("Role", "r") + "---\n" + binding("b") + "---\n" + quota("q")}, ""},
+		"a namespace's list":                           {[]string{"a/n.yaml: apiVersion: v1\nkind: NamespaceList\nitems:\n- metadata: {name: a}\n"}, ""},
+		"nothing":                                      {[]string{}, ""},
+		"a service account":                            {[]string{"b.yaml: " + strings.Replace(binding("b"), "kind: Group, name: a, apiGroup: rbac.authorization.k8s.io", "kind: ServiceAccount, name: a", 1)}, "schema foo-corp/b.yaml:7"},
+		"an older version":                             {[]string{"b.yaml: " + strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v1beta1", 1)}, ""},
+		"two JSON texts":                               {[]string{"a/n.yaml: " + `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n" + `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n"}, "ns-kind foo-corp/a/n.yaml:2"},
+		"JSON and something else":                      {[]string{"a/n.yaml: " + `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n}}} x\n"}, "parse foo-corp/a/n.yaml:2"},
+		"the end of a document":                        {[]string{"a/n.yaml: " + namespace("a") + "...\n" + secret}, "ns-kind foo-corp/a/n.yaml:6"},
+		"a document on the marker's line":              {[]string{"a/n: --- {apiVersion: v1, kind: Namespace, metadata: {name: b}}\n"}, "ns-name-match foo-corp/a/n:1"},
+		"old line ends":                                {[]string{"a/n.yaml: " + strings.ReplaceAll(namespace("a")+"---\n"+secret, "\n", "\r")}, "ns-kind foo-corp/a/n.yaml:6"},
+		"UTF-16":                                       {[]string{"a/n.yaml: " + utf16(namespace("a")+"---\n"+secret)}, "ns-kind foo-corp/a/n.yaml:6"},
+		"a role in no group":                           {[]string{ns, "a/r.yaml: " + strings.Replace(role("Role", "r"), "rbac.authorization.k8s.io/v1", "v1", 1)}, "schema foo-corp/a/r.yaml:1"},
+		"a policy in no group":                         {[]string{"p.yaml: apiVersion: v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"}, "schema foo-corp/p.yaml:1"},
+		"a version that never was":                     {[]string{"b.yaml: " + strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v2", 1)}, "schema foo-corp/b.yaml:1"},
+		"a policy of another version":                  {[]string{"p.yaml: apiVersion: policy/v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"}, "schema foo-corp/p.yaml:1"},
+		"a policy with a field too many":               {[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nfoo: 1\n"}, "schema foo-corp/p.yaml:4"},
+		"a policy of items":                            {[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nspec: [x]\n"}, "schema foo-corp/p.yaml:4"},
+		"items that say no kind":                       {[]string{ns, "a/l.yaml: apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindingList\nitems:\n- metadata: {name: x}\n"}, "schema foo-corp/a/l.yaml:4 schema foo-corp/a/l.yaml:4"},
+		"items of a plain list":                        {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- metadata: {name: x}\n"}, "schema foo-corp/a/l.yaml:4"},
+		"an item that is nothing":                      {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- null\n"}, "schema foo-corp/a/l.yaml:4"},
+		"an item that is a text":                       {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- foo\n"}, "schema foo-corp/a/l.yaml:4"},
+		"items that are none":                          {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: {}\n"}, "schema foo-corp/a/l.yaml:3"},
+		"a list without items":                         {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\n"}, "schema foo-corp/a/l.yaml:1"},
+		"a list of nothing":                            {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: []\n"}, ""},
+		"lists without end":                            {[]string{ns, "a/l.json: " + strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20)}, "schema foo-corp/a/l.json:1"},
+		"manifests in brackets":                        {[]string{ns, "a/l.yaml: - apiVersion: v1\n  kind: Secret\n"}, "schema foo-corp/a/l.yaml:1"},
+		"a file with a dot":                            {[]string{ns, "a/.s.yaml: " + secret}, "ns-kind foo-corp/a/.s.yaml:1"},
+		"another field first":                          {[]string{"foo.txt: rules: []\n" + role("Role", "r")}, "parse foo-corp/foo.txt:6"},
+		"another field first, in order":                {[]string{"foo.txt: roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: b}\n"}, "ps-role foo-corp/foo.txt:1 schema foo-corp/foo.txt:1"},
+		"a text with a manifest in it":                 {[]string{"README.md: # Roles\nLike this:\n```\n" + role("Role", "r") + "```\n", "notes: Note: this\n---\n" + role("Role", "r")}, ""},
+		"a namespace called by a number":               {[]string{"123/n.yaml: " + namespace("123"), "123/r.yaml: " + role("Role", "r")}, "schema foo-corp/123/n.yaml:4"},
+		"a namespace that can't be read":               {[]string{"a/n.yaml: " + namespace("a") + "  labels: [x\n", "a/r.yaml: " + role("Role", "r")}, "parse foo-corp/a/n.yaml:5"},
+		"a namespace of another version":               {[]string{"a/n.yaml: " + strings.Replace(namespace("a"), "v1", "v2", 1), "a/r.yaml: " + role("Role", "r")}, "schema foo-corp/a/n.yaml:1"},
+		"a namespace without a name":                   {[]string{"a/n.yaml: apiVersion: v1\nkind: Namespace\nmetadata: {}\n"}, "schema foo-corp/a/n.yaml:3"},
+		"a child of a broken namespace":                {[]string{"a/n.yaml: " + strings.Replace(namespace("a"), "v1", "v1\nspec: [x]", 1), "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0 schema foo-corp/a/n.yaml:2"},
+		"the operator's quota":                         {[]string{ns, "a/q.yaml: " + quota("nstpl-policyspace")}, "name-reserved foo-corp/a/q.yaml:4"},
+		"a label that is none":                         {[]string{"a/n.yaml: " + namespace("a") + "  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:5"},
+		"what kustomize reads":                         {[]string{"b.yaml: " + strings.Replace(binding("b"), "name: b", "name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:3"},
+		"half a device":                                {[]string{"q.yaml: " + strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
+		"one limit of many":                            {[]string{"q.yaml: " + strings.Replace(quota("q"), "  hard: {pods: 3}", "  hard:\n    services: 3\n    pods: -3", 1)}, "schema foo-corp/q.yaml:8"},
+		"a field of a rule":                            {[]string{"r.yaml: " + strings.Replace(role("ClusterRole", "r"), "verbs: [get]}", "verbs: [get]}\n- {apiGroups: [''], resources: [pods], verbs: [get], verbz: [get]}", 1)}, "schema foo-corp/r.yaml:7"},
+		"a cluster role of a root that is a namespace": {[]string{"n.yaml: " + namespace("foo-corp"), "r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/r.yaml:1"},
+		"what a merge brings and another replaces":     {[]string{"a/n.yaml: x: &x {name: b}\n---\n" + "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels: &l {a: b}\n  name: a\n  annotations:\n    <<: *l\n    a: c\n"}, ""},
+		"large aliases":                                {[]string{"a.yaml: a: &a " + strings.Repeat("x", 4000) + "\nb: [" + strings.Repeat("*a,", 3000) + "*a]\n"}, "parse foo-corp/a.yaml:1"},
+		"an alias in itself":                           {[]string{"a.yaml: a: &a\n  b: *a\n"}, "parse foo-corp/a.yaml:1"},
+		"an alias of nothing":                          {[]string{"a.yaml: a: b\nc: *d\n"}, "parse foo-corp/a.yaml:2"},
+		"a tab":                                        {[]string{"a.yaml: a:\n  b: c\n\td: e\n"}, "parse foo-corp/a.yaml:3"},
+		"a control character":                          {[]string{"a.yaml: a: b\nc: \x00\n"}, "parse foo-corp/a.yaml:2"},
+		"no UTF-8":                                     {[]string{"a.yaml: a: b\nc: \xff\n"}, "parse foo-corp/a.yaml:2"},
+		"a template of labels":                         {[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,11 +223,14 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 				require.Empty(t, result.Violations)
 				return
 			}
-			require.Len(t, result.Violations, 1, "%v", result.Violations)
-			one := result.Violations[0]
-			require.True(t, strings.HasPrefix(fmt.Sprintf("%s %s:%d", one.Rule, one.Path, one.Line), test.want), "%+v", one)
-			require.NotEmpty(t, one.Message)
-			require.NotEmpty(t, one.Remedy)
+			var found []string
+			for _, one := range result.Violations {
+				found = append(found, fmt.Sprintf("%s %s:%d", one.Rule, one.Path, one.Line))
+				require.NotEmpty(t, one.Message)
+				require.NotEmpty(t, one.Remedy)
+			}
+			slices.Sort(found)
+			require.Equal(t, test.want, strings.Join(found, " "), "%v", result.Violations)
 		})
 	}
 }
@@ -186,9 +248,55 @@ func TestLoadSaysEverythingAtOnce(t *testing.T) {
 	require.Equal(t, []string{"ns-leaf", "name-reserved", "parse", "symlink", "ps-role"}, rules)
 }
 
+// What is called in no text can't be opened.
+func TestLoadNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"caf\xe9.txt", "caf\xe9.yaml", "caf\xe9/x"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(secret), 0o600))
+	}
+	result := load(t, os.DirFS(dir))
+	require.Len(t, result.Violations, 2)
+	require.Equal(t, "name-dns foo-corp/caf\ufffd", result.Violations[0].Rule+" "+result.Violations[0].Path)
+	require.Equal(t, "parse foo-corp/caf\ufffd.yaml", result.Violations[1].Rule+" "+result.Violations[1].Path)
+	require.Len(t, result.Warnings, 1)
+	require.Equal(t, "foo-corp/caf\ufffd.txt", result.Warnings[0].Path)
+}
+
+func TestLoadBoundsWhatIsCompiled(t *testing.T) {
+	t.Parallel()
+	many := func(n int) []string {
+		var texts []string
+		for i := range n {
+			texts = append(texts, fmt.Sprintf("b%d.yaml: %s", i, binding(fmt.Sprint("b", i))))
+		}
+		return texts
+	}
+	for n, want := range map[int][2]int{100: {0, 0}, 1500: {0, 1}, 8000: {1, 0}} {
+		result := load(t, files(many(n)...))
+		require.Equal(t, want, [2]int{len(result.Violations), len(result.Warnings)}, "%d: %v %v", n, result.Violations, result.Warnings)
+	}
+}
+
+// What kubectl get prints is taken without what is the API server's.
+func TestLoadLeavesOutWhatTheAPIServerWrites(t *testing.T) {
+	t.Parallel()
+	const own = "  uid: u\n  resourceVersion: '1'\n  generation: 2\n  creationTimestamp: 2026-01-01T00:00:00Z\n  selfLink: x\n" +
+		"  managedFields: []\n  ownerReferences:\n  - {apiVersion: v1, kind: Pod, name: p, uid: v}\n" +
+		"  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}', a: b}\n"
+	result := load(t, files("a/n.yaml: "+namespace("a")+own+"status: {phase: Active}\n", "a/b.yaml: "+strings.Replace(binding("b"), "name: b\n", "name: b\n"+own, 1)))
+	require.Empty(t, result.Violations)
+	require.Len(t, result.Warnings, 2)
+	a := result.Tree.Root.Children[0]
+	require.Equal(t, metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"a": "b"}}, a.Namespace.ObjectMeta)
+	require.Empty(t, a.Namespace.Status)
+	require.Equal(t, metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"a": "b"}}, a.RoleBindings[0].ObjectMeta)
+}
+
 // Whatever is in a file, there is a verdict.
 func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{namespace("a"), binding("b"), quota("q") + "---\n" + role("Role", "r"), "kind: List\napiVersion: v1\nitems: [1, null, {}]\n", "{", "&a [*a]", "? a\n: b\n"} {
+	for _, seed := range []string{namespace("a"), binding("b"), quota("q") + "---\n" + role("Role", "r"), "kind: List\napiVersion: v1\nitems: [1, null, {}]\n", "{", "&a [*a]", "? a\n: b\n", "\r\r\"", "a: &a b\nc: *d\n", "{} {}", "a\n...\nb: \t"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {
@@ -196,7 +304,7 @@ func FuzzLoad(f *testing.F) {
 		require.NoError(t, err)
 		for _, one := range result.Violations {
 			require.NotEmpty(t, one.Message)
-			require.LessOrEqual(t, one.Line, strings.Count(content, "\n")+2)
+			require.LessOrEqual(t, one.Line, strings.Count(content, "\n")+strings.Count(content, "\r")+1)
 		}
 	})
 }

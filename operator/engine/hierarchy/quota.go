@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// countedWhole are the resources of which there are no parts. Those that begin with count/ are too.
+// countedWhole are the resources of which there are no parts. Counts of objects and extended resources have none either.
 var countedWhole = []corev1.ResourceName{
 	corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceQuotas, corev1.ResourceSecrets,
 	corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
@@ -24,7 +24,7 @@ var measured = []corev1.ResourceName{
 // checkQuota says what the API server would find wrong with a limit of a ResourceQuota, or nothing.
 func checkQuota(name corev1.ResourceName, hard corev1.ResourceList) string {
 	quantity := hard[name]
-	whole := slices.Contains(countedWhole, name) || strings.HasPrefix(string(name), "count/")
+	whole := slices.Contains(countedWhole, name) || extended(string(name))
 	hugePages := strings.HasPrefix(strings.TrimPrefix(string(name), "requests."), corev1.ResourceHugePagesPrefix)
 	reasons := content.IsLabelKey(string(name))
 	switch {
@@ -38,4 +38,10 @@ func checkQuota(name corev1.ResourceName, hard corev1.ResourceList) string {
 		return "is " + quantity.String() + ": it must be a whole number"
 	}
 	return ""
+}
+
+// extended tells whether a resource is none of Kubernetes' own, as the API server tells it.
+func extended(name string) bool {
+	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix)
 }

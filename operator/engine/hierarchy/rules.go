@@ -1,17 +1,24 @@
 package hierarchy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // rootOnly are the kinds that are cluster-level policies.
@@ -19,16 +26,17 @@ var rootOnly = []string{kindClusterRole, kindClusterRoleBinding, kindPodSecurity
 
 // check holds a directory and all in it against the constraints.
 func (l *loader) check(d *Directory) {
-	if slices.ContainsFunc(d.objects, func(o Object) bool { return o.kind == kindNamespace }) {
+	isNamespace := slices.ContainsFunc(d.objects, func(o Object) bool { return o.kind == kindNamespace })
+	if isNamespace {
 		l.checkNamespace(d)
 	} else {
 		l.checkPolicyspace(d)
 	}
 	seen := map[string]Object{}
 	for _, object := range d.objects {
-		if slices.Contains(rootOnly, object.kind) && d.Parent != nil {
-			l.violate("root-only", object.Path, object.Line, fmt.Sprintf("%s %s is a cluster-level policy", object.kind, object.name),
-				"move it immediately into "+l.root)
+		if slices.Contains(rootOnly, object.kind) && (isNamespace || d.Parent != nil) {
+			l.violate("root-only", object.Path, object.Line, object.called()+" is a cluster-level policy",
+				"move it immediately into "+l.root+", which is then a policyspace")
 		}
 		key := object.kind + " " + object.name
 		if before, twice := seen[key]; twice && object.name != "" {
@@ -60,17 +68,19 @@ func (l *loader) checkNamespace(d *Directory) {
 	}
 	for _, object := range d.objects {
 		switch {
-		case object.kind == kindNamespace && object.name != d.Name:
+		case object.kind == kindNamespace && object.name != d.Name && object.name != "":
 			l.violate("ns-name-match", object.Path, object.lines.of("metadata", "name"),
 				fmt.Sprintf("Namespace %s is in directory %s", object.name, d.Name), "give both the same name")
 		case object.kind == kindNamespace, slices.Contains(rootOnly, object.kind):
 		case !slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, object.kind):
-			l.violate("ns-kind", object.Path, object.Line, fmt.Sprintf("%s %s can't be in a namespace directory", object.kind, object.name),
+			l.violate("ns-kind", object.Path, object.Line, object.called()+" can't be in a namespace directory",
 				"keep Namespace, Role, RoleBinding and ResourceQuota there, and the rest elsewhere")
 		case object.namespace != "" && object.namespace != d.Name:
 			l.violate("ns-name-match", object.Path, object.lines.of("metadata", "namespace"),
-				fmt.Sprintf("%s %s says namespace %s in directory %s", object.kind, object.name, object.namespace, d.Name),
+				fmt.Sprintf("%s says namespace %s in directory %s", object.called(), object.namespace, d.Name),
 				"leave metadata.namespace out, or write the directory's name")
+		case object.kind == kindResourceQuota && object.name == v1alpha1.QuotaName:
+			l.violate("name-reserved", object.Path, object.lines.of("metadata", "name"), object.called()+" is what the operator counts by", "give it another name")
 		}
 	}
 }
@@ -83,19 +93,21 @@ func (l *loader) checkPolicyspace(d *Directory) {
 		}
 		switch {
 		case object.kind == kindRole:
-			l.violate("ps-role", object.Path, object.Line, fmt.Sprintf("Role %s is in a policyspace directory", object.name),
+			l.violate("ps-role", object.Path, object.Line, object.called()+" is in a policyspace directory",
 				"make it a ClusterRole in "+l.root+", or move it into a namespace")
 		case slices.Contains(rootOnly, object.kind):
 		case object.kind != kindRoleBinding && object.kind != kindResourceQuota:
-			l.violate("ps-kind", object.Path, object.Line, fmt.Sprintf("%s %s can't be in a policyspace directory", object.kind, object.name),
+			l.violate("ps-kind", object.Path, object.Line, object.called()+" can't be in a policyspace directory",
 				"keep RoleBinding and ResourceQuota there, and the rest elsewhere")
 		case object.namespace != "":
 			l.violate("ps-namespace-field", object.Path, object.lines.of("metadata", "namespace"),
-				fmt.Sprintf("%s %s says namespace %s in a policyspace, which has many", object.kind, object.name, object.namespace),
+				fmt.Sprintf("%s says namespace %s in a policyspace, which has many", object.called(), object.namespace),
 				"leave metadata.namespace out")
 		}
 	}
 }
+
+const dnsRemedy = "use at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
 
 // checkNames holds the names of all directories against the constraints on names.
 func (l *loader) checkNames(root *Directory) {
@@ -104,7 +116,7 @@ func (l *loader) checkNames(root *Directory) {
 	visit = func(d *Directory) {
 		if reasons := validation.IsDNS1123Label(d.Name); len(reasons) > 0 {
 			l.violate("name-dns", d.Path, 0, fmt.Sprintf("%q can't be the name of a namespace or policyspace", d.Name),
-				"use at most 63 lower-case letters, digits and '-', with a letter or digit at both ends")
+				dnsRemedy)
 		}
 		if reserved(d.Name) {
 			l.violate("name-reserved", d.Path, 0, fmt.Sprintf("the name %s is reserved", d.Name),
@@ -126,8 +138,8 @@ func reserved(name string) bool {
 	return name == "default" || name == "nomos-system" || name == v1alpha1.OperatorNamespace || strings.HasPrefix(name, "kube-")
 }
 
-// checkName refuses names that the API server would.
-func (l *loader) checkName(o Object) {
+// checkName refuses names that the API server would, and tells whether it did not.
+func (l *loader) checkName(o Object) bool {
 	var reasons []string
 	switch o.Object.(type) {
 	case *corev1.Namespace:
@@ -143,13 +155,14 @@ func (l *loader) checkName(o Object) {
 	case len(reasons) > 0:
 		l.violate("schema", o.Path, o.lines.of("metadata", "name"), fmt.Sprintf("%s can't be called %q: %s", o.kind, o.name, strings.Join(reasons, "; ")), "choose another name")
 	}
+	return len(reasons) == 0
 }
 
 // checkSchema refuses what the API server would, beyond the fields that it knows.
 func (l *loader) checkSchema(o Object) {
-	l.checkName(o)
+	nameable := l.checkName(o)
 	complain := func(field, format string, args ...any) {
-		l.violate("schema", o.Path, o.lines.of(strings.Split(field, ".")...), fmt.Sprintf("%s %s: %s", o.kind, o.name, fmt.Sprintf(format, args...)), "mend the field")
+		l.violate("schema", o.Path, o.lines.of(steps(field)...), o.called()+": "+fmt.Sprintf(format, args...), "mend the field")
 	}
 	switch typed := o.Object.(type) {
 	case *corev1.Namespace:
@@ -172,19 +185,93 @@ func (l *loader) checkSchema(o Object) {
 	case *corev1.ResourceQuota:
 		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
 			if wrong := checkQuota(name, typed.Spec.Hard); wrong != "" {
-				complain("spec.hard", "%s %s", name, wrong)
+				l.violate("schema", o.Path, o.lines.of("spec", "hard", string(name)), fmt.Sprintf("%s: %s %s", o.called(), name, wrong), "mend the limit or leave it out")
 			}
 		}
+	}
+	if nameable {
+		l.checkLimits(o)
+	}
+}
+
+// checkLimits refuses, of an object whose name is none to refuse, labels and annotations that the API server or kustomize, by which the object gets into namespaces, would.
+func (l *loader) checkLimits(o Object) {
+	fields, err := toFields(o.Object)
+	if err != nil {
+		l.violate("schema", o.Path, o.Line, o.called()+": "+err.Error(), "mend the object")
+		return
+	}
+	escaped, _ := render.Escaped(fields).(map[string]any)
+	object := &unstructured.Unstructured{Object: escaped}
+	problems := render.CheckLimits(object)
+	if err := render.CheckAnnotations(object.GetAnnotations()); err != nil && slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
+		problems = append(problems, fmt.Errorf("%s: %w", o.called(), err))
+	}
+	for _, problem := range problems {
+		at := "metadata"
+		if wrong, ok := errors.AsType[*field.Error](problem); ok {
+			at = wrong.Field
+		}
+		l.violate("schema", o.Path, o.lines.of(steps(at)...), problem.Error(), "mend it or leave it out")
+	}
+}
+
+// disown leaves out what the API server writes and no file says, as it comes with kubectl get.
+func (l *loader) disown(o Object) {
+	meta := o.Object.(metav1.Object)
+	annotations := maps.Clone(meta.GetAnnotations())
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	kept := metav1.ObjectMeta{Name: meta.GetName(), Namespace: meta.GetNamespace(), Labels: meta.GetLabels(), Annotations: annotations, Finalizers: meta.GetFinalizers()}
+	var before metav1.ObjectMeta
+	switch typed := o.Object.(type) {
+	case *corev1.Namespace:
+		before, typed.ObjectMeta, typed.Status = typed.ObjectMeta, kept, corev1.NamespaceStatus{}
+	case *corev1.ResourceQuota:
+		before, typed.ObjectMeta, typed.Status = typed.ObjectMeta, kept, corev1.ResourceQuotaStatus{}
+	case *rbacv1.Role:
+		before, typed.ObjectMeta = typed.ObjectMeta, kept
+	case *rbacv1.RoleBinding:
+		before, typed.ObjectMeta = typed.ObjectMeta, kept
+	case *rbacv1.ClusterRole:
+		before, typed.ObjectMeta = typed.ObjectMeta, kept
+	case *rbacv1.ClusterRoleBinding:
+		before, typed.ObjectMeta = typed.ObjectMeta, kept
+	}
+	if !equality.Semantic.DeepEqual(before, kept) {
+		l.warn(o.Path, o.lines.of("metadata"), o.called()+" has fields of the API server, such as uid and resourceVersion: they are left out")
+	}
+}
+
+// What templates are bounded by, in bytes: an annotation of kubectl apply has the whole object, and etcd stores no larger one.
+const (
+	maxApplied = 200_000
+	maxStored  = 1_200_000
+)
+
+// checkSizes says what becomes too large as it is compiled: all policies of a directory are one template.
+func (l *loader) checkSizes(d *Directory) {
+	size := 0
+	for _, object := range d.objects {
+		size += object.size
+	}
+	switch {
+	case size > maxStored:
+		l.violate("size", d.Path, 0, fmt.Sprintf("its policies have %d bytes together, and a template can have %d", size, maxStored), "have fewer in one directory")
+	case size > maxApplied:
+		l.warn(d.Path, 0, fmt.Sprintf("its policies have %d bytes together: what hydrate prints takes kubectl apply --server-side", size))
+	}
+	for _, child := range d.Children {
+		l.checkSizes(child)
 	}
 }
 
 // checkClusterLevel refuses a namespace on what is in none, and warns of what is Kubernetes' own.
 func (l *loader) checkClusterLevel(o Object) {
 	if o.namespace != "" {
-		l.violate("schema", o.Path, o.lines.of("metadata", "namespace"), fmt.Sprintf("%s %s is in no namespace", o.kind, o.name), "leave metadata.namespace out")
+		l.violate("schema", o.Path, o.lines.of("metadata", "namespace"), o.called()+" is in no namespace", "leave metadata.namespace out")
 	}
 	if strings.HasPrefix(o.name, "system:") || slices.Contains([]string{"admin", "cluster-admin", "edit", "view"}, o.name) {
-		l.warn(o.Path, o.Line, fmt.Sprintf("%s %s is Kubernetes' own: the tree would overwrite it", o.kind, o.name))
+		l.warn(o.Path, o.Line, o.called()+" is Kubernetes' own: the tree would overwrite it")
 	}
 }
 
@@ -201,16 +288,16 @@ func checkBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool
 	for i, subject := range subjects {
 		switch {
 		case subject.Name == "":
-			complain("subjects", "subjects[%d] has no name", i)
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d] has no name", i)
 		case subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == "":
-			complain("subjects", "subjects[%d]: ServiceAccount %s has no namespace", i, subject.Name)
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: ServiceAccount %s has no namespace", i, subject.Name)
 		case subject.Kind == rbacv1.ServiceAccountKind && subject.APIGroup != "":
-			complain("subjects", "subjects[%d]: the apiGroup of a ServiceAccount is empty", i)
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: the apiGroup of a ServiceAccount is empty", i)
 		case subject.Kind == rbacv1.ServiceAccountKind:
 		case subject.Kind != rbacv1.UserKind && subject.Kind != rbacv1.GroupKind:
-			complain("subjects", "subjects[%d].kind is %q: it can be User, Group or ServiceAccount", i, subject.Kind)
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d].kind is %q: it can be User, Group or ServiceAccount", i, subject.Kind)
 		case subject.APIGroup != "" && subject.APIGroup != rbacv1.GroupName:
-			complain("subjects", "subjects[%d].apiGroup is %q: it must be %s", i, subject.APIGroup, rbacv1.GroupName)
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d].apiGroup is %q: it must be %s", i, subject.APIGroup, rbacv1.GroupName)
 		}
 	}
 }
@@ -219,15 +306,15 @@ func (l *loader) checkRules(o Object, rules []rbacv1.PolicyRule, namespaced bool
 	for i, rule := range rules {
 		switch {
 		case len(rule.Verbs) == 0:
-			complain("rules", "rules[%d] has no verbs", i)
+			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no verbs", i)
 		case len(rule.NonResourceURLs) > 0 && (namespaced || len(rule.Resources)+len(rule.APIGroups)+len(rule.ResourceNames) > 0):
-			complain("rules", "rules[%d] has nonResourceURLs, which go with nothing else and in no Role", i)
+			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has nonResourceURLs, which go with nothing else and in no Role", i)
 		case len(rule.NonResourceURLs) == 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
-			complain("rules", "rules[%d] has no apiGroups or no resources", i)
+			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no apiGroups or no resources", i)
 		}
 		for _, group := range rule.APIGroups {
 			if strings.Contains(group, "/") {
-				l.warn(o.Path, o.lines.of("rules"), fmt.Sprintf("%s %s: %q is no API group but a group and a version, so that the rule grants nothing", o.kind, o.name, group))
+				l.warn(o.Path, o.lines.of("rules", strconv.Itoa(i)), fmt.Sprintf("%s %s: %q is no API group but a group and a version, so that the rule grants nothing", o.kind, o.name, group))
 			}
 		}
 	}

@@ -4,10 +4,12 @@ package hierarchy
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -45,6 +47,8 @@ type Object struct {
 
 	kind, name, namespace string
 	lines                 lines
+	// size of it as JSON, in bytes.
+	size int
 }
 
 // Violation is a rule that a tree breaks.
@@ -82,6 +86,7 @@ func Load(files fs.FS, name string) (*Result, error) {
 	l.result.Tree = &Tree{Root: root}
 	l.check(root)
 	l.checkNames(root)
+	l.checkSizes(root)
 	l.collect(l.result.Tree)
 	slices.SortStableFunc(l.result.Violations, func(a, b Violation) int {
 		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
@@ -109,7 +114,7 @@ func (l *loader) warn(path string, line int, message string) {
 // maxDepth is how deep directories may be in one another.
 const maxDepth = 64
 
-// directory reads a directory and all in it. Names that begin with a dot are tools' own, such as .git.
+// directory reads a directory and all in it. Directories whose names begin with a dot are tools' own, such as .git.
 func (l *loader) directory(at, name string, parent *Directory) (*Directory, error) {
 	directory := &Directory{Name: name, Path: name, Parent: parent}
 	if parent != nil {
@@ -120,11 +125,13 @@ func (l *loader) directory(at, name string, parent *Directory) (*Directory, erro
 		return nil, err
 	}
 	for _, entry := range entries {
-		inside, shown := path.Join(at, entry.Name()), path.Join(directory.Path, entry.Name())
+		inside, shown := path.Join(at, entry.Name()), path.Join(directory.Path, strings.ToValidUTF8(entry.Name(), "\ufffd"))
 		switch kind := entry.Type(); {
 		case kind&fs.ModeSymlink != 0:
 			l.violate("symlink", shown, 0, "it is a symbolic link, which could lead anywhere", "put the file or directory itself there")
-		case strings.HasPrefix(entry.Name(), "."):
+		case kind.IsDir() && strings.HasPrefix(entry.Name(), "."):
+		case !utf8.ValidString(entry.Name()):
+			l.unreadable(shown, kind.IsDir())
 		case kind.IsDir() && strings.Count(inside, "/") >= maxDepth:
 			l.violate("parse", shown, 0, "directories are nested too deep to be read", "have fewer levels")
 		case kind.IsDir():
@@ -142,6 +149,18 @@ func (l *loader) directory(at, name string, parent *Directory) (*Directory, erro
 		}
 	}
 	return directory, nil
+}
+
+// unreadable says of what is called in no text, and can't be opened therefore, what is lost by that.
+func (l *loader) unreadable(shown string, directory bool) {
+	switch {
+	case directory:
+		l.violate("name-dns", shown, 0, fmt.Sprintf("%q can't be the name of a namespace or policyspace", path.Base(shown)), dnsRemedy)
+	case hasManifestName(shown):
+		l.violate("parse", shown, 0, "its name is not UTF-8, so that it can't be read", "give it another name")
+	default:
+		l.warn(shown, 0, "its name is not UTF-8, so that it is not looked at")
+	}
 }
 
 // collect sorts the objects of all directories by what they are.

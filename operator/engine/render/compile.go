@@ -195,11 +195,11 @@ func checkMetadata(object *unstructured.Unstructured) error {
 			return fmt.Errorf("metadata%w", err)
 		}
 	}
-	return checkAnnotations(object.GetAnnotations())
+	return CheckAnnotations(object.GetAnnotations())
 }
 
-// checkAnnotations refuses annotations by which kustomize would leave objects out, rename them or lose its books.
-func checkAnnotations(annotations map[string]string) error {
+// CheckAnnotations refuses annotations by which kustomize would leave objects out, rename them or lose its books.
+func CheckAnnotations(annotations map[string]string) error {
 	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation}, resource.BuildAnnotations...)
 	for _, key := range own {
 		if _, ok := annotations[key]; ok {
@@ -250,7 +250,7 @@ func needsCreator(value any) bool {
 // lay builds an overlay over objects. An overlay changes what objects say and may drop some, not what or where they
 // are.
 func lay(overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
-	if err := checkAnnotations(overlay.Annotations); err != nil {
+	if err := CheckAnnotations(overlay.Annotations); err != nil {
 		return nil, err
 	}
 	built, err := build(layer(overlay), objects)

@@ -171,6 +171,9 @@ func wantedOf(live, declared *unstructured.Unstructured) *unstructured.Unstructu
 				wanted.Object[field] = value
 			}
 		}
+		if _, aggregated := declared.Object["aggregationRule"]; aggregated && live.Object["rules"] != nil {
+			wanted.Object["rules"] = live.Object["rules"] // a controller's
+		}
 	}
 	wanted.SetLabels(union(live.GetLabels(), declared.GetLabels()))
 	if annotations := union(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {

@@ -66,10 +66,10 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		return output.JSON(o.Out, root)
 	case mermaidFormat:
 		output.Line(o.Out, "graph TD")
-		root.edges(o.Out, "  %s --> %s\n", "  %s[\"%s\"]\n", "<br/>")
+		mermaid.draw(o.Out, root)
 	case dotFormat:
 		output.Line(o.Out, "digraph %q {", root.Name)
-		root.edges(o.Out, "  %q -> %q;\n", "  %q [label=\"%s\"];\n", `\n`)
+		dot.draw(o.Out, root)
 		output.Line(o.Out, "}")
 	default:
 		tops := []*treeNode{root}

@@ -95,16 +95,35 @@ func (n *treeNode) draw(w io.Writer, indent string) {
 	}
 }
 
-// id names a node in a graph. In a folder no namespace is called as a policyspace is; in a cluster one may be.
+// id names a node in a graph. In a folder no namespace is called as a policyspace is; in a cluster one may be. A dash could begin an
+// edge, and a word of the language is no name.
 func (n *treeNode) id() string {
+	name := strings.ReplaceAll(n.Name, "-", "_")
 	if n.Kind == namespaceNode {
-		return "n-" + n.Name
+		return "n_" + name
 	}
-	return "d-" + n.Name
+	return "d_" + name
 }
 
-// edges writes a graph: first a node, and then what is below it. Names are DNS labels.
-func (n *treeNode) edges(w io.Writer, edge, node, newline string) {
+// graph is a language of graphs.
+type graph struct {
+	// edge has two ids, and node an id and a label.
+	edge, node string
+	// newline is between the lines of a label, in which escape hides what means something else.
+	newline string
+	escape  *strings.Replacer
+}
+
+var (
+	mermaid = graph{
+		"  %s --> %s\n", "  %s[\"%s\"]\n", "<br/>",
+		strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;", "&", "#amp;", "`", "#96;"),
+	}
+	dot = graph{"  %s -> %s;\n", "  %s [label=\"%s\"];\n", `\n`, strings.NewReplacer(`"`, `\"`, `\`, `\\`)}
+)
+
+// draw writes first a node, and then what is below it.
+func (g graph) draw(w io.Writer, n *treeNode) {
 	label := []string{n.Name}
 	if quota := n.quota(); quota != "" {
 		label = append(label, quota)
@@ -114,10 +133,13 @@ func (n *treeNode) edges(w io.Writer, edge, node, newline string) {
 			label = append(label, "RoleBinding "+binding.Name)
 		}
 	}
-	fmt.Fprintf(w, node, n.id(), strings.ReplaceAll(strings.Join(label, newline), `"`, "'")) // a word of the language is no name
+	for i, line := range label {
+		label[i] = g.escape.Replace(output.Escape(line))
+	}
+	fmt.Fprintf(w, g.node, n.id(), strings.Join(label, g.newline))
 	for _, child := range n.Children {
-		child.edges(w, edge, node, newline)
-		fmt.Fprintf(w, edge, n.id(), child.id())
+		g.draw(w, child)
+		fmt.Fprintf(w, g.edge, n.id(), child.id())
 	}
 }
 

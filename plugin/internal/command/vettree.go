@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +134,7 @@ type sarifRegion struct {
 func newSARIF(verdict treeVerdict) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
 	result := func(rule, level, text, path string, line int) sarifResult {
-		location := sarifPhysical{Artifact: sarifArtifact{path}}
+		location := sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: path}).EscapedPath()}}
 		if line > 0 {
 			location.Region = &sarifRegion{line}
 		}
