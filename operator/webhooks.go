@@ -9,10 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
@@ -26,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/bindings"
 	"nstpl.dev/nstpl/operator/internal/certificates"
 	"nstpl.dev/nstpl/operator/internal/controller"
+	"nstpl.dev/nstpl/operator/scc"
 )
 
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
@@ -114,7 +115,7 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*adm
 
 // newSCC also has namespaces given what constraints go by.
 func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
-	exempt := append([]string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}, options.SCCExemptNamespaces...)
+	exempt := slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces)
 	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews())
 	constraints, err := admission.NewSCC(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, admission.SCCOptions{
 		ExemptNamespaces: exempt, Intersection: options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,

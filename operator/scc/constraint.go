@@ -5,8 +5,11 @@ package scc
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -17,6 +20,9 @@ var volumeTypes = []v1alpha1.FSType{
 	"fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "nfs", "persistentVolumeClaim",
 	"photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageOS", "vsphere",
 }
+
+// ExemptNamespaces are those of whose pods constraints say nothing.
+var ExemptNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
 
 // Defaulted returns a constraint with all that it leaves open filled in.
 func Defaulted(constraint *v1alpha1.SecurityContextConstraints) *v1alpha1.SecurityContextConstraints {
@@ -68,6 +74,14 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil && *user.UIDRangeMin > *user.UIDRangeMax:
 		return fmt.Errorf("runAsUser.uidRangeMin is greater than uidRangeMax")
 	}
+	for field, id := range map[string]*int64{"uid": user.UID, "uidRangeMin": user.UIDRangeMin, "uidRangeMax": user.UIDRangeMax} {
+		if id != nil && (*id < 0 || *id > math.MaxInt32) {
+			return fmt.Errorf("runAsUser.%s is %d, which is no user id", field, *id)
+		}
+	}
+	if slices.Contains(c.SeccompProfiles, localhost) {
+		return fmt.Errorf("seccompProfiles has %s without the name of a file", localhost)
+	}
 	for field, strategy := range map[string]string{
 		"seLinuxContext": c.SELinuxContext.Type, "fsGroup": cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny),
 		"supplementalGroups": cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny),
@@ -77,7 +91,7 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 		}
 	}
 	for _, r := range slices.Concat(c.FSGroup.Ranges, c.SupplementalGroups.Ranges) {
-		if r.Min < 0 || r.Min > r.Max {
+		if r.Min < 0 || r.Min > r.Max || r.Max > math.MaxInt32 {
 			return fmt.Errorf("%d-%d is no range of groups", r.Min, r.Max)
 		}
 	}

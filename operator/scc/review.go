@@ -35,6 +35,8 @@ type Request struct {
 	NamespaceAnnotations map[string]string
 	// Constraints are all that there are, Defaulted and in order.
 	Constraints []*v1alpha1.SecurityContextConstraints
+	// UnknownVolumes are the fields of the pod's volumes that Pod lacks: see UnknownVolumes.
+	UnknownVolumes []string
 	// Usable tells by whose right a constraint may be used: ServiceAccountSubject, UserSubject or, if it may not, "". It is asked
 	// about one after the other, as long as none admits the pod.
 	Usable func(*v1alpha1.SecurityContextConstraints) string
@@ -43,7 +45,7 @@ type Request struct {
 // Reason is why a constraint does not admit a pod.
 type Reason struct {
 	Constraint string `json:"constraint"`
-	Field      string `json:"field,omitempty"`
+	Field      string `json:"field"`
 	Message    string `json:"message"`
 }
 
@@ -65,7 +67,7 @@ type Verdict struct {
 	Pod        *corev1.Pod
 	// Reasons are those of the constraints before the one that admits the pod, or of all.
 	Reasons []Reason
-	// Missing is what the namespace has not got yet, because of which a constraint could not be evaluated.
+	// Missing is what the namespace has not got yet, for which the first constraint that the pod could have waits.
 	Missing *Missing
 }
 
@@ -78,11 +80,12 @@ func Exempt(pod *corev1.Pod) bool {
 }
 
 // Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that can't be
-// evaluated is skipped, and never keeps another from admitting.
+// evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace is yet to be given: the pod
+// is not to have another constraint for being early.
 func Review(request Request) Verdict {
 	verdict := Verdict{}
 	candidates := request.Constraints
-	if required, there := request.Pod.Annotations[v1alpha1.RequiredSCCAnnotation]; there {
+	if required := request.Pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" {
 		candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *v1alpha1.SecurityContextConstraints) bool { return c.Name != required })
 		if len(candidates) == 0 {
 			verdict.Reasons = []Reason{{Constraint: required, Field: "metadata.annotations[" + v1alpha1.RequiredSCCAnnotation + "]",
@@ -96,33 +99,40 @@ func Review(request Request) Verdict {
 			verdict.Reasons = append(verdict.Reasons, Reason{Constraint: constraint.Name, Message: "not usable by user or serviceaccount"})
 			continue
 		}
-		pod, reasons := try(request, constraint, &verdict)
+		pod, reasons, missing := try(request, constraint)
 		if len(reasons) == 0 {
-			verdict.Constraint, verdict.Subject, verdict.Pod, verdict.Missing = constraint.Name, subject, pod, nil
+			verdict.Constraint, verdict.Subject, verdict.Pod = constraint.Name, subject, pod
 			return verdict
 		}
 		verdict.Reasons = append(verdict.Reasons, reasons...)
+		if missing != nil {
+			verdict.Missing = missing
+			return verdict
+		}
 	}
 	return verdict
 }
 
-// try returns the pod as a constraint makes it, or why it does not admit it.
-func try(request Request, constraint *v1alpha1.SecurityContextConstraints, verdict *Verdict) (*corev1.Pod, []Reason) {
+// try returns the pod as a constraint makes it, or why it does not admit it, and what the namespace has not got yet.
+func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*corev1.Pod, []Reason, *Missing) {
 	p, err := newProvider(constraint, request.NamespaceAnnotations)
 	if err != nil {
-		if missing, ok := errors.AsType[*Missing](err); ok {
-			verdict.Missing = missing
-		}
-		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}}
+		missing, _ := errors.AsType[*Missing](err)
+		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}}, missing
 	}
 	pod := request.Pod.DeepCopy()
+	if !p.allowsVolume(v1alpha1.FSTypeAll) {
+		for _, field := range request.UnknownVolumes {
+			p.refuse(field, "its type is not known")
+		}
+	}
 	if reasons := p.admit(pod); len(reasons) > 0 {
-		return nil, reasons
+		return nil, reasons, nil
 	}
 	if changed := changedBeyond(request.Mode, request.Pod, pod); changed != "" {
-		return nil, []Reason{{Constraint: constraint.Name, Field: changed, Message: "it would have to be changed, which can't be done to a pod that is there"}}
+		return nil, []Reason{{Constraint: constraint.Name, Field: changed, Message: "it would have to be changed, which can't be done to a pod that is there"}}, nil
 	}
-	return pod, nil
+	return pod, nil, nil
 }
 
 // changedBeyond returns what of a pod differs though it may not.

@@ -134,59 +134,64 @@ func TestReviewValidates(t *testing.T) {
 	const freely = `runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
 	ranged := `{runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: RunAsAny}}`
 	for name, test := range map[string]struct{ constraint, spec, field, says string }{
-		"first of the range":        {ranged, with(`{runAsUser: 1000650000}`), "", ""},
-		"last of the range":         {ranged, with(`{runAsUser: 1000659999}`), "", ""},
-		"after the range":           {ranged, with(`{runAsUser: 1000660000}`), "spec.containers[0].securityContext.runAsUser", "1000660000 is not allowed: it must be in 1000650000-1000659999"},
-		"before the range":          {ranged, with(`{runAsUser: 1000649999}`), "spec.containers[0].securityContext.runAsUser", "it must be in"},
-		"the pod's uid counts":      {ranged, `{securityContext: {runAsUser: 1}}`, "spec.containers[0].securityContext.runAsUser", "1 is not allowed"},
-		"but not if all override":   {ranged, `{securityContext: {runAsUser: 1}, containers: [{name: a, image: a, securityContext: {runAsUser: 1000650001}}]}`, "", ""},
-		"another uid":               {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 8}`), "spec.containers[0].securityContext.runAsUser", "it must be 7"},
-		"root where none may be":    {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 0}`), "spec.containers[0].securityContext.runAsUser", "must not be root"},
-		"maybe root":                {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 5, runAsNonRoot: false}`), "spec.containers[0].securityContext.runAsNonRoot", "must be true"},
-		"init containers too":       {ranged, `{initContainers: [{name: i, image: i, restartPolicy: Always, securityContext: {runAsUser: 1}}], containers: [{name: a, image: a}]}`, "spec.initContainers[0].securityContext.runAsUser", ""},
-		"ephemeral containers too":  {ranged, `{containers: [{name: a, image: a}], ephemeralContainers: [{name: e, image: e, securityContext: {runAsUser: 1}}]}`, "spec.ephemeralContainers[0].securityContext.runAsUser", ""},
-		"SELinux of the pod":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c1,c2"}}, containers: [{name: a, image: a, securityContext: {seLinuxOptions: {level: "s0:c26,c5"}}}]}`, "spec.securityContext.seLinuxOptions.level", `it must be "s0:c26,c5"`},
-		"SELinux, other order":      {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26"}}`), "", ""},
-		"SELinux, other type":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26", type: t}}`), "spec.containers[0].securityContext.seLinuxOptions.type", `"t" is not allowed: it must be ""`},
-		"a group out of range":      {`{` + freely + `, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}, {min: 5, max: 5}]}}`, `{securityContext: {fsGroup: 3}}`, "spec.securityContext.fsGroup", "3 is not an allowed group: it must be in 1-2, 5-5"},
-		"fsGroup is one id":         {`{` + freely + `, fsGroup: {type: MustRunAs}}`, `{securityContext: {fsGroup: 1000650001}}`, "spec.securityContext.fsGroup", "it must be in 1000650000-1000650000"},
-		"groups are the block":      {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1000659999]}}`, "", ""},
-		"one group of two":          {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1]}}`, "spec.securityContext.supplementalGroups", "1 is not an allowed group"},
-		"an empty list of groups":   {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`, "spec.securityContext.supplementalGroups", "must not be empty"},
-		"host network":              {`{` + freely + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
-		"host PID":                  {`{` + freely + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
-		"host IPC":                  {`{` + freely + `}`, `{hostIPC: true}`, "spec.hostIPC", "not allowed"},
-		"host network allowed":      {`{` + freely + `, allowHostNetwork: true, allowHostPID: true, allowHostIPC: true}`, `{hostNetwork: true, hostPID: true, hostIPC: true}`, "", ""},
-		"host ports":                {`{` + freely + `, allowHostNetwork: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 1}, {containerPort: 2, hostPort: 2}]}]}`, "spec.containers[0].ports[1].hostPort", "not allowed"},
-		"host ports allowed":        {`{` + freely + `, allowHostPorts: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 2, hostPort: 2}]}]}`, "", ""},
-		"no user namespace":         {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{}`, "spec.hostUsers", "must be false"},
-		"a user namespace":          {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{hostUsers: false}`, "", ""},
-		"privileged":                {`{` + freely + `}`, with(`{privileged: true}`), "spec.containers[0].securityContext.privileged", "not allowed"},
-		"a capability":              {`{` + freely + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`), "spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`},
-		"a capability's case":       {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`), "spec.containers[0].securityContext.capabilities.add", "net_admin"},
-		"a capability's prefix":     {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [CAP_NET_ADMIN]}}`), "spec.containers[0].securityContext.capabilities.add", "CAP_NET_ADMIN"},
-		"a default capability":      {`{` + freely + `, defaultAddCapabilities: [A]}`, with(`{capabilities: {add: [A]}}`), "", ""},
-		"any capability":            {`{` + freely + `, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [B, ALL]}}`), "", ""},
-		"writable root":             {`{` + freely + `, readOnlyRootFilesystem: true}`, with(`{readOnlyRootFilesystem: false}`), "spec.containers[0].securityContext.readOnlyRootFilesystem", "must be true"},
-		"escalation":                {`{` + freely + `, allowPrivilegeEscalation: false}`, with(`{allowPrivilegeEscalation: true}`), "spec.containers[0].securityContext.allowPrivilegeEscalation", "must be false"},
-		"escalation is open":        {`{` + freely + `, allowPrivilegeEscalation: null}`, with(`{allowPrivilegeEscalation: true}`), "", ""},
-		"seccomp where none may be": {`{` + freely + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`, "spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`},
-		"seccomp of a container":    {`{` + freely + `, seccompProfiles: [runtime/default]}`, with(`{seccompProfile: {type: Unconfined}}`), "spec.containers[0].securityContext.seccompProfile", `"unconfined" is not allowed: only runtime/default may`},
-		"seccomp of a file":         {`{` + freely + `, seccompProfiles: [localhost/a]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "spec.containers[0].securityContext.seccompProfile", "localhost/b"},
-		"any seccomp":               {`{` + freely + `, seccompProfiles: ["*"]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "", ""},
-		"a safe sysctl":             {`{` + freely + `}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "", ""},
-		"an unsafe sysctl":          {`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "unsafe sysctl"},
-		"an allowed sysctl":         {`{` + freely + `, allowedUnsafeSysctls: ["kernel.msg*"]}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "", ""},
-		"a forbidden sysctl":        {`{` + freely + `, forbiddenSysctls: ["net.*"]}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "forbidden"},
-		"hostPath by default":       {`{` + freely + `}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath volumes are not allowed"},
-		"hostPath in the list only": {`{` + freely + `, volumes: [hostPath, "*"]}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath"},
-		"hostPath by the flag":      {`{` + freely + `, volumes: [secret], allowHostDirVolumePlugin: true}`, `{volumes: [{name: a, hostPath: {path: /}}, {name: b, secret: {secretName: s}}]}`, "", ""},
-		"no volumes":                {`{` + freely + `, volumes: []}`, `{volumes: [{name: a, emptyDir: {}}]}`, "spec.volumes[0]", "emptyDir volumes are not allowed: none may"},
-		"none":                      {`{` + freely + `, volumes: [none]}`, `{volumes: [{name: a, configMap: {name: a}}]}`, "spec.volumes[0]", "none may"},
-		"a volume of another name":  {`{` + freely + `, volumes: [cephFS, vsphere, storageOS]}`, `{volumes: [{name: a, cephfs: {monitors: [a]}}, {name: b, vsphereVolume: {volumePath: a}}, {name: c, storageos: {}}]}`, "", ""},
-		"the injected token":        {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
-		"another token":             {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token, audience: vault}}]}}]}`, "spec.volumes[0]", "projected volumes are not allowed"},
-		"flex drivers":              {`{` + freely + `, volumes: ["*"], allowHostDirVolumePlugin: true, allowedFlexVolumes: [{driver: a}]}`, `{volumes: [{name: a, flexVolume: {driver: b}}]}`, "spec.volumes[0].flexVolume.driver", `"b" is not allowed`},
+		"first of the range":         {ranged, with(`{runAsUser: 1000650000}`), "", ""},
+		"last of the range":          {ranged, with(`{runAsUser: 1000659999}`), "", ""},
+		"after the range":            {ranged, with(`{runAsUser: 1000660000}`), "spec.containers[0].securityContext.runAsUser", "1000660000 is not allowed: it must be in 1000650000-1000659999"},
+		"before the range":           {ranged, with(`{runAsUser: 1000649999}`), "spec.containers[0].securityContext.runAsUser", "it must be in"},
+		"the pod's uid counts":       {ranged, `{securityContext: {runAsUser: 1}}`, "spec.containers[0].securityContext.runAsUser", "1 is not allowed"},
+		"but not if all override":    {ranged, `{securityContext: {runAsUser: 1}, containers: [{name: a, image: a, securityContext: {runAsUser: 1000650001}}]}`, "", ""},
+		"another uid":                {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 8}`), "spec.containers[0].securityContext.runAsUser", "it must be 7"},
+		"root where none may be":     {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 0}`), "spec.containers[0].securityContext.runAsUser", "must not be root"},
+		"maybe root":                 {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 5, runAsNonRoot: false}`), "spec.containers[0].securityContext.runAsNonRoot", "must be true"},
+		"init containers too":        {ranged, `{initContainers: [{name: i, image: i, restartPolicy: Always, securityContext: {runAsUser: 1}}], containers: [{name: a, image: a}]}`, "spec.initContainers[0].securityContext.runAsUser", ""},
+		"ephemeral containers too":   {ranged, `{containers: [{name: a, image: a}], ephemeralContainers: [{name: e, image: e, securityContext: {runAsUser: 1}}]}`, "spec.ephemeralContainers[0].securityContext.runAsUser", ""},
+		"SELinux of the pod":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c1,c2"}}, containers: [{name: a, image: a, securityContext: {seLinuxOptions: {level: "s0:c26,c5"}}}]}`, "spec.securityContext.seLinuxOptions.level", `it must be "s0:c26,c5"`},
+		"SELinux, other order":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26"}}`), "", ""},
+		"SELinux, other type":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26", type: t}}`), "spec.containers[0].securityContext.seLinuxOptions.type", `"t" is not allowed: it must be ""`},
+		"a group out of range":       {`{` + freely + `, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}, {min: 5, max: 5}]}}`, `{securityContext: {fsGroup: 3}}`, "spec.securityContext.fsGroup", "3 is not an allowed group: it must be in 1-2, 5-5"},
+		"fsGroup is one id":          {`{` + freely + `, fsGroup: {type: MustRunAs}}`, `{securityContext: {fsGroup: 1000650001}}`, "spec.securityContext.fsGroup", "it must be in 1000650000-1000650000"},
+		"groups are the block":       {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1000659999]}}`, "", ""},
+		"one group of two":           {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1]}}`, "spec.securityContext.supplementalGroups", "1 is not an allowed group"},
+		"an empty list of groups":    {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`, "spec.securityContext.supplementalGroups", "must not be empty"},
+		"host network":               {`{` + freely + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
+		"host PID":                   {`{` + freely + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
+		"host IPC":                   {`{` + freely + `}`, `{hostIPC: true}`, "spec.hostIPC", "not allowed"},
+		"host network allowed":       {`{` + freely + `, allowHostNetwork: true, allowHostPID: true, allowHostIPC: true}`, `{hostNetwork: true, hostPID: true, hostIPC: true}`, "", ""},
+		"host ports":                 {`{` + freely + `, allowHostNetwork: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 1}, {containerPort: 2, hostPort: 2}]}]}`, "spec.containers[0].ports[1].hostPort", "not allowed"},
+		"host ports allowed":         {`{` + freely + `, allowHostPorts: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 2, hostPort: 2}]}]}`, "", ""},
+		"no user namespace":          {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{}`, "spec.hostUsers", "must be false"},
+		"a user namespace":           {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{hostUsers: false}`, "", ""},
+		"privileged":                 {`{` + freely + `}`, with(`{privileged: true}`), "spec.containers[0].securityContext.privileged", "not allowed"},
+		"a capability":               {`{` + freely + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`), "spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`},
+		"a capability's case":        {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`), "spec.containers[0].securityContext.capabilities.add", "net_admin"},
+		"a capability's prefix":      {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [CAP_NET_ADMIN]}}`), "spec.containers[0].securityContext.capabilities.add", "CAP_NET_ADMIN"},
+		"a default capability":       {`{` + freely + `, defaultAddCapabilities: [A]}`, with(`{capabilities: {add: [A]}}`), "", ""},
+		"any capability":             {`{` + freely + `, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [B, ALL]}}`), "", ""},
+		"writable root":              {`{` + freely + `, readOnlyRootFilesystem: true}`, with(`{readOnlyRootFilesystem: false}`), "spec.containers[0].securityContext.readOnlyRootFilesystem", "must be true"},
+		"escalation":                 {`{` + freely + `, allowPrivilegeEscalation: false}`, with(`{allowPrivilegeEscalation: true}`), "spec.containers[0].securityContext.allowPrivilegeEscalation", "must be false"},
+		"escalation is open":         {`{` + freely + `, allowPrivilegeEscalation: null}`, with(`{allowPrivilegeEscalation: true}`), "", ""},
+		"seccomp where none may be":  {`{` + freely + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`, "spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`},
+		"seccomp that nobody has":    {`{` + freely + `, seccompProfiles: [foo]}`, `{}`, "", ""},
+		"a safe sysctl, otherwise":   {`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel/shm_rmid_forced, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "is not allowed"},
+		"a forbidden one, otherwise": {`{` + freely + `, allowedUnsafeSysctls: ["*"], forbiddenSysctls: [kernel.sem]}`, `{securityContext: {sysctls: [{name: kernel/sem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "is forbidden"},
+		"a category twice":           {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c5,c26,c26"}}}`, "spec.securityContext.seLinuxOptions.level", "it must be"},
+		"a token's namespace twice":  {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: v, projected: {sources: [{downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}, {path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
+		"seccomp of a container":     {`{` + freely + `, seccompProfiles: [runtime/default]}`, with(`{seccompProfile: {type: Unconfined}}`), "spec.containers[0].securityContext.seccompProfile", `"unconfined" is not allowed: only runtime/default may`},
+		"seccomp of a file":          {`{` + freely + `, seccompProfiles: [localhost/a]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "spec.containers[0].securityContext.seccompProfile", "localhost/b"},
+		"any seccomp":                {`{` + freely + `, seccompProfiles: ["*"]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "", ""},
+		"a safe sysctl":              {`{` + freely + `}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "", ""},
+		"an unsafe sysctl":           {`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "unsafe sysctl"},
+		"an allowed sysctl":          {`{` + freely + `, allowedUnsafeSysctls: ["kernel.msg*"]}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "", ""},
+		"a forbidden sysctl":         {`{` + freely + `, forbiddenSysctls: ["net.*"]}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "forbidden"},
+		"hostPath by default":        {`{` + freely + `}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath volumes are not allowed"},
+		"hostPath in the list only":  {`{` + freely + `, volumes: [hostPath, "*"]}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath"},
+		"hostPath by the flag":       {`{` + freely + `, volumes: [secret], allowHostDirVolumePlugin: true}`, `{volumes: [{name: a, hostPath: {path: /}}, {name: b, secret: {secretName: s}}]}`, "", ""},
+		"no volumes":                 {`{` + freely + `, volumes: []}`, `{volumes: [{name: a, emptyDir: {}}]}`, "spec.volumes[0]", "emptyDir volumes are not allowed: none may"},
+		"none":                       {`{` + freely + `, volumes: [none]}`, `{volumes: [{name: a, configMap: {name: a}}]}`, "spec.volumes[0]", "none may"},
+		"a volume of another name":   {`{` + freely + `, volumes: [cephFS, vsphere, storageOS]}`, `{volumes: [{name: a, cephfs: {monitors: [a]}}, {name: b, vsphereVolume: {volumePath: a}}, {name: c, storageos: {}}]}`, "", ""},
+		"the injected token":         {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
+		"another token":              {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token, audience: vault}}]}}]}`, "spec.volumes[0]", "projected volumes are not allowed"},
+		"flex drivers":               {`{` + freely + `, volumes: ["*"], allowHostDirVolumePlugin: true, allowedFlexVolumes: [{driver: a}]}`, `{volumes: [{name: a, flexVolume: {driver: b}}]}`, "spec.volumes[0].flexVolume.driver", `"b" is not allowed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -297,6 +302,52 @@ func TestReviewWithoutAnAllocation(t *testing.T) {
 			}
 			require.Equal(t, test.missing, verdict.Missing.Key)
 		})
+	}
+}
+
+// A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before anyway.
+func TestReviewBeforeTheAllocation(t *testing.T) {
+	t.Parallel()
+	of := func(annotations map[string]string, texts ...string) scc.Verdict {
+		request := scc.Request{Pod: spec(t, `{}`), NamespaceAnnotations: annotations, Usable: everybody}
+		for i, text := range texts {
+			request.Constraints = append(request.Constraints, scc.Defaulted(constraint(t, fmt.Sprint("c", i), text)))
+		}
+		return scc.Review(request)
+	}
+	early := of(nil, restricted, open)
+	require.False(t, early.Allowed())
+	require.NotNil(t, early.Missing)
+	first := of(nil, open, restricted)
+	require.Equal(t, "c0", first.Constraint)
+	require.Nil(t, first.Missing)
+	require.Equal(t, "c0", of(allocated, restricted, open).Constraint)
+	broken := of(map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, restricted, open)
+	require.Equal(t, "c1", broken.Constraint, "nobody waits for what will not come")
+	for _, never := range []string{
+		`{runAsUser: {type: MustRunAs, uid: -1}, seLinuxContext: {type: RunAsAny}}`,
+		`{runAsUser: {type: MustRunAsRange, uidRangeMin: 1, uidRangeMax: 4294967296}, seLinuxContext: {type: RunAsAny}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 4294967297}]}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [localhost/]}`,
+	} {
+		require.Equal(t, "c1", of(allocated, never, open).Constraint, never)
+	}
+}
+
+// What a newer Kubernetes has of volumes gets lost as the pod is read, and is only for those who may have all.
+func TestReviewOfUnknownVolumes(t *testing.T) {
+	t.Parallel()
+	fields := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(`{spec: {volumes: [{name: a, emptyDir: {}}, {name: b, brandNew: {}}]}}`), &fields))
+	unknown := scc.UnknownVolumes(fields)
+	require.Equal(t, []string{"spec.volumes[1].brandNew"}, unknown)
+	for volumes, allowed := range map[string]bool{"[emptyDir]": false, `["*"]`: true} {
+		text := `{allowHostDirVolumePlugin: true, runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, volumes: ` + volumes + `}`
+		verdict := scc.Review(scc.Request{
+			Pod: spec(t, `{volumes: [{name: a, emptyDir: {}}, {name: b}]}`), UnknownVolumes: unknown, Usable: everybody,
+			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", text))},
+		})
+		require.Equal(t, allowed, verdict.Allowed(), "%s: %v", volumes, verdict.Reasons)
 	}
 }
 

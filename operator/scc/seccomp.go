@@ -55,7 +55,7 @@ func nameOf(profile *corev1.SeccompProfile) string {
 func (p *provider) checkProfile(field string, given *corev1.SeccompProfile) {
 	switch {
 	case slices.Contains(p.SeccompProfiles, "*"):
-	case given == nil && len(p.SeccompProfiles) == 0:
+	case given == nil && firstProfile(p.SeccompProfiles) == nil: // there is none to be had
 	case given == nil:
 		p.refuse(field, "it must be set%s", sayAllowed(p.SeccompProfiles))
 	case !slices.ContainsFunc(p.SeccompProfiles, func(listed string) bool { return normal(listed) == nameOf(given) }):

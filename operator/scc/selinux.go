@@ -30,8 +30,11 @@ func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
 	}
 }
 
-// normalLevel has one way to write a level: the categories, after the colon, are a set.
+// normalLevel has one order for the categories of a level, which come after the colon.
 func normalLevel(level string) string {
-	sensitivity, categories, _ := strings.Cut(level, ":")
-	return sensitivity + ":" + strings.Join(slices.Compact(slices.Sorted(strings.SplitSeq(categories, ","))), ",")
+	sensitivity, categories, found := strings.Cut(level, ":")
+	if !found {
+		return level
+	}
+	return sensitivity + ":" + strings.Join(slices.Sorted(strings.SplitSeq(categories, ",")), ",")
 }

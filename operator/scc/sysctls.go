@@ -18,11 +18,10 @@ var safeSysctls = []string{
 
 func (p *provider) checkSysctls(field string, sysctls []corev1.Sysctl) {
 	for i, sysctl := range sysctls {
-		name := strings.ReplaceAll(sysctl.Name, "/", ".")
 		switch {
-		case anyMatches(p.ForbiddenSysctls, name):
+		case anyMatches(p.ForbiddenSysctls, strings.ReplaceAll(sysctl.Name, "/", ".")):
 			p.refuse(fmt.Sprintf("%s[%d]", field, i), "sysctl %q is forbidden", sysctl.Name)
-		case slices.Contains(safeSysctls, name), anyMatches(p.AllowedUnsafeSysctls, name):
+		case slices.Contains(safeSysctls, sysctl.Name), anyMatches(p.AllowedUnsafeSysctls, sysctl.Name):
 		default:
 			p.refuse(fmt.Sprintf("%s[%d]", field, i), "unsafe sysctl %q is not allowed", sysctl.Name)
 		}

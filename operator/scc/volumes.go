@@ -2,11 +2,13 @@ package scc
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -53,6 +55,27 @@ func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 	return "emptyDir", true
 }
 
+// UnknownVolumes returns the fields of a pod's volumes that this version doesn't know, and that get lost as the pod is read.
+func UnknownVolumes(pod map[string]any) []string {
+	known := map[string]bool{"name": true}
+	source := reflect.TypeFor[corev1.VolumeSource]()
+	for i := range source.NumField() {
+		field, _, _ := strings.Cut(source.Field(i).Tag.Get("json"), ",")
+		known[field] = true
+	}
+	var unknown []string
+	volumes, _, _ := unstructured.NestedSlice(pod, "spec", "volumes")
+	for i, volume := range volumes {
+		fields, _ := volume.(map[string]any)
+		for _, field := range slices.Sorted(maps.Keys(fields)) {
+			if !known[field] {
+				unknown = append(unknown, fmt.Sprintf("spec.volumes[%d].%s", i, field))
+			}
+		}
+	}
+	return unknown
+}
+
 // isInjectedToken tells whether a projected volume holds no more than the one that admission adds for a service account's token.
 func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
 	for _, source := range volume.Sources {
@@ -67,8 +90,9 @@ func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
 				return false
 			}
 		case source.DownwardAPI != nil:
-			items := source.DownwardAPI.Items
-			if len(items) != 1 || items[0].Path != "namespace" || items[0].FieldRef == nil || items[0].FieldRef.FieldPath != "metadata.namespace" {
+			if slices.ContainsFunc(source.DownwardAPI.Items, func(item corev1.DownwardAPIVolumeFile) bool {
+				return item.Path != "namespace" || item.FieldRef == nil || item.FieldRef.FieldPath != "metadata.namespace"
+			}) {
 				return false
 			}
 		default:

@@ -95,6 +95,7 @@ func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 		"escalation both ways":     {constraints("defaultAllowPrivilegeEscalation: true, allowPrivilegeEscalation: false"), "the default can't be to allow"},
 		"none, and some":           {constraints("volumes: [none, secret]"), "none must stand alone"},
 		"drivers of nothing":       {constraints("volumes: [secret], allowedFlexVolumes: [{driver: a}]"), "need flexVolume or"},
+		"no file of a profile":     {constraints("seccompProfiles: [localhost/]"), "localhost/ needs the name of a file"},
 		"no name of a sysctl":      {constraints(`allowedUnsafeSysctls: ["a*b"]`), "a sysctl is a name"},
 		"all sysctls, and some":    {constraints(`forbiddenSysctls: ["*", a]`), "stands alone"},
 		"overlapping sysctls":      {constraints(`allowedUnsafeSysctls: ["net.*"], forbiddenSysctls: [net.core.somaxconn]`), "must not overlap"},
@@ -134,6 +135,16 @@ users: null
 volumes: null
 `, "create", "--dry-run=server", "--filename", "-")
 	require.NoError(t, err)
+	_, err = shared.kubectl(t.Context(), `
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: SecurityContextConstraints
+metadata: {name: x}
+runAsUser: {type: RunAsAny}
+seLinuxContext: {type: RunAsAny}
+allowedFlexVolumes: [{driver: a}]
+volumes: null
+`, "create", "--dry-run=server", "--filename", "-")
+	require.NoError(t, err, "all volumes may be")
 }
 
 func TestDefaultsAreWrittenOut(t *testing.T) {

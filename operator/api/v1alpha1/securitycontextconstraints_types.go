@@ -24,7 +24,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.requiredDropCapabilities) || !has(self.allowedCapabilities) || !self.requiredDropCapabilities.exists(c, c in self.allowedCapabilities || '*' in self.allowedCapabilities)",message="a capability can't be both required to be dropped and allowed, and with * all are allowed",fieldPath=".requiredDropCapabilities"
 // +kubebuilder:validation:XValidation:rule="!has(self.defaultAllowPrivilegeEscalation) || self.defaultAllowPrivilegeEscalation != true || !has(self.allowPrivilegeEscalation) || self.allowPrivilegeEscalation != false",message="the default can't be to allow what allowPrivilegeEscalation: false forbids",fieldPath=".defaultAllowPrivilegeEscalation"
 // +kubebuilder:validation:XValidation:rule="!has(self.volumes) || !('none' in self.volumes) || size(self.volumes) == 1",message="none must stand alone",fieldPath=".volumes"
-// +kubebuilder:validation:XValidation:rule="!has(self.allowedFlexVolumes) || size(self.allowedFlexVolumes) == 0 || has(self.volumes) && self.volumes.exists(v, v == 'flexVolume' || v == '*')",message="allowedFlexVolumes need flexVolume or * in volumes",fieldPath=".allowedFlexVolumes"
+// +kubebuilder:validation:XValidation:rule="!has(self.allowedFlexVolumes) || size(self.allowedFlexVolumes) == 0 || !has(self.volumes) || self.volumes.exists(v, v == 'flexVolume' || v == '*')",message="allowedFlexVolumes need flexVolume or * in volumes",fieldPath=".allowedFlexVolumes"
 // +kubebuilder:validation:XValidation:rule="!has(self.allowedUnsafeSysctls) || !has(self.forbiddenSysctls) || !self.allowedUnsafeSysctls.exists(a, self.forbiddenSysctls.exists(f, a == f || a.endsWith('*') && f.startsWith(a.substring(0, size(a) - 1)) || f.endsWith('*') && a.startsWith(f.substring(0, size(f) - 1))))",message="allowedUnsafeSysctls and forbiddenSysctls must not overlap",fieldPath=".forbiddenSysctls"
 type SecurityContextConstraints struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -141,6 +141,7 @@ type SecurityContextConstraints struct {
 	// one get the first. Without any, pods may have none.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:items:XValidation:rule="self != 'localhost/'",message="localhost/ needs the name of a file"
 	SeccompProfiles []string `json:"seccompProfiles,omitempty"`
 
 	// allowedUnsafeSysctls may be set besides the safe ones; a * at the end is any ending.

@@ -108,7 +108,7 @@ func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 	if request.Operation == admissionv1.Update {
 		mode = scc.MayMutateEphemeralContainers
 	}
-	verdict, err := s.review(ctx, request, pod, mode)
+	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(request.Object.Object), mode)
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 		for _, key := range []string{v1alpha1.RequiredSCCAnnotation, v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 			before, there := request.OldObject.GetAnnotations()[key]
 			after, still := pod.Annotations[key]
-			if before != after || there != still {
+			if before != after || there != still && key != v1alpha1.RequiredSCCAnnotation {
 				return &Refused{fmt.Sprintf("pod %s/%s: the annotation %s can't be changed", request.Namespace, pod.Name, key)}
 			}
 		}
 	}
-	verdict, err := s.review(ctx, request, pod, scc.MayNotMutate)
+	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(request.Object.Object), scc.MayNotMutate)
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -155,18 +155,23 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 
 // guard judges the pod as if the caller made it, as it is.
 func (s *SCC) guard(ctx context.Context, request *Request) error {
-	pod := &corev1.Pod{}
-	err := s.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, pod)
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := s.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, found)
 	if apierrors.IsNotFound(err) {
 		return nil // the API server says so itself
 	}
 	if err != nil {
 		return fmt.Errorf("read pod %s/%s: %w", request.Namespace, request.Name, err)
 	}
+	pod, err := podOf(found)
+	if err != nil {
+		return err
+	}
 	if s.options.CallerGuardsExec {
 		pod.Spec.ServiceAccountName = ""
 	}
-	verdict, err := s.review(ctx, request, pod, scc.MayMutate)
+	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(found.Object), scc.MayMutate)
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -191,13 +196,13 @@ func (s *SCC) exempt(request *Request) bool {
 }
 
 // review returns nil if no constraint says anything about the pod. It waits for what the namespace is to be given, if a constraint needs it.
-func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mode scc.Mode) (*scc.Verdict, error) {
+func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, unknown []string, mode scc.Mode) (*scc.Verdict, error) {
 	all, err := s.constraints.orLive(ctx, s.live)
 	if err != nil || len(all) == 0 || scc.Exempt(pod) {
 		return nil, err
 	}
 	var failure error
-	asked := scc.Request{Pod: pod, Mode: mode, Constraints: all, Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
+	asked := scc.Request{Pod: pod, UnknownVolumes: unknown, Mode: mode, Constraints: all, Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 		subject, err := s.grants.by(ctx, request, pod, constraint, s.options.Intersection)
 		if err != nil && failure == nil {
 			failure = err
@@ -212,7 +217,7 @@ func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, mod
 		}
 		asked.NamespaceAnnotations = ns.Annotations
 		verdict = scc.Review(asked)
-		return verdict.Missing == nil || verdict.Allowed(), nil
+		return verdict.Missing == nil, nil
 	}
 	err = wait.PollUntilContextTimeout(ctx, allocationLook, allocationPatience, true, look)
 	switch {

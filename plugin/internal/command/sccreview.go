@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubectl/pkg/util/templates"
+	strictjson "sigs.k8s.io/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
@@ -101,19 +101,19 @@ func (o *sccReview) run(ctx context.Context) error {
 	}
 	var answers []sccAnswer
 	for _, object := range objects {
-		pod, err := podIn(object)
-		if err != nil {
-			return err
-		}
-		if pod == nil {
+		template := podTemplateIn(object)
+		if template == nil {
 			o.note("%s %s has no pods", object.GetKind(), object.GetName())
 			continue
 		}
-		one, err := setting.review(ctx, o.account, pod)
+		one, err := o.review(ctx, setting, object, template)
 		if err != nil {
 			return err
 		}
 		one.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
+		if one.Subject != nil && *one.Subject == scc.UserSubject && object.GetKind() != "Pod" {
+			o.note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", one.object, *one.Constraint)
+		}
 		answers = append(answers, one)
 	}
 	if len(answers) == 0 {
@@ -128,35 +128,61 @@ func (o *sccReview) run(ctx context.Context) error {
 	return nil
 }
 
-// podIn returns a pod, or one as a workload makes it; nil if there is none.
-func podIn(object *unstructured.Unstructured) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	template := object.Object
-	if object.GetKind() != "Pod" {
-		template = nil
-		for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}, {"template"}} {
-			if found, there, _ := unstructured.NestedMap(object.Object, path...); there && found["spec"] != nil {
-				template = found
-				break
-			}
-		}
-		if template == nil {
-			return nil, nil
+// podTemplateIn returns a pod, or what a workload makes its pods of; nil if there is none.
+func podTemplateIn(object *unstructured.Unstructured) map[string]any {
+	if object.GetKind() == "Pod" {
+		return object.Object
+	}
+	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}, {"template"}} {
+		if found, there, _ := unstructured.NestedMap(object.Object, path...); there && found["spec"] != nil {
+			return found
 		}
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pod); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	return nil
+}
+
+// podOf returns the pod that an object is, or that is made of its template.
+func (o *sccReview) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := o.decode(object, template, pod); err != nil {
+		return nil, err
 	}
 	if pod.Name == "" {
 		pod.Name = object.GetName()
 	}
-	pod.Namespace = object.GetNamespace()
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	defaultPorts(&pod.Spec)
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount
 	}
+	if object.GetKind() == "StatefulSet" {
+		claims, _, _ := unstructured.NestedSlice(object.Object, "spec", "volumeClaimTemplates")
+		for _, claim := range claims {
+			fields, _ := claim.(map[string]any)
+			name, _, _ := unstructured.NestedString(fields, "metadata", "name")
+			pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + object.GetName() + "-0"},
+			}})
+		}
+	}
 	return pod, nil
+}
+
+// decode reads fields of an object, and says which of them is wrong or not known.
+func (o *sccReview) decode(object *unstructured.Unstructured, fields map[string]any, into any) error {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	unknown, err := strictjson.UnmarshalStrict(data, into)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	for _, field := range unknown {
+		o.note("Warning: %s %s: %v", object.GetKind(), object.GetName(), field)
+	}
+	return nil
 }
 
 // defaultPorts does what the API server does to pods in the host's network before they are admitted.
@@ -175,23 +201,26 @@ func defaultPorts(spec *corev1.PodSpec) {
 	}
 }
 
-// sccSetting is what a pod is judged by.
+// sccSetting is what pods are judged by.
 type sccSetting struct {
 	constraints []*v1alpha1.SecurityContextConstraints
-	namespace   string
-	annotations map[string]string
+	// namespace is the one that pods are in which say none, or all of them if it is chosen.
+	namespace string
+	chosen    bool
+	// annotations returns those of a namespace.
+	annotations func(ctx context.Context, namespace string) (map[string]string, error)
 	requester   attributes.Requester
 	// mayUse asks about the verb use; nil says no.
 	mayUse func(ctx context.Context, constraint, namespace, account string) (bool, error)
 }
 
 func (o *sccReview) setting(ctx context.Context) (*sccSetting, error) {
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	namespace, chosen, err := o.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil && len(o.constraints) == 0 {
 		return nil, err
 	}
 	if len(o.constraints) > 0 {
-		return o.offline(namespace)
+		return o.offline(namespace, chosen)
 	}
 	reader, err := o.connectAsSelf()
 	if err != nil {
@@ -201,7 +230,7 @@ func (o *sccReview) setting(ctx context.Context) (*sccSetting, error) {
 	if err != nil {
 		return nil, err
 	}
-	setting := &sccSetting{namespace: namespace, mayUse: func(ctx context.Context, constraint, namespace, account string) (bool, error) {
+	setting := &sccSetting{namespace: namespace, chosen: chosen, mayUse: func(ctx context.Context, constraint, namespace, account string) (bool, error) {
 		if account != "" {
 			return reader.AccountMayUse(ctx, constraint, namespace, account)
 		}
@@ -213,39 +242,30 @@ func (o *sccReview) setting(ctx context.Context) (*sccSetting, error) {
 	if setting.requester, err = caller.Caller(ctx); err != nil {
 		return nil, err
 	}
-	ns, err := reader.Namespace(ctx, namespace)
-	if err != nil {
-		return nil, err
+	setting.annotations = func(ctx context.Context, namespace string) (map[string]string, error) {
+		ns, err := reader.Namespace(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		return ns.Annotations, nil
 	}
-	setting.annotations = ns.Annotations
 	return setting.prepare()
 }
 
-func (o *sccReview) offline(namespace string) (*sccSetting, error) {
-	setting := &sccSetting{namespace: namespace}
+func (o *sccReview) offline(namespace string, chosen bool) (*sccSetting, error) {
+	setting := &sccSetting{namespace: namespace, chosen: chosen}
 	if user := o.config.Impersonate; user != nil {
 		setting.requester.Name = *user
 	}
 	if groups := o.config.ImpersonateGroup; groups != nil {
 		setting.requester.Groups = *groups
 	}
-	objects, err := source.Objects(o.constraints...)
-	if err != nil {
+	var err error
+	if setting.constraints, err = o.constraintsInFiles(); err != nil {
 		return nil, err
 	}
-	for _, object := range objects {
-		switch {
-		case object.GetKind() != "SecurityContextConstraints":
-			continue
-		case object.GetAPIVersion() != v1alpha1.GroupVersion.String():
-			return nil, fmt.Errorf("SecurityContextConstraints %s: apiVersion is %s: change it to %s", object.GetName(), object.GetAPIVersion(), v1alpha1.GroupVersion)
-		}
-		constraint := &v1alpha1.SecurityContextConstraints{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, constraint); err != nil {
-			return nil, fmt.Errorf("SecurityContextConstraints %s: %w", object.GetName(), err)
-		}
-		setting.constraints = append(setting.constraints, constraint)
-	}
+	var annotations map[string]string
+	setting.annotations = func(context.Context, string) (map[string]string, error) { return annotations, nil }
 	if o.namespaceFile != "" {
 		found, err := source.Objects(o.namespaceFile)
 		if err != nil {
@@ -255,9 +275,42 @@ func (o *sccReview) offline(namespace string) (*sccSetting, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("there is no Namespace in %s", o.namespaceFile)
 		}
-		setting.namespace, setting.annotations = found[i].GetName(), found[i].GetAnnotations()
+		if chosen && namespace != found[i].GetName() {
+			return nil, fmt.Errorf("--namespace is %s, and in %s is Namespace %s: leave one out", namespace, o.namespaceFile, found[i].GetName())
+		}
+		setting.namespace, setting.chosen, annotations = found[i].GetName(), true, found[i].GetAnnotations()
 	}
 	return setting.prepare()
+}
+
+// constraintsInFiles are in place of a cluster's.
+func (o *sccReview) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, error) {
+	objects, err := source.Objects(o.constraints...)
+	if err != nil {
+		return nil, err
+	}
+	var constraints []*v1alpha1.SecurityContextConstraints
+	names := map[string]bool{}
+	for _, object := range objects {
+		name := object.GetName()
+		switch {
+		case object.GetKind() != "SecurityContextConstraints":
+			continue
+		case object.GetAPIVersion() != v1alpha1.GroupVersion.String():
+			return nil, fmt.Errorf("SecurityContextConstraints %s: apiVersion is %s: change it to %s", name, object.GetAPIVersion(), v1alpha1.GroupVersion)
+		case name == "":
+			return nil, errors.New("there are SecurityContextConstraints without metadata.name in the files: give them one")
+		case names[name]:
+			return nil, fmt.Errorf("SecurityContextConstraints %s are in the files twice: leave one out", name)
+		}
+		names[name] = true
+		constraint := &v1alpha1.SecurityContextConstraints{}
+		if err := o.decode(object, object.Object, constraint); err != nil {
+			return nil, err
+		}
+		constraints = append(constraints, constraint)
+	}
+	return constraints, nil
 }
 
 // prepare puts the constraints in the order in which they are tried.
@@ -272,18 +325,36 @@ func (s *sccSetting) prepare() (*sccSetting, error) {
 	return s, nil
 }
 
-func (s *sccSetting) review(ctx context.Context, account string, pod *corev1.Pod) (sccAnswer, error) {
+// review judges an object by the template of its pods.
+func (o *sccReview) review(ctx context.Context, s *sccSetting, object *unstructured.Unstructured, template map[string]any) (sccAnswer, error) {
+	pod, err := o.podOf(object, template)
+	if err != nil {
+		return sccAnswer{}, err
+	}
 	pod.Namespace = s.namespace
-	if account != "" {
-		pod.Spec.ServiceAccountName = account
+	if said := object.GetNamespace(); said != "" && said != s.namespace {
+		if s.chosen {
+			return sccAnswer{}, fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(), object.GetName(), said, s.namespace)
+		}
+		pod.Namespace = said
+	}
+	if o.account != "" {
+		pod.Spec.ServiceAccountName = o.account
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default" // as admission does
 	}
+	if scc.Exempt(pod) || slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
+		return sccAnswer{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, given: pod}, nil
+	}
+	annotations, err := s.annotations(ctx, pod.Namespace)
+	if err != nil {
+		return sccAnswer{}, err
+	}
 	var failure error
-	verdict := scc.Review(scc.Request{Pod: pod, NamespaceAnnotations: s.annotations, Constraints: s.constraints,
+	verdict := scc.Review(scc.Request{Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: s.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
-			subject, err := s.usable(ctx, constraint, pod.Spec.ServiceAccountName)
+			subject, err := s.usable(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
 			failure = errors.Join(failure, err)
 			return subject
 		}})
@@ -292,30 +363,30 @@ func (s *sccSetting) review(ctx context.Context, account string, pod *corev1.Pod
 	}
 	one := sccAnswer{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, given: pod}
 	if !one.Allowed {
-		one.Reasons = verdict.Reasons
+		one.Reasons = append(one.Reasons, verdict.Reasons...)
 		return one, nil
 	}
 	one.Constraint, one.Subject, one.Pod, one.before = &verdict.Constraint, &verdict.Subject, verdict.Pod, verdict.Reasons
-	annotations := maps.Clone(verdict.Pod.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
+	written := maps.Clone(verdict.Pod.Annotations)
+	if written == nil {
+		written = map[string]string{}
 	}
-	annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
-	one.Pod.Annotations = annotations
+	written[v1alpha1.SCCAnnotation], written[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
+	one.Pod.Annotations = written
 	return one, nil
 }
 
 // usable asks about the service account first.
-func (s *sccSetting) usable(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, account string) (string, error) {
+func (s *sccSetting) usable(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string) (string, error) {
 	service := attributes.Requester{
-		Name:   "system:serviceaccount:" + s.namespace + ":" + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + s.namespace},
+		Name:   "system:serviceaccount:" + namespace + ":" + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},
 	}
 	switch {
 	case scc.Lists(constraint, service):
 		return scc.ServiceAccountSubject, nil
 	case s.mayUse != nil:
-		if allowed, err := s.mayUse(ctx, constraint.Name, s.namespace, account); allowed || err != nil {
+		if allowed, err := s.mayUse(ctx, constraint.Name, namespace, account); allowed || err != nil {
 			return scc.ServiceAccountSubject, err
 		}
 	}
@@ -323,7 +394,7 @@ func (s *sccSetting) usable(ctx context.Context, constraint *v1alpha1.SecurityCo
 	case scc.Lists(constraint, s.requester):
 		return scc.UserSubject, nil
 	case s.mayUse != nil:
-		if allowed, err := s.mayUse(ctx, constraint.Name, s.namespace, ""); allowed || err != nil {
+		if allowed, err := s.mayUse(ctx, constraint.Name, namespace, ""); allowed || err != nil {
 			return scc.UserSubject, err
 		}
 	}
@@ -360,6 +431,10 @@ func (o *sccReview) explain(one sccAnswer) error {
 			table.Rows = append(table.Rows, []string{reason.Constraint, orElse(reason.Field, "-"), reason.Message})
 		}
 		return table.Print(o.Out, false)
+	}
+	if one.Constraint == nil {
+		output.Line(o.Out, "%s is admitted as it is: constraints say nothing about Windows, nor about the namespaces %s", one.object, strings.Join(scc.ExemptNamespaces, " and "))
+		return nil
 	}
 	output.Line(o.Out, "%s is admitted by %s, by right of the %s", one.object, *one.Constraint,
 		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*one.Subject])
