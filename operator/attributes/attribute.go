@@ -41,6 +41,7 @@ var places = [][]string{
 	{"spec", "volumeClaimTemplates", each},
 	{"spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
+	{"data", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"spec", "jobTemplate", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 }
 

@@ -101,6 +101,15 @@ func (r *Rules) Of(attribute Attribute, namespace string) []Rule {
 	return slices.Concat(r.cluster[attribute], r.namespaced[namespace][attribute])
 }
 
+// OfNamespaces returns the rules about an attribute that are in namespaces, in the order of their names.
+func (r *Rules) OfNamespaces(attribute Attribute) []Rule {
+	var found []Rule
+	for _, namespace := range slices.Sorted(maps.Keys(r.namespaced)) {
+		found = append(found, r.namespaced[namespace][attribute]...)
+	}
+	return found
+}
+
 // all calls do for every rule.
 func (r *Rules) all(do func(Rule)) {
 	for _, scope := range slices.AppendSeq([]map[Attribute][]Rule{r.cluster}, maps.Values(r.namespaced)) {

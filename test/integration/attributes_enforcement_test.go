@@ -19,6 +19,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -298,6 +299,60 @@ func TestAttributesOfTemplates(t *testing.T) {
 	refused(s.template("token", labelled("$(NAMESPACE)")), "no rule opens this value")
 	s.holds(ns, labelled("prod"))
 	s.populated(ns)
+
+	// What is taken from namespaces is asked about as what is set is.
+	other := s.user(s.name("other"))
+	edit := func(change func(*v1alpha1.NamespaceTemplate)) error {
+		template := &v1alpha1.NamespaceTemplate{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(prod), template))
+		before := template.DeepCopy()
+		change(template)
+		return other.Patch(t.Context(), template, client.MergeFrom(before))
+	}
+	objects := func(texts ...string) func(*v1alpha1.NamespaceTemplate) {
+		return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = s.template("x", documents(texts...)).Spec.Templates }
+	}
+	require.ErrorContains(t, edit(objects(configMap("a", "v"))), fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
+	require.ErrorContains(t, edit(func(template *v1alpha1.NamespaceTemplate) {
+		objects(configMap("a", "v"))(template)
+		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "o", Namespaces: selector("tier", "x"), Labels: map[string]string{"a": "b"}}}
+	}), "may not remove label")
+	rule := &v1alpha1.ClusterProtectedAttribute{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("env")}, rule))
+	rule.GuardDeletion = true
+	require.NoError(t, s.client.Update(t.Context(), rule))
+	s.enforced(rule)
+	require.NoError(t, edit(objects(configMap("b", "v"))), "what is declared no longer stays")
+	s.bind("", v1alpha1.ClusterRoleKind, s.name("setter"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
+	s.eventually(func(c *assert.CollectT) {
+		template := &v1alpha1.NamespaceTemplate{}
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(prod), template))
+		objects(labelled("prod"))(template)
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+		assert.NoError(c, s.client.Update(t.Context(), template))
+	})
+	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
+}
+
+// A kubelet shows what it runs from its own files, whatever these say.
+func TestAttributesOfMirrorPods(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a").Name
+	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.role("", "setter"))
+	rule.GuardDeletion = true
+	s.protect("", "tier", rule)
+	kubelet := s.user(s.name("kubelet"), "system:nodes")
+	of := func(short string, annotations map[string]string) *corev1.Pod {
+		return podNamed(ns, short, func(p *corev1.Pod) {
+			p.Labels, p.Annotations, p.Spec.NodeName = map[string]string{s.name("tier"): "control-plane"}, annotations, s.name("n")
+		})
+	}
+	mirror := map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	require.NoError(t, kubelet.Create(t.Context(), of("static", mirror)))
+	require.NoError(t, kubelet.Delete(t.Context(), of("static", nil)))
+	require.ErrorContains(t, kubelet.Create(t.Context(), of("plain", nil)), "may not set label")
+	require.ErrorContains(t, s.user(s.name("jane")).Create(t.Context(), of("forged", mirror)), "may not set label")
 }
 
 // A rule is not undermined by another, and says what is odd about its role.
@@ -342,6 +397,19 @@ func TestAttributeRules(t *testing.T) {
 	require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
 	require.True(t, apierrors.IsForbidden(edit(func() { own.AttributeName = s.name("env") })), "nor by another name")
 	require.NoError(t, s.client.Create(t.Context(), opening), "an administrator may")
+
+	// The other way round it can't be refused, and is said.
+	first := rule("first", s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
+	require.NoError(t, jane.Create(t.Context(), first))
+	s.enforced(first)
+	config = s.cluster.RESTConfig()
+	config.WarningHandlerWithContext = said
+	said.take()
+	late := &v1alpha1.ClusterProtectedAttribute{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("late")}, AttributeRule: s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
+	}
+	require.NoError(t, s.clientOf(config).Create(t.Context(), late))
+	require.Contains(t, strings.Join(said.take(), "\n"), fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
 }
 
 // While a rule is enforced, no write slips through, whatever else comes and goes.
@@ -432,6 +500,20 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
 	require.NoError(t, w.startOperator(t.Context()))
 	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)))
+
+	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.WebhookName}}
+	require.NoError(t, s.client.Delete(t.Context(), configuration))
+	guarded := &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name("env")}}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(guarded), guarded))
+		enforced := apimeta.FindStatusCondition(guarded.Status.Conditions, v1alpha1.AttributeEnforced)
+		assert.Equal(c, metav1.ConditionFalse, enforced.Status)
+		assert.Contains(c, enforced.Message, "is gone")
+	})
+	configuration.ResourceVersion = ""
+	require.NoError(t, s.client.Create(t.Context(), configuration))
+	s.enforced(guarded)
 }
 
 // The two examples of "Protected attributes", as the samples have them.

@@ -208,6 +208,7 @@ func (a *Attributes) Webhooks(ctx context.Context) ([]Webhook, error) {
 			Rules: []admissionregistrationv1.RuleWithOperations{allObjects(operations...)},
 			MatchConditions: []admissionregistrationv1.MatchCondition{
 				{Name: "not-exempt", Expression: a.exempt.condition(marker)},
+				notAMirrorPod(),
 				{Name: "touches-a-protected-attribute", Expression: touches},
 			},
 			Revision: rules.Revision(),
@@ -242,7 +243,7 @@ func (a *Attributes) Validate(ctx context.Context, request *Request) error {
 		return &Refused{fmt.Sprintf("the annotation %s is refused to everybody, by which it is seen that the rules are enforced", marker)}
 	}
 	who := attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
-	if a.exempt.has(who) {
+	if a.exempt.has(who) || ofAMirrorPod(request) {
 		return nil
 	}
 	rules, err := a.at(ctx, request.Revision)

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -77,10 +76,7 @@ func (s *SCC) Webhooks(rules []admissionregistrationv1.RuleWithOperations) func(
 			return nil, err
 		}
 		return []Webhook{{Rules: rules, Revision: ownWebhook, MatchConditions: []admissionregistrationv1.MatchCondition{
-			// A kubelet shows what it runs from its own files.
-			{Name: "not-a-mirror-pod", Expression: "!(request.resource.resource == 'pods' && object != null && " +
-				"'" + corev1.MirrorPodAnnotationKey + "' in object.metadata.?annotations.orValue({}) && " +
-				"'system:nodes' in request.userInfo.?groups.orValue([]))"},
+			notAMirrorPod(),
 			{Name: "asks-for-something-else", Expression: "request.operation != 'UPDATE' || oldObject == null || " +
 				"object.?spec != oldObject.?spec || object.metadata.?labels != oldObject.metadata.?labels || " +
 				"object.metadata.?annotations != oldObject.metadata.?annotations"},
@@ -184,15 +180,7 @@ func (s *SCC) guard(ctx context.Context, request *Request) error {
 
 // exempt decides as the webhooks' selectors do.
 func (s *SCC) exempt(request *Request) bool {
-	if slices.Contains(s.options.ExemptNamespaces, request.Namespace) {
-		return true
-	}
-	if request.Object == nil || request.Kind.Kind != "Pod" {
-		return false
-	}
-	_, mirror := request.Object.GetAnnotations()[corev1.MirrorPodAnnotationKey]
-	who := attributes.Requester{Groups: request.UserInfo.Groups}
-	return mirror && who.Is(attributes.Subject{Group: true, Name: "system:nodes"})
+	return slices.Contains(s.options.ExemptNamespaces, request.Namespace) || ofAMirrorPod(request)
 }
 
 // review returns nil if no constraint says anything about the pod. It waits for what the namespace is to be given, if a constraint needs it.

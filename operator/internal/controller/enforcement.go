@@ -44,7 +44,7 @@ type Enforcement struct {
 	// Marker returns an annotation that is refused while the API server asks about the rules of a revision.
 	Marker func(revision string) string
 
-	// seen is the revision that the API server was last seen to ask about.
+	// seen is the revision that the API server was last seen to ask about, and that of the configuration by which it did.
 	seen string
 }
 
@@ -68,7 +68,15 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	if err != nil || rules.Empty() {
 		return reconcile.Result{}, err
 	}
-	if revision := rules.Revision(); r.seen != revision {
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration); apierrors.IsNotFound(err) {
+		return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached,
+			"ValidatingWebhookConfiguration "+v1alpha1.WebhookName+" is gone, so that the API server asks nobody: apply the manifests again")
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	revision := rules.Revision()
+	if state := revision + "/" + configuration.ResourceVersion; r.seen != state {
 		asked, err := r.probe(ctx, revision)
 		switch {
 		case err != nil:
@@ -76,7 +84,7 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		case !asked:
 			return reconcile.Result{RequeueAfter: probeAgain}, nil
 		}
-		r.seen = revision
+		r.seen = state
 	}
 	return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
 }
