@@ -52,7 +52,7 @@ spec:
     uri: https://example.com/a.tar.gz
     sha256: SUM
     bin: kubectl-nstpl
-    files: [{from: kubectl-nstpl, to: .}]
+    files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]
 `)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "nstpl.yaml"), []byte(text), 0o600))
 			if test.stored != nil {

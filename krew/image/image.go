@@ -3,6 +3,7 @@ package image
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -70,8 +71,24 @@ func (r Release) Write(dir string, platforms []Platform) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := errors.Join(err, readable(dir)); err != nil {
+		return "", err
+	}
 	digest, err := index.Digest()
 	return digest.String(), err
+}
+
+// readable has everybody read what is in a folder, as they may what else is handed out.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.Chmod(path, 0o755)
+		}
+		return os.Chmod(path, 0o644)
+	})
 }
 
 func (r Release) build(platform Platform) (v1.Image, error) {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,6 +26,14 @@ func TestWrite(t *testing.T) {
 	digest, err := release.Write(dir, []image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
 	require.NoError(t, err)
 
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := entry.Info()
+		if !entry.IsDir() {
+			require.Equal(t, fs.FileMode(0o644), info.Mode(), path)
+		}
+		return err
+	}))
 	index, err := layout.ImageIndexFromPath(dir)
 	require.NoError(t, err)
 	require.NoError(t, validate.Index(index))

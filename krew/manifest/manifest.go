@@ -58,7 +58,7 @@ var (
 
 // Machines are those that krew itself is released for.
 var Machines = []string{
-	"darwin/amd64", "darwin/arm64", "linux/386", "linux/amd64", "linux/arm", "linux/arm64", "linux/ppc64le", "windows/386", "windows/amd64", "windows/arm64",
+	"darwin/386", "darwin/amd64", "darwin/arm64", "linux/386", "linux/amd64", "linux/arm", "linux/arm64", "linux/ppc64le", "windows/386", "windows/amd64", "windows/arm64",
 }
 
 // Parse reads a manifest. A field that krew does not know is an error, as it is for krew.
@@ -127,10 +127,18 @@ func (p *Platform) check() []error {
 			}
 		}
 	}
+	for _, wanted := range []string{p.Bin, "LICENSE"} {
+		if !slices.ContainsFunc(p.Files, func(file File) bool { return file.From == wanted }) {
+			complain("files lacks %q, which is not installed without", wanted)
+		}
+	}
 	selector, err := metav1.LabelSelectorAsSelector(p.Selector)
 	if err != nil || p.Selector == nil {
 		complain("selector can't be read")
 		return problems
+	}
+	if len(p.Selector.MatchLabels)+len(p.Selector.MatchExpressions) == 0 {
+		complain("selector is empty")
 	}
 	requirements, _ := selector.Requirements()
 	for _, requirement := range requirements {

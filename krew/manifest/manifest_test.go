@@ -25,13 +25,13 @@ spec:
     uri: https://example.com/a.tar.gz
     sha256: a000000000000000000000000000000000000000000000000000000000000000
     bin: kubectl-nstpl
-    files: [{from: kubectl-nstpl, to: .}]
+    files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]
   - selector:
       matchExpressions: [{key: os, operator: In, values: [darwin, windows]}]
     uri: https://example.com/b.tar.gz
     sha256: a000000000000000000000000000000000000000000000000000000000000000
     bin: kubectl-nstpl
-    files: [{from: kubectl-nstpl, to: .}]
+    files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]
 `
 
 func TestCheck(t *testing.T) {
@@ -47,7 +47,10 @@ func TestCheck(t *testing.T) {
 		"plain http":             {"https://example.com/a", "http://example.com/a", "uri is"},
 		"a short sum":            {"sha256: a0", "sha256: a", "sha256 is"},
 		"a path out of it":       {"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is no path`},
-		"no files":               {"files: [{from: kubectl-nstpl, to: .}]", "files: []", "files is empty"},
+		"no files":               {"files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]", "files: []", "files is empty"},
+		"no license installed":   {", {from: LICENSE, to: .}", "", `files lacks "LICENSE"`},
+		"no program installed":   {"{from: kubectl-nstpl, to: .}, ", "", `files lacks "kubectl-nstpl"`},
+		"an empty selector":      {"matchLabels: {os: linux, arch: amd64}", "matchLabels: {}", "selector is empty"},
 		"platforms that overlap": {"[darwin, windows]", "[darwin, linux]", "2 platforms are for linux/amd64"},
 		"a machine of its own":   {"arch: amd64", "arch: abacus", "selector is for no machine"},
 		"another label":          {"arch: amd64", "libc: musl", `selector goes by "libc"`},

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -40,7 +41,7 @@ type release struct {
 	Archives []built
 
 	baseURL, image, out string
-	// commit is what is built, if git knows.
+	// commit is what is built, if git knows, with -dirty behind it if it was changed since.
 	commit   string
 	license  []byte
 	at       time.Time
@@ -73,7 +74,7 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if r.license, err = os.ReadFile("LICENSE"); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(r.out, 0o755), r.clear()); err != nil {
 		return err
 	}
 	all := strings.Split(*platforms, ",")
@@ -95,8 +96,32 @@ func source(ctx context.Context) (commit string, at time.Time, err error) {
 	} else if gitErr != nil {
 		return "", time.Time{}, fmt.Errorf("ask git for the commit's time (or set SOURCE_DATE_EPOCH): %w", gitErr)
 	}
+	if changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no").Output(); err == nil && len(changes) > 0 {
+		commit += "-dirty"
+	}
 	number, err := strconv.ParseInt(seconds, 10, 64)
 	return commit, time.Unix(number, 0).UTC(), err
+}
+
+// clear takes away what an earlier release left in the folder, by its checksums.
+func (r *release) clear() error {
+	sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(sums)) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if name == "" || name != filepath.Base(name) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(r.out, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // write writes a file that is handed out, and returns its checksum.

@@ -23,8 +23,7 @@ func TestRelease(t *testing.T) {
 	t.Chdir("../..")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	platform := "linux/" + runtime.GOARCH
-	build := func() map[string]string {
-		dir := t.TempDir()
+	build := func(dir string) map[string]string {
 		at := filepath.Join(dir, "nstpl.yaml")
 		require.NoError(t, run(t.Context(), []string{"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform, "-image=registry.example.com/nstpl-operator"}, io.Discard))
 		files := map[string]string{}
@@ -40,7 +39,7 @@ func TestRelease(t *testing.T) {
 		}
 		return files
 	}
-	first := build()
+	first := build(t.TempDir())
 	archive := "nstpl-v1.2.3-" + strings.ReplaceAll(platform, "/", "-") + ".tar.gz"
 	handedOut := []string{
 		archive, "kubectl-nstpl-v1.2.3.cdx.json", "nstpl-operator-v1.2.3-oci.tar", "install.yaml", "install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
@@ -53,7 +52,15 @@ func TestRelease(t *testing.T) {
 	digest := regexp.MustCompile("image: registry.example.com/nstpl-operator:v1.2.3@(sha256:[0-9a-f]{64})\n").FindStringSubmatch(first["install.yaml"])
 	require.NotNil(t, digest)
 	require.Contains(t, first["nstpl-operator-v1.2.3-oci.tar"], digest[1])
-	require.Equal(t, first, build())
+	// Whoever builds it with whatever settings; and what an earlier release left is gone, but nothing else.
+	t.Setenv("GOFLAGS", "-tags=other")
+	t.Setenv("GOAMD64", "v2")
+	again := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(again, "nstpl-v1.2.2.tar.gz"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(again, "SHA256SUMS"), []byte("abc  nstpl-v1.2.2.tar.gz\nabc  ../notes\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(again), "notes"), nil, 0o600))
+	require.Equal(t, first, build(again))
+	require.FileExists(t, filepath.Join(filepath.Dir(again), "notes"))
 	plugin, err := manifest.Parse([]byte(first["nstpl.yaml"]))
 	require.NoError(t, err)
 	require.Empty(t, plugin.Check("nstpl"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
@@ -42,6 +43,7 @@ func (r *release) writeSBOM(name string, programs []program) error {
 }
 
 func component(path, version string) cyclonedx.Component {
-	url := "pkg:golang/" + path + "@" + version
+	// The type golang of package URLs has names in lower case.
+	url := "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return cyclonedx.Component{BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url}
 }

@@ -59,9 +59,9 @@ func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 func UnknownVolumes(pod map[string]any) []string {
 	known := map[string]bool{"name": true}
 	source := reflect.TypeFor[corev1.VolumeSource]()
-	for i := range source.NumField() {
-		field, _, _ := strings.Cut(source.Field(i).Tag.Get("json"), ",")
-		known[field] = true
+	for field := range source.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		known[name] = true
 	}
 	var unknown []string
 	volumes, _, _ := unstructured.NestedSlice(pod, "spec", "volumes")

@@ -121,7 +121,8 @@ func (s *site) play(section, version string) {
 			continue
 		}
 		played++
-		cmd := exec.CommandContext(s.t.Context(), "sh", "-c", step.Command)
+		command := strings.ReplaceAll(step.Command, "linux-amd64", "linux-"+runtime.GOARCH)
+		cmd := exec.CommandContext(s.t.Context(), "sh", "-c", command)
 		cmd.Dir, cmd.Env = here, s.environment()
 		out, err := cmd.CombinedOutput()
 		require.NoError(s.t, err, "$ %s\n%s", step.Command, out)

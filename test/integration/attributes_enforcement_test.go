@@ -310,7 +310,9 @@ func TestAttributesOfTemplates(t *testing.T) {
 		return other.Patch(t.Context(), template, client.MergeFrom(before))
 	}
 	objects := func(texts ...string) func(*v1alpha1.NamespaceTemplate) {
-		return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = s.template("x", documents(texts...)).Spec.Templates }
+		return func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = s.template("x", documents(texts...)).Spec.Templates
+		}
 	}
 	require.ErrorContains(t, edit(objects(configMap("a", "v"))), fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
 	require.ErrorContains(t, edit(func(template *v1alpha1.NamespaceTemplate) {

@@ -54,7 +54,7 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// What the operator wrote into the manifests' objects outlives another application of them.
+// What the operator and administrators wrote into the manifests' objects outlives another application of them.
 func TestManifestsAppliedAgain(t *testing.T) {
 	t.Parallel()
 	folder, _, err := controlplane.Manifests(controlplane.Version())
@@ -70,6 +70,8 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	webhooks, secret := written()
 	require.Contains(t, webhooks, "hold.policy.nstpl.dev")
 	require.Contains(t, secret, "tls.key")
+	_, err = shared.kubectl(t.Context(), "", "patch", "configmap", v1alpha1.AutoOptOutConfigMap, "-n", v1alpha1.OperatorNamespace, "--type=merge", "-p", `{"data": {"users": "listed"}}`)
+	require.NoError(t, err)
 	out, err := shared.kubectl(t.Context(), "", "apply", "--kustomize", filepath.Join("../..", folder))
 	require.NoError(t, err)
 	for line := range strings.Lines(out) {
@@ -81,6 +83,9 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	webhooksAfter, secretAfter := written()
 	require.Contains(t, webhooksAfter, "hold.policy.nstpl.dev") // other tests add to them and take away
 	require.Equal(t, secret, secretAfter)
+	listed, err := shared.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.data.users}")
+	require.NoError(t, err)
+	require.Equal(t, "listed", listed)
 	generation, err := shared.kubectl(t.Context(), "", "get", "poddisruptionbudget", "nstpl-operator", "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.metadata.generation}")
 	require.NoError(t, err)
 	require.Equal(t, "1", generation)
