@@ -44,7 +44,7 @@ type Enforcement struct {
 	// Marker returns an annotation that is refused while the API server asks about the rules of a revision.
 	Marker func(revision string) string
 
-	// seen is the revision that the API server was last seen to ask about, and that of the configuration by which it did.
+	// seen is the revision that the API server was last seen to ask about.
 	seen string
 }
 
@@ -68,15 +68,18 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	if err != nil || rules.Empty() {
 		return reconcile.Result{}, err
 	}
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration); apierrors.IsNotFound(err) {
-		return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached,
-			"ValidatingWebhookConfiguration "+v1alpha1.WebhookName+" is gone, so that the API server asks nobody: apply the manifests again")
-	} else if err != nil {
-		return reconcile.Result{}, err
-	}
 	revision := rules.Revision()
-	if state := revision + "/" + configuration.ResourceVersion; r.seen != state {
+	missing, gone, err := r.missing(ctx, r.Marker(revision))
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case gone || missing != "" && r.seen == revision: // it was there
+		r.seen = ""
+		return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, missing)
+	case missing != "":
+		return reconcile.Result{}, nil // it is yet to come, and the watch will tell
+	}
+	if r.seen != revision {
 		asked, err := r.probe(ctx, revision)
 		switch {
 		case err != nil:
@@ -84,9 +87,29 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		case !asked:
 			return reconcile.Result{RequeueAfter: probeAgain}, nil
 		}
-		r.seen = state
+		r.seen = revision
 	}
 	return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
+}
+
+// missing says what is not there of what the API server asks by, and whether all of it is gone.
+func (r *Enforcement) missing(ctx context.Context, marker string) (text string, gone bool, err error) {
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	err = r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " is gone, so that the API server asks nobody: apply the manifests again", true, nil
+	case err != nil:
+		return "", false, err
+	}
+	for _, webhook := range configuration.Webhooks {
+		for _, condition := range webhook.MatchConditions {
+			if strings.Contains(condition.Expression, marker) {
+				return "", false, nil
+			}
+		}
+	}
+	return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " lacks the webhook: the operator is about to write it again", false, nil
 }
 
 // probe tells whether the API server asks about the rules of a revision. Nothing is stored.
