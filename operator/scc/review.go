@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -67,7 +68,7 @@ type Verdict struct {
 	Pod        *corev1.Pod
 	// Reasons are those of the constraints before the one that admits the pod, or of all.
 	Reasons []Reason
-	// Missing is what the namespace has not got yet, for which the first constraint that the pod could have waits.
+	// Missing is what the namespace has not got yet, for which a constraint waits that may be the pod's.
 	Missing *Missing
 }
 
@@ -80,8 +81,8 @@ func Exempt(pod *corev1.Pod) bool {
 }
 
 // Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that can't be
-// evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace is yet to be given: the pod
-// is not to have another constraint for being early.
+// evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace is yet to be given, and it
+// allows the rest: the pod is not to have another constraint for being early.
 func Review(request Request) Verdict {
 	verdict := Verdict{}
 	candidates := request.Constraints
@@ -100,15 +101,16 @@ func Review(request Request) Verdict {
 			continue
 		}
 		pod, reasons, missing := try(request, constraint)
-		if len(reasons) == 0 {
+		switch {
+		case missing != nil:
+			verdict.Missing = missing
+		case len(reasons) == 0 && verdict.Missing != nil:
+			reasons = []Reason{{Constraint: constraint.Name, Message: "it would admit the pod, after one that waits for what the namespace is given"}}
+		case len(reasons) == 0:
 			verdict.Constraint, verdict.Subject, verdict.Pod = constraint.Name, subject, pod
 			return verdict
 		}
 		verdict.Reasons = append(verdict.Reasons, reasons...)
-		if missing != nil {
-			verdict.Missing = missing
-			return verdict
-		}
 	}
 	return verdict
 }
@@ -118,6 +120,11 @@ func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*cor
 	p, err := newProvider(constraint, request.NamespaceAnnotations)
 	if err != nil {
 		missing, _ := errors.AsType[*Missing](err)
+		if missing != nil {
+			if reasons := refusesAnyway(request, constraint); len(reasons) > 0 {
+				return nil, reasons, nil
+			}
+		}
 		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}}, missing
 	}
 	pod := request.Pod.DeepCopy()
@@ -133,6 +140,19 @@ func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*cor
 		return nil, []Reason{{Constraint: constraint.Name, Field: changed, Message: "it would have to be changed, which can't be done to a pod that is there"}}, nil
 	}
 	return pod, nil, nil
+}
+
+// refusesAnyway returns what a constraint does not allow, whatever the namespace is given.
+func refusesAnyway(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
+	p, err := newProvider(constraint, map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"})
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(p.admit(request.Pod.DeepCopy()), func(reason Reason) bool {
+		return slices.ContainsFunc([]string{"runAsUser", "seLinuxOptions", "fsGroup", "supplementalGroups"}, func(given string) bool {
+			return strings.Contains(reason.Field, given)
+		})
+	})
 }
 
 // changedBeyond returns what of a pod differs though it may not.

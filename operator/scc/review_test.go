@@ -318,19 +318,27 @@ func TestReviewBeforeTheAllocation(t *testing.T) {
 	early := of(nil, restricted, open)
 	require.False(t, early.Allowed())
 	require.NotNil(t, early.Missing)
+	require.Equal(t, "it would admit the pod, after one that waits for what the namespace is given", early.Reasons[1].Message)
+	const privileged = `{allowPrivilegedContainer: true, runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}}`
+	never := scc.Review(scc.Request{
+		Pod: spec(t, with(`{privileged: true}`)), Usable: everybody, Constraints: []*v1alpha1.SecurityContextConstraints{
+			scc.Defaulted(constraint(t, "first", restricted)), scc.Defaulted(constraint(t, "second", privileged)),
+		},
+	})
+	require.Equal(t, "second", never.Constraint, "the first would refuse it whatever the namespace is given")
 	first := of(nil, open, restricted)
 	require.Equal(t, "c0", first.Constraint)
 	require.Nil(t, first.Missing)
 	require.Equal(t, "c0", of(allocated, restricted, open).Constraint)
-	broken := of(map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, restricted, open)
-	require.Equal(t, "c1", broken.Constraint, "nobody waits for what will not come")
-	for _, never := range []string{
+	skipped := of(map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, restricted, open)
+	require.Equal(t, "c1", skipped.Constraint, "nobody waits for what will not come")
+	for _, broken := range []string{
 		`{runAsUser: {type: MustRunAs, uid: -1}, seLinuxContext: {type: RunAsAny}}`,
 		`{runAsUser: {type: MustRunAsRange, uidRangeMin: 1, uidRangeMax: 4294967296}, seLinuxContext: {type: RunAsAny}}`,
 		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 4294967297}]}}`,
 		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [localhost/]}`,
 	} {
-		require.Equal(t, "c1", of(allocated, never, open).Constraint, never)
+		require.Equal(t, "c1", of(allocated, broken, open).Constraint, broken)
 	}
 }
 

@@ -510,8 +510,10 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(guarded), guarded))
 		enforced := apimeta.FindStatusCondition(guarded.Status.Conditions, v1alpha1.AttributeEnforced)
-		assert.Equal(c, metav1.ConditionFalse, enforced.Status)
-		assert.Contains(c, enforced.Message, "is gone")
+		if assert.NotNil(c, enforced) {
+			assert.Equal(c, metav1.ConditionFalse, enforced.Status)
+			assert.Contains(c, enforced.Message, "is gone")
+		}
 	})
 	configuration.ResourceVersion = ""
 	require.NoError(t, s.client.Create(t.Context(), configuration))

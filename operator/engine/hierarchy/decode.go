@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	strictjson "sigs.k8s.io/json"
-	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 // The kinds that a tree can have.
@@ -165,7 +164,7 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	case group != current:
 		l.warn(object.Path, object.lines.of("apiVersion"), fmt.Sprintf("%s is not served any more: it is read as %s", group, current))
 	}
-	if kind.Kind == kindResourceQuota && l.brokenQuantity(object) {
+	if kind.Kind == kindResourceQuota && l.brokenQuantity(object, data) {
 		return object
 	}
 	if !l.strictly(object, data, typed) {
@@ -173,7 +172,11 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	}
 	typed.GetObjectKind().SetGroupVersionKind(current.WithKind(kind.Kind))
 	object.Object = typed
-	l.disown(object)
+	if l.disown(object) {
+		if kept, err := json.Marshal(typed); err == nil {
+			object.size = len(kept)
+		}
+	}
 	l.checkSchema(object)
 	return object
 }
@@ -197,18 +200,19 @@ func (l *loader) strictly(object Object, data []byte, into any) bool {
 }
 
 // brokenQuantity tells whether a limit can't be read. The decoder doesn't say which.
-func (l *loader) brokenQuantity(object Object) bool {
-	spec, _ := into(object.lines.node, "spec")
-	if spec == nil {
-		return false
+func (l *loader) brokenQuantity(object Object, data []byte) bool {
+	var fields struct {
+		Spec struct{ Hard map[string]json.RawMessage }
 	}
-	hard, _ := into(spec, "hard")
+	if json.Unmarshal(data, &fields) != nil {
+		return false // the decoder says what is wrong
+	}
 	broken := false
-	for i := 0; hard != nil && hard.Kind == kyaml.MappingNode && i+1 < len(hard.Content); i += 2 {
-		name, value := hard.Content[i], hard.Content[i+1]
-		if _, err := resource.ParseQuantity(value.Value); err != nil && value.Kind == kyaml.ScalarNode && value.Tag != "!!null" && name.Tag != "!!merge" {
+	for _, name := range slices.Sorted(maps.Keys(fields.Spec.Hard)) {
+		var quantity resource.Quantity
+		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
 			broken = true
-			l.violate("schema", object.Path, name.Line+object.lines.offset, fmt.Sprintf("%s: spec.hard.%s is %q, which is no quantity", object.called(), name.Value, value.Value), "write a number, such as 4, 500m or 2Gi")
+			l.violate("schema", object.Path, object.lines.of("spec", "hard", name), fmt.Sprintf("%s: spec.hard.%s is %s, which is no quantity", object.called(), name, value), "write a number, such as 4, 500m or 2Gi")
 		}
 	}
 	return broken

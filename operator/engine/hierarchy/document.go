@@ -19,7 +19,7 @@ func (l *loader) document(shown string, d document) []Object {
 	if firstLine(d.content) == nil {
 		return nil
 	}
-	node, data, err := parse(d.content)
+	node, data, err := d.parse()
 	switch {
 	case err != nil:
 		return l.broken(shown, d, err)
@@ -39,7 +39,21 @@ func (l *loader) document(shown string, d document) []Object {
 	return l.decode(shown, lines{node, d.offset}, data, list{})
 }
 
-// parse returns a document and, if it is a mapping, the same as JSON.
+// parse returns a document and, if it is a mapping, the same as JSON. What is JSON already need be no YAML.
+func (d document) parse() (*kyaml.Node, []byte, error) {
+	node, data, err := parse(d.content)
+	if !d.json {
+		return node, data, err
+	}
+	if _, twice := errors.AsType[*twiceError](err); twice {
+		return nil, nil, err
+	}
+	if node == nil {
+		node = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}
+	}
+	return node, d.content, nil
+}
+
 func parse(content []byte) (*kyaml.Node, []byte, error) {
 	var first, more kyaml.Node
 	decoder := kyaml.NewDecoder(bytes.NewReader(content))
@@ -64,12 +78,39 @@ func parse(content []byte) (*kyaml.Node, []byte, error) {
 	if node.Kind != kyaml.MappingNode {
 		return node, nil, nil
 	}
-	var unique any // this parser tells keys that are there twice from those that replace merged ones
-	if err := node.Decode(&unique); err != nil {
+	if err := unique(node); err != nil {
 		return nil, nil, err
 	}
-	data, err := yaml.YAMLToJSON(content) // and this one reads values as kubectl does
+	data, err := yaml.YAMLToJSON(content)
 	return node, data, err
+}
+
+// twiceError is a key that a mapping has twice.
+type twiceError struct {
+	key         string
+	first, then int
+}
+
+func (e *twiceError) Error() string {
+	return fmt.Sprintf("line %d: the key %q is there already, in line %d", e.then, e.key, e.first)
+}
+
+// unique refuses keys that are twice in a mapping. Those that take the place of merged ones are not, which kubectl does not tell apart.
+func unique(node *kyaml.Node) error {
+	keys := map[string]int{}
+	for i, inside := range node.Content {
+		if node.Kind == kyaml.MappingNode && i%2 == 0 && inside.Kind == kyaml.ScalarNode && inside.ShortTag() != "!!merge" {
+			key := inside.ShortTag() + inside.Value
+			if line, twice := keys[key]; twice {
+				return &twiceError{inside.Value, line, inside.Line}
+			}
+			keys[key] = inside.Line
+		}
+		if err := unique(inside); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endless is more bytes than a manifest has with its aliases written out.

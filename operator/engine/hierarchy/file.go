@@ -28,18 +28,38 @@ func hasManifestName(name string) bool {
 	return slices.Contains(manifestNames, strings.ToLower(path.Ext(name)))
 }
 
-// A manifest by another name begins with a field, and says its apiVersion and kind at the beginning of lines or in braces.
+// A manifest by another name says its apiVersion and kind at the beginning of lines or in braces.
 var (
-	beginsManifest = regexp.MustCompile(`^(\{|["']?[A-Za-z][\w.-]*["']?\s*:(\s|$))`)
+	beginsManifest = regexp.MustCompile(`^(\{|["']?(apiVersion|kind|metadata|items)["']?\s*:)`)
+	aField         = regexp.MustCompile(`^["']?[A-Za-z][\w.-]*["']?\s*:(\s|$)`)
 	saysVersion    = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?apiVersion["']?\s*:`)
 	saysKind       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
 )
 
-// looksLikeManifest tells whether a file of any name is one, by the first document in it.
+// looksLikeManifest tells whether a file of any name is one, by the first document in it. A text that shows a manifest is none.
 func looksLikeManifest(content []byte) bool {
 	for _, document := range split(content) {
 		if line := firstLine(document.content); line != nil {
-			return beginsManifest.Match(line) && saysVersion.Match(document.content) && saysKind.Match(document.content)
+			return saysVersion.Match(document.content) && saysKind.Match(document.content) &&
+				(beginsManifest.Match(line) || document.hasFieldsOnly())
+		}
+	}
+	return false
+}
+
+// hasFieldsOnly tells whether all that is not indented, down to apiVersion and kind, is fields and their lists.
+func (d document) hasFieldsOnly() bool {
+	version, kind := false, false
+	for line := range bytes.Lines(d.content) {
+		switch {
+		case len(bytes.TrimSpace(line)) == 0, bytes.ContainsAny(line[:1], " \t#%-]}"):
+			continue
+		case !aField.Match(line):
+			return false
+		}
+		version, kind = version || saysVersion.Match(line), kind || saysKind.Match(line)
+		if version && kind {
+			return true
 		}
 	}
 	return false
@@ -52,7 +72,9 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 		return nil, err
 	}
 	content = readable(content)
-	if !hasManifestName(at) && !looksLikeManifest(content) {
+	// Names that begin with a dot are those of tools' settings, most of which are YAML too.
+	named := hasManifestName(at) && !strings.HasPrefix(path.Base(at), ".")
+	if !named && !looksLikeManifest(content) {
 		return nil, nil
 	}
 	if size > maxFile {
@@ -114,6 +136,8 @@ func firstLine(content []byte) []byte {
 type document struct {
 	content []byte
 	offset  int
+	// json tells that it is an object in JSON.
+	json bool
 }
 
 // split takes the documents of a file apart.
@@ -146,17 +170,22 @@ func marks(line []byte) bool {
 // values takes apart what is JSON, of which one text may follow another.
 func (d document) values() []document {
 	var values []document
+	line, counted := d.offset, 0
 	decoder := json.NewDecoder(bytes.NewReader(d.content))
-	for {
+	for more := false; ; more = true {
 		var value json.RawMessage
 		err := decoder.Decode(&value)
 		switch {
-		case errors.Is(err, io.EOF) && len(values) > 0:
+		case errors.Is(err, io.EOF) && more:
 			return values
 		case err != nil:
 			return []document{d}
 		}
-		before := d.content[:int(decoder.InputOffset())-len(value)]
-		values = append(values, document{value, d.offset + bytes.Count(before, []byte("\n"))})
+		begins := int(decoder.InputOffset()) - len(value)
+		line += bytes.Count(d.content[counted:begins], []byte("\n"))
+		counted = begins
+		if bytes.Contains(value, []byte("apiVersion")) || bytes.Contains(value, []byte("kind")) {
+			values = append(values, document{value, line, value[0] == '{'})
+		}
 	}
 }

@@ -214,6 +214,14 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"a tab":                                        {[]string{"a.yaml: a:\n  b: c\n\td: e\n"}, "parse foo-corp/a.yaml:3"},
 		"a control character":                          {[]string{"a.yaml: a: b\nc: \x00\n"}, "parse foo-corp/a.yaml:2"},
 		"no UTF-8":                                     {[]string{"a.yaml: a: b\nc: \xff\n"}, "parse foo-corp/a.yaml:2"},
+		"all ways to write quantities":                 {[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 0x10, services: 1_000, secrets: 0b11, configmaps: ' 3 ', cpu: .5, memory: 1e3, requests.cpu: ~}}\n"}, ""},
+		"keys that are merged or differ":               {[]string{"v.yaml: a: &a {b: c}\nd: &d {e: f}\ng: {<<: *a, <<: *d, b: x}\n1: x\n\"1\": y\n"}, ""},
+		"many equal keys":                              {[]string{"v.yaml: {" + strings.Repeat("a,", 6000) + "}\n"}, "parse foo-corp/v.yaml:1"},
+		"texts that show manifests":                    {[]string{"README.md: Example:\n```yaml\n" + role("Role", "r") + "```\n", "Makefile: all: ns\ndefine NS\n" + namespace("a") + "endef\n"}, ""},
+		"settings of tools":                            {[]string{".drone.yml: kind: pipeline\n", ".eslintrc.json: {\n// comment\n}\n", "._n.yaml: \x00\x05\x16\x07", ".pre-commit-config.yaml: repos: []\n"}, ""},
+		"odd JSON":                                     {[]string{`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","annotations":{"a":"\ud83d\ude00\/` + "\x7f" + `","b"` + "\n" + `:"c"}}}`}, ""},
+		"a key twice in JSON":                          {[]string{`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"metadata":{"name":"a"}}`}, "parse foo-corp/a/n.json:1"},
+		"very many JSON texts":                         {[]string{"x.json: " + strings.Repeat("{}\n", 300000), "y.yaml: " + strings.Repeat("1\n", 400000)}, ""},
 		"a template of labels":                         {[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,6 +281,13 @@ func TestLoadBoundsWhatIsCompiled(t *testing.T) {
 		}
 		return texts
 	}
+	var roles []string
+	for i := range 5000 {
+		roles = append(roles, fmt.Sprintf("r%d.yaml: %s", i, role("ClusterRole", fmt.Sprint("r", i)+strings.Repeat("x", 200))))
+	}
+	result := load(t, files(roles...))
+	require.Empty(t, result.Violations, "they are no part of a template")
+	require.Empty(t, result.Warnings)
 	for n, want := range map[int][2]int{100: {0, 0}, 1500: {0, 1}, 8000: {1, 0}} {
 		result := load(t, files(many(n)...))
 		require.Equal(t, want, [2]int{len(result.Violations), len(result.Warnings)}, "%d: %v %v", n, result.Violations, result.Warnings)

@@ -216,8 +216,8 @@ func (l *loader) checkLimits(o Object) {
 	}
 }
 
-// disown leaves out what the API server writes and no file says, as it comes with kubectl get.
-func (l *loader) disown(o Object) {
+// disown leaves out what the API server writes and no file says, as it comes with kubectl get, and tells whether there was any.
+func (l *loader) disown(o Object) bool {
 	meta := o.Object.(metav1.Object)
 	annotations := maps.Clone(meta.GetAnnotations())
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
@@ -237,9 +237,11 @@ func (l *loader) disown(o Object) {
 	case *rbacv1.ClusterRoleBinding:
 		before, typed.ObjectMeta = typed.ObjectMeta, kept
 	}
-	if !equality.Semantic.DeepEqual(before, kept) {
-		l.warn(o.Path, o.lines.of("metadata"), o.called()+" has fields of the API server, such as uid and resourceVersion: they are left out")
+	if equality.Semantic.DeepEqual(before, kept) {
+		return false
 	}
+	l.warn(o.Path, o.lines.of("metadata"), o.called()+" has fields of the API server, such as uid and resourceVersion: they are left out")
+	return true
 }
 
 // What templates are bounded by, in bytes: an annotation of kubectl apply has the whole object, and etcd stores no larger one.
@@ -251,8 +253,11 @@ const (
 // checkSizes says what becomes too large as it is compiled: all policies of a directory are one template.
 func (l *loader) checkSizes(d *Directory) {
 	size := 0
+	isNamespace := slices.ContainsFunc(d.objects, func(o Object) bool { return o.kind == kindNamespace })
 	for _, object := range d.objects {
-		size += object.size
+		if object.kind == kindRole || object.kind == kindRoleBinding || object.kind == kindResourceQuota && isNamespace {
+			size += object.size
+		}
 	}
 	switch {
 	case size > maxStored:

@@ -52,7 +52,7 @@ func (r *AttributeRules) Validate(ctx context.Context, request *Request) error {
 		if err := r.mayOpen(ctx, request, rule, others.Of(rule.Attribute(), "")); err != nil {
 			return err
 		}
-	} else if opened := others.OfNamespaces(rule.Attribute()); len(opened) > 0 {
+	} else if opened := others.OfNamespaces(rule.Attribute()); len(opened) > 0 && len(others.Of(rule.Attribute(), "")) == 0 {
 		request.Warnings = append(request.Warnings, fmt.Sprintf("%s is about %s too, and was written when nothing closed it: whoever holds %s %s may touch it there, as by %d such rules in all",
 			opened[0], rule.Attribute(), opened[0].RoleRef.Kind, opened[0].RoleRef.Name, len(opened)))
 	}

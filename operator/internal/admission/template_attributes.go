@@ -3,9 +3,9 @@ package admission
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -54,11 +54,18 @@ func (t *Template) judgeAttributes(ctx context.Context, request *Request, templa
 			judge(nameIn(object), attributes.Change{New: object.Object})
 		}
 	}
-	for _, lost := range losses(request.OldObject, variants) {
-		if lost.now != nil {
-			judge(nameIn(lost.before), attributes.Change{Old: lost.before.Object, New: lost.now.Object})
-		} else if template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
-			judge(nameIn(lost.before), attributes.Change{Old: lost.before.Object})
+	if request.OldObject != nil {
+		old, err := templateOf(request.OldObject)
+		if err != nil {
+			return nil, err
+		}
+		closed := func(object *unstructured.Unstructured) bool {
+			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}}, func(role v1alpha1.RoleReference) bool {
+				return index.Holds(who, role, "")
+			})) > 0
+		}
+		for _, lost := range losses(old, template, variants, closed) {
+			judge(nameIn(lost.before), lost.change())
 		}
 	}
 	return problems, nil
@@ -73,46 +80,76 @@ type loss struct {
 	before, now *unstructured.Unstructured
 }
 
-// losses compares each object of the template that there is, if it is an update, with that of the same name in every variant.
-func losses(old *unstructured.Unstructured, variants []render.Variant) []loss {
-	if old == nil {
-		return nil
+func (l loss) change() attributes.Change {
+	if l.now == nil {
+		return attributes.Change{Old: l.before.Object}
 	}
-	template, err := templateOf(old)
-	if err != nil {
-		return nil
-	}
-	before, err := render.Variants(template)
-	if err != nil {
-		return nil // nothing is populated by it
+	return attributes.Change{Old: l.before.Object, New: l.now.Object}
+}
+
+// losses compares the objects of a template that are closed to who changes it with what takes their places where they are.
+func losses(old, template *v1alpha1.NamespaceTemplate, variants []render.Variant, closed func(*unstructured.Unstructured) bool) []loss {
+	deletes := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+	leaves := deletes && !equality.Semantic.DeepEqual(old.Spec.Namespaces, template.Spec.Namespaces)
+	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
+	for i, variant := range variants {
+		indexed[i] = map[string]*unstructured.Unstructured{}
+		for _, object := range variant.Objects() {
+			indexed[i][identify(object)] = object
+		}
 	}
 	var all []loss
-	for _, stored := range distinct(before) {
-		same := func(object *unstructured.Unstructured) bool {
-			return object.GetName() == stored.GetName() && object.GroupVersionKind().GroupKind() == stored.GroupVersionKind().GroupKind()
-		}
-		lacking := slices.ContainsFunc(variants, func(variant render.Variant) bool { return !slices.ContainsFunc(variant.Objects(), same) })
-		if lacking {
-			all = append(all, loss{before: stored})
-		}
-		for _, object := range distinct(variants) {
-			if same(object) {
-				all = append(all, loss{stored, object})
+	for _, before := range variantsOf(old) {
+		for _, object := range before.Objects() {
+			if !closed(object) {
+				continue
+			}
+			if leaves {
+				all = append(all, loss{before: object})
+			}
+			for i, variant := range variants {
+				now := indexed[i][identify(object)]
+				if (now != nil || deletes) && mayBecome(before.Overlays, variant.Overlays, old, template) {
+					all = append(all, loss{object, now})
+				}
 			}
 		}
 	}
 	return all
 }
 
-// distinct returns the objects of variants that differ.
-func distinct(variants []render.Variant) []*unstructured.Unstructured {
-	var found []*unstructured.Unstructured
-	for _, variant := range variants {
-		for _, object := range variant.Objects() {
-			if !slices.ContainsFunc(found, func(other *unstructured.Unstructured) bool { return reflect.DeepEqual(other.Object, object.Object) }) {
-				found = append(found, object)
+func identify(object *unstructured.Unstructured) string {
+	return object.GroupVersionKind().GroupKind().String() + " " + object.GetName()
+}
+
+// variantsOf returns the variants of a template, or of one with so many overlays that nobody can look at all of them what each does by itself.
+func variantsOf(template *v1alpha1.NamespaceTemplate) []render.Variant {
+	if variants, err := render.Variants(template); err == nil {
+		return variants
+	}
+	var variants []render.Variant
+	add := func(overlays ...string) {
+		if compiled, err := render.Compile(template, overlays); err == nil {
+			variants = append(variants, render.Variant{Compiled: compiled, Overlays: overlays})
+		}
+	}
+	add()
+	for _, overlay := range template.Spec.Overlays {
+		add(overlay.Name)
+	}
+	return variants
+}
+
+// mayBecome tells whether a namespace with some overlays may have others after an update. One whose selector stays as it was keeps its
+// namespaces.
+func mayBecome(before, after []string, old, template *v1alpha1.NamespaceTemplate) bool {
+	for _, was := range old.Spec.Overlays {
+		for _, is := range template.Spec.Overlays {
+			if was.Name == is.Name && equality.Semantic.DeepEqual(was.Namespaces, is.Namespaces) &&
+				slices.Contains(before, was.Name) != slices.Contains(after, is.Name) {
+				return false
 			}
 		}
 	}
-	return found
+	return true
 }
