@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,18 +48,29 @@ func (s *scene) put(namespace, objects string) {
 	}
 }
 
+// occupied is the name of a binding that is declared, and that others take.
+const occupied = "occupied-by-what-is-" + undeclared
+
+// occupant is a binding to another role than viewer's.
+func occupant(namespace, name string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}
+}
+
 // The table "Namespace Scoped Policies" of the Git User Guide, row by row.
 func TestAuthoritative(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a")
-	template := s.declare("root", documents(role("declared"), viewer("declared.binding")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	template := s.declare("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
 	other := s.declare("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
 	ns := s.namespace("n", s.in("a"))
 	elsewhere := s.namespace("elsewhere")
 	s.opens(ns)
-	declared := documents(role("declared"), viewer("declared.binding"), role("of-another-template"))
+	declared := documents(role("declared"), viewer("declared.binding"), viewer(occupied), role("of-another-template"))
 	s.holds(ns, declared)
 
 	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
@@ -78,6 +90,24 @@ func TestAuthoritative(t *testing.T) {
 	s.holds(ns, declared)
 	s.delete(edited)
 	s.holds(ns, declared)
+
+	// Declared, and in its place a binding that can't be made so: made anew. It keeps nothing else from being deleted.
+	for _, first := range []func() error{
+		func() error { return s.client.Delete(t.Context(), occupant(ns.Name, occupied)) },
+		func() error { return nil },
+	} {
+		require.NoError(t, first())
+		s.eventually(func(c *assert.CollectT) {
+			err := s.client.Create(t.Context(), occupant(ns.Name, occupied))
+			if apierrors.IsAlreadyExists(err) { // the operator was first
+				assert.NoError(c, client.IgnoreNotFound(s.client.Delete(t.Context(), occupant(ns.Name, occupied))))
+			}
+			assert.NoError(c, err)
+		})
+		s.put(ns.Name, viewer("undeclared-beside"))
+		s.holds(ns, declared)
+		s.lacks(ns, viewer("undeclared-beside"))
+	}
 
 	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
 	forged := parse(t, role("undeclared-forged"))[0]

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,6 +278,60 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 		s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "more")))
 	}
+}
+
+// What nothing counts is no reason to keep a namespace closed, nor a policyspace from being ready.
+func TestPolicySpaceQuotaOfNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
+	ns := s.opened("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=2", "pods=1")
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+	})
+}
+
+// Of what a nearer policyspace refuses nothing is taken from one above.
+func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("outer", "", "pods", "12")
+	s.space("small", "outer", "pods", "2")
+	s.space("large", "outer", "pods", "12")
+	var namespaces []string
+	for i := range 3 {
+		namespaces = append(namespaces, s.opened(fmt.Sprint("s", i), "small"), s.opened(fmt.Sprint("l", i), "large"))
+	}
+	var made atomic.Int32
+	require.NoError(t, together(48, func(i int) error {
+		err := s.client.Create(t.Context(), podNamed(namespaces[i%len(namespaces)], fmt.Sprint("p", i)))
+		if err == nil {
+			made.Add(1)
+		} else if !apierrors.IsForbidden(err) && !apierrors.IsTooManyRequests(err) {
+			return err
+		}
+		return nil
+	}))
+	require.Equal(t, int32(12), made.Load())
+}
+
+// What a namespace brings along is counted before it gets more.
+func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "5")
+	s.space("b", "", "pods", "2")
+	ns := s.opened("n", "a")
+	for i := range 2 {
+		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
+	}
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
+	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Equal(c, "pods: 2/2", status.Quota)
+	})
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "more")), "b", "pods=3", "pods=2")
 }
 
 // Room that was taken for what was never written down is let go.

@@ -145,7 +145,7 @@ func (a *Applier) apply(ctx context.Context, namespace string, change Change) Ou
 			outcome.Written, err = patch(ctx, objects, change.Declared, options{force: true, books: booksOf(change.Observed)})
 		}
 	}
-	if apierrors.IsInvalid(err) && change.Action == Configure {
+	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
 		outcome.Written, err = replace(ctx, objects, change, err)
 		outcome.Replaced = err == nil
 	}

@@ -33,6 +33,12 @@ func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemp
 	return found
 }
 
+// deletes tells whether undeclared objects of a kind are deleted in the namespace.
+func deletes(declared Declared, kind schema.GroupKind) bool {
+	template := authority(declared, kind)
+	return template != nil && template.Spec.AuthoritativePolicy != v1alpha1.AuthoritativeReport
+}
+
 // judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why it would be
 // left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide has it.
 func judgeUndeclared(declared Declared, change Change) Change {

@@ -56,6 +56,8 @@ type Change struct {
 	Drifted bool
 	// Undeclared objects are deleted, or reported, because a template is authoritative for their kind.
 	Undeclared bool
+	// Occupied tells that what somebody else has put in its place may be deleted, because a template is authoritative for the kind.
+	Occupied bool
 	// Declared is the object to apply; nil for what is not declared.
 	Declared *Object
 	// Observed is the object's metadata; nil when the object isn't there.
@@ -100,7 +102,9 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 			continue
 		}
-		plan.Changes = append(plan.Changes, compare(object, cmp.Or(there[object.ID()], others[object.ID()]), observed.Lost[object.ID()], sealed.has(object)))
+		change := compare(object, cmp.Or(there[object.ID()], others[object.ID()]), observed.Lost[object.ID()], sealed.has(object))
+		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil && deletes(declared, object.ID().GroupKind)
+		plan.Changes = append(plan.Changes, change)
 		delete(there, object.ID())
 	}
 	for _, overridden := range declared.Overridden {

@@ -26,7 +26,7 @@ func replace(ctx context.Context, objects metadata.ResourceInterface, change Cha
 		return nil, fmt.Errorf("it can't be changed in place (annotate the template's object with %s: \"true\" if it may be "+
 			"deleted and created anew): %w", v1alpha1.ReplaceAnnotation, refusal)
 	}
-	if !Ours(change.Observed) {
+	if !Ours(change.Observed) && !change.Occupied {
 		return nil, fmt.Errorf("it can't be changed in place, and was there before it was populated (delete it by hand): %w", refusal)
 	}
 	if err := remove(ctx, objects, change.Observed); err != nil {

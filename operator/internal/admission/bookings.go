@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,19 +30,17 @@ type booking struct {
 	done   chan error
 }
 
-// bookAll books in all spaces that limit a change at once. If one of them has no room after all, what is booked in the others is let go in a while.
+// bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above. What is booked below
+// one that refuses is let go in a while.
 func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
-	errs := make([]error, len(spaces))
-	var group sync.WaitGroup
-	for i, name := range spaces {
+	for _, name := range spaces {
 		space, err := q.get(ctx, q.cached, name)
-		if errs[i] = err; space != nil && limits(space, change) {
-			group.Go(func() { errs[i] = q.book(ctx, name, change) })
+		if err == nil && space != nil && limits(space, change) {
+			err = q.book(ctx, name, change)
 		}
-	}
-	group.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return errs[i] // the nearest answers
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

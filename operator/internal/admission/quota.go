@@ -120,6 +120,9 @@ func (q *Quota) refuse(request *Request, err error, charged bool) error {
 		}
 		return &Refused{exceeded.Error()}
 	}
+	if err != nil && !dryRun(request) && charged {
+		q.onRefusal(Refusal{Namespace: request.Namespace, Charged: true})
+	}
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return &Refused{uncounted.Error()}
 	}

@@ -51,26 +51,30 @@ func NewRefusals(quotas corev1client.ResourceQuotasGetter, recorder events.Event
 // NeedLeaderElection lets every replica count again after its own refusals.
 func (*Refusals) NeedLeaderElection() bool { return false }
 
-// Refusal is what a quota refused in a namespace.
+// Refusal is what was refused in a namespace.
 type Refusal struct {
 	Namespace string
-	Exceeded  *quota.ExceededError
+	// Exceeded is nil if it was not for want of room.
+	Exceeded *quota.ExceededError
 	// Charged says that other quotas of the namespace may have been charged for it.
 	Charged bool
 }
 
 // Tell takes a refusal in.
 func (r *Refusals) Tell(refusal Refusal) {
+	if refusal.Charged {
+		r.queue.AddAfter(refusal.Namespace, recountDelay)
+	}
 	namespace, exceeded := refusal.Namespace, refusal.Exceeded
+	if exceeded == nil {
+		return
+	}
 	r.refused.WithLabelValues(exceeded.Space).Inc()
 	inside := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace}
 	// Events that differ in their note alone are counted as one.
 	limits := slices.Sorted(maps.Keys(exceeded.Limit))
 	space := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space, FieldPath: fmt.Sprint("spec.quota.hard", limits)}
 	r.recorder.Eventf(inside, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s", exceeded.Error())
-	if refusal.Charged {
-		r.queue.AddAfter(namespace, recountDelay)
-	}
 }
 
 // Start counts again until ctx ends.

@@ -76,8 +76,13 @@ func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 			CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) { in(e.Object, statusDelay) },
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
 				if placeOf(e.ObjectOld) != placeOf(e.ObjectNew) {
-					in(e.ObjectOld, statusDelay)
-					in(e.ObjectNew, statusDelay)
+					// What moves brings along what it uses.
+					after := statusDelay
+					if ns, ok := e.ObjectOld.(*corev1.Namespace); ok && len(hierarchy.OwnDepthLabels(ns)) > 0 {
+						after = countDelay
+					}
+					in(e.ObjectOld, after)
+					in(e.ObjectNew, after)
 				}
 			},
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) { in(e.Object, countDelay) },

@@ -42,6 +42,9 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if len(status.Hard) < len(quota.Hard(space)) && wait == 0 {
+		wait = statusDelay // what is never counted, nothing tells of
+	}
 	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(space.Status, status) && settled < manyBookings {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -135,7 +138,7 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 			return nil, nil, err
 		}
 		if err == nil {
-			observed[ns.Name] = quota.Observed{Used: counter.Status.Used, ResourceVersion: counter.ResourceVersion}
+			observed[ns.Name] = quota.Observed{Used: usedIn(counter), ResourceVersion: counter.ResourceVersion}
 		} else if ns.DeletionTimestamp != nil {
 			continue
 		}

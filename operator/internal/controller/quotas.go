@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,10 +43,15 @@ type Quotas struct {
 	Client client.Client
 	// Queue is that of the namespaces, which are not opened before it counts in them.
 	Queue *Queue
+
+	mu sync.Mutex
+	// touched are namespaces that are to be counted again, and when something was charged there last.
+	touched map[string]time.Time
 }
 
 // SetupWithManager has namespaces looked at as their policyspaces change, and as what is counted does.
 func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
+	r.touched = map[string]time.Time{}
 	below := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, space client.Object) []reconcile.Request {
 		list := &corev1.NamespaceList{}
 		if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.GetName())}, client.UnsafeDisableDeepCopy); err != nil {
@@ -65,7 +73,10 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		Watches(&v1alpha1.PolicySpace{}, below, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
 		Watches(&corev1.ResourceQuota{}, inside, builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool { return countsOf(e.ObjectOld) != countsOf(e.ObjectNew) },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				r.touch(e.ObjectOld, e.ObjectNew)
+				return countsOf(e.ObjectOld) != countsOf(e.ObjectNew)
+			},
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -98,7 +109,10 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		return reconcile.Result{}, r.create(ctx, ns, withRecount(want))
+		if !initialize.Initializing(ns) || !comesLater(want) {
+			want = withRecount(want)
+		}
+		return reconcile.Result{}, r.create(ctx, ns, want)
 	case err != nil:
 		return reconcile.Result{}, err
 	case counter.Labels[managedByLabel] != managedBy:
@@ -111,21 +125,108 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	limits := resources(counter.Spec.Hard)
 	if slices.Equal(limits, resources(want)) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: r.untilUncountable(counter)}, nil
 	}
 	if !slices.Equal(limits, resources(withRecount(want))) {
 		return reconcile.Result{}, r.change(ctx, counter, withRecount(want))
 	}
-	since, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
-	if left := recountDelay - time.Since(since); err == nil && left > 0 {
+	if left := recountDelay - time.Since(r.quietSince(counter)); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	return reconcile.Result{}, r.change(ctx, counter, want)
+	if err := r.change(ctx, counter, want); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.forget(ns.Name)
+	return reconcile.Result{}, nil
 }
 
 // recountDelay is how far the API server's controller may be behind when it counts for the first time: what was created just before it
-// was told to count may have been created too early to be charged, and too late to be seen. Then it counts again.
+// was told to count may have been created too early to be charged, and too late to be seen. Then it counts again, when nothing was
+// charged for as long: what is charged and not created yet it would miss.
 const recountDelay = time.Second
+
+// comesLater tells whether there is nothing of some resources in a namespace before it is opened, so that the first count is right.
+func comesLater(limits corev1.ResourceList) bool {
+	for name := range limits {
+		text := string(name)
+		workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == "count/pods"
+		if strings.HasPrefix(text, "count/") && !workload || slices.Contains(early, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// early are resources that Kubernetes, or templates, put into every namespace.
+var early = []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices}
+
+// touch notes that something was charged in a namespace which is to be counted again.
+func (r *Quotas) touch(before, after client.Object) {
+	old, isOld := before.(*corev1.ResourceQuota)
+	counter, isNew := after.(*corev1.ResourceQuota)
+	if !isOld || !isNew || equality.Semantic.DeepEqual(old.Status.Used, counter.Status.Used) {
+		return
+	}
+	if _, again := counter.Spec.Hard[v1alpha1.RecountResource]; again {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.touched[counter.Namespace] = time.Now()
+	}
+}
+
+func (r *Quotas) forget(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.touched, namespace)
+}
+
+// quietSince returns since when nothing was charged in a namespace.
+func (r *Quotas) quietSince(counter *corev1.ResourceQuota) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := toldAt(counter)
+	if touched := r.touched[counter.Namespace]; touched.After(since) {
+		return touched
+	}
+	return since
+}
+
+// toldAt is when the API server was told last what to count in a namespace; long ago if that is not known.
+func toldAt(counter *corev1.ResourceQuota) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
+	if err != nil {
+		return counter.CreationTimestamp.Time
+	}
+	return at
+}
+
+// uncountable is after how long what is not counted is taken for something that the API server doesn't count, such as what no API has.
+// If it only is late, it lets nothing of that in by itself.
+const uncountable = 5 * time.Second
+
+// usedIn returns what is used by a ResourceQuota: nothing of what the API server doesn't count.
+func usedIn(counter *corev1.ResourceQuota) corev1.ResourceList {
+	if time.Since(toldAt(counter)) < uncountable {
+		return counter.Status.Used
+	}
+	used := corev1.ResourceList{}
+	for name := range counter.Spec.Hard {
+		used[name] = resource.Quantity{}
+	}
+	maps.Copy(used, counter.Status.Used)
+	return used
+}
+
+// untilUncountable is how long it takes until what is not counted yet is taken for uncountable; 0 if all is counted.
+func (r *Quotas) untilUncountable(counter *corev1.ResourceQuota) time.Duration {
+	used := usedIn(counter)
+	for name := range counter.Spec.Hard {
+		if _, counted := used[name]; !counted {
+			return max(uncountable-time.Since(toldAt(counter)), 0) + time.Millisecond
+		}
+	}
+	return 0
+}
 
 // withRecount adds a resource that there is none of. When it is taken away, the API server's controller counts again.
 func withRecount(want corev1.ResourceList) corev1.ResourceList {
@@ -206,8 +307,9 @@ func (r *Quotas) Counted(ctx context.Context, ns *corev1.Namespace) (bool, error
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
+	used := usedIn(counter)
 	for name := range want {
-		if _, counted := counter.Status.Used[name]; !counted {
+		if _, counted := used[name]; !counted {
 			return false, nil
 		}
 	}

@@ -70,7 +70,10 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 		space := nodes[ns.Labels[v1alpha1.PolicySpaceLabel]]
 		node := &treeNode{Name: ns.Name, Kind: namespaceNode, Quota: map[string]string{}, Used: map[string]string{}}
 		placed, broken := forest.Placed(ns)
-		if space == nil {
+		switch {
+		case space == nil && broken == nil:
+			continue // an empty label, or a namespace that is in no space whatever it says
+		case space == nil:
 			space, node.Problem = root, broken.Error()
 		}
 		node.declare(survey.Declare(cache, index, placed))
