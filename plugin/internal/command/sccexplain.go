@@ -1,0 +1,115 @@
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+func (o *sccReview) write(answers []sccAnswer) error {
+	var all any = answers
+	if len(answers) == 1 {
+		all = answers[0]
+	}
+	switch o.format {
+	case jsonFormat:
+		return output.JSON(o.Out, all)
+	case "yaml":
+		return output.YAMLStream(o.Out, []any{all})
+	}
+	for i, one := range answers {
+		if i > 0 {
+			output.Line(o.Out, "")
+		}
+		if err := o.explain(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *sccReview) explain(one sccAnswer) error {
+	if !one.Allowed {
+		output.Line(o.Out, "%s is not admitted by any constraint:", one.object)
+		table := output.Table{Columns: []string{"Constraint", "Field", "Message"}}
+		for _, reason := range one.Reasons {
+			table.Rows = append(table.Rows, []string{reason.Constraint, orElse(reason.Field, "-"), reason.Message})
+		}
+		return table.Print(o.Out, false)
+	}
+	if one.Constraint == nil {
+		output.Line(o.Out, "%s is admitted as it is: constraints say nothing about Windows, nor about the namespaces %s", one.object, strings.Join(scc.ExemptNamespaces, " and "))
+		return nil
+	}
+	output.Line(o.Out, "%s is admitted by %s, by right of the %s", one.object, *one.Constraint,
+		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*one.Subject])
+	sets, err := whatIsSet(one.given, one.Pod)
+	if err != nil || len(sets) == 0 {
+		return err
+	}
+	table := output.Table{Columns: []string{"Sets", "To"}}
+	for _, field := range slices.Sorted(maps.Keys(sets)) {
+		table.Rows = append(table.Rows, []string{field, sets[field]})
+	}
+	if err := table.Print(o.Out, false); err != nil {
+		return err
+	}
+	for _, reason := range one.before {
+		o.note("before: %s", reason)
+	}
+	return nil
+}
+
+// whatIsSet returns the fields of security contexts that differ, with their values.
+func whatIsSet(before, after *corev1.Pod) (map[string]string, error) {
+	sets := map[string]string{}
+	flatten := func(pod *corev1.Pod, into map[string]string) error {
+		data, err := json.Marshal(pod.Spec)
+		if err != nil {
+			return err
+		}
+		var spec map[string]any
+		if err := json.Unmarshal(data, &spec); err != nil {
+			return err
+		}
+		flattenInto(into, "spec", spec)
+		return nil
+	}
+	old := map[string]string{}
+	if err := errors.Join(flatten(before, old), flatten(after, sets)); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(sets, func(field, value string) bool { return old[field] == value })
+	return sets, nil
+}
+
+func flattenInto(into map[string]string, path string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			flattenInto(into, path+"."+key, inner)
+		}
+	case []any:
+		if len(value) > 0 {
+			if _, objects := value[0].(map[string]any); objects {
+				for i, inner := range value {
+					flattenInto(into, fmt.Sprintf("%s[%d]", path, i), inner)
+				}
+				return
+			}
+		}
+		data, _ := json.Marshal(value) // it came as JSON
+		into[path] = string(data)
+	default:
+		data, _ := json.Marshal(value)
+		into[path] = strings.Trim(string(data), `"`)
+	}
+}
