@@ -45,6 +45,8 @@ type decided struct {
 	// since is the resourceVersion that it went on from, and used what it would have led to if it is refused.
 	since, used string
 	refused     bool
+	// crowded is that it is of several requests that came together, and refused for that alone.
+	crowded bool
 }
 
 // NewQuota returns the validator. onRefusal is called with what is refused.
@@ -107,6 +109,7 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 	}
 	if err != nil {
 		decision.refused, decision.used = true, change.String()
+		_, decision.crowded = errors.AsType[*Later](err)
 	}
 	q.written(request.Namespace, decision)
 	return q.refuse(request, err, true)

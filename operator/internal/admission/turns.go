@@ -20,6 +20,10 @@ import (
 const (
 	// turnTime is how long a request has to be written down until the next one has its turn. What is refused elsewhere never is.
 	turnTime = 100 * time.Millisecond
+	// longTurn is that time while the API server turns out to be slower: for crowdedTime after requests came together all the same.
+	// Otherwise those who try again would always come together again, and none would be let in.
+	longTurn    = 2 * time.Second
+	crowdedTime = time.Minute
 	// atOnce is more than the requests that an API server has under way: --max-requests-inflight and --max-mutating-requests-inflight.
 	atOnce = 600
 )
@@ -33,6 +37,8 @@ type Turns struct {
 	mu sync.Mutex
 	// lines are by namespace, where there is one.
 	lines map[string]*line
+	// crowded is when requests of a namespace came together last.
+	crowded time.Time
 }
 
 // line is those whose turn comes in a namespace. Whose turn it is has left it.
@@ -145,7 +151,7 @@ func (t *Turns) wait(ctx context.Context, namespace string) bool {
 	t.mu.Lock()
 	at := t.lines[namespace]
 	if at == nil {
-		t.lines[namespace] = &line{over: time.AfterFunc(turnTime, func() { t.end(namespace) })}
+		t.lines[namespace] = &line{over: t.limit(namespace)}
 		t.mu.Unlock()
 		return true
 	}
@@ -172,6 +178,9 @@ const retries = 3
 // decided ends a turn for each request that was decided on, though more than one replica tells of it, and the API server tries again.
 func (t *Turns) decided(namespace string, what decided) {
 	t.mu.Lock()
+	if what.crowded {
+		t.crowded = time.Now()
+	}
 	at := t.lines[namespace]
 	if at == nil {
 		t.mu.Unlock()
@@ -202,5 +211,14 @@ func (t *Turns) end(namespace string) {
 	}
 	close(at.waiting[0])
 	at.waiting = at.waiting[1:]
-	at.over = time.AfterFunc(turnTime, func() { t.end(namespace) })
+	at.over = t.limit(namespace)
+}
+
+// limit ends the turn that begins in a namespace, if nothing else does.
+func (t *Turns) limit(namespace string) *time.Timer {
+	limit := turnTime
+	if time.Since(t.crowded) < crowdedTime {
+		limit = longTurn
+	}
+	return time.AfterFunc(limit, func() { t.end(namespace) })
 }

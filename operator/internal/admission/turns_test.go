@@ -80,3 +80,26 @@ func TestTurnsNobodyWaitsForEver(t *testing.T) {
 		require.Empty(t, turns.lines)
 	})
 }
+
+// Where the API server is slower than a turn, requests come together. Who is told to try again is waited for longer.
+func TestTurnsLastLongerWhereTheyWereTooShort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{lines: map[string]*line{}}
+		require.True(t, turns.wait(t.Context(), "a"))
+		turns.decided("a", decided{since: "1", used: "pods=3", refused: true, crowded: true})
+		for _, limit := range []time.Duration{longTurn, turnTime} {
+			require.True(t, turns.wait(t.Context(), "a"))
+			called := make(chan bool, 1)
+			go func() { called <- turns.wait(t.Context(), "a") }()
+			time.Sleep(limit - time.Millisecond)
+			synctest.Wait()
+			require.Empty(t, called)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			require.Len(t, called, 1)
+			turns.end("a")
+			time.Sleep(crowdedTime)
+		}
+	})
+}
