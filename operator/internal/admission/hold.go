@@ -85,12 +85,12 @@ func (h *Hold) Validate(ctx context.Context, request *Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, h.patience)
+	defer cancel()
 	ns, err := h.get(ctx, request.Namespace)
 	if err != nil || ns != nil && open(ns) || h.initializes(ctx, request) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.patience)
-	defer cancel()
 	for {
 		turn := h.turn(request.Namespace)
 		found, err := h.get(ctx, request.Namespace)

@@ -33,6 +33,9 @@ const (
 // probeAgain is how soon the API server is asked again whether it goes by a configuration that it has just got.
 const probeAgain = 20 * time.Millisecond
 
+// probePatience is how long probes may fail before the conditions say so: a replica that has just started has yet to read its certificate.
+const probePatience = time.Second
+
 // Enforcement says of the rules on attributes whether they are enforced: whether the API server asks about them, which it
 // is seen to do.
 type Enforcement struct {
@@ -46,6 +49,8 @@ type Enforcement struct {
 
 	// seen is the revision that the API server was last seen to ask about.
 	seen string
+	// failing is when probes began to fail.
+	failing time.Time
 }
 
 // SetupWithManager has all rules looked at together as one of them changes, and what the API server is told.
@@ -81,7 +86,14 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	}
 	if r.seen != revision {
 		asked, err := r.probe(ctx, revision)
+		if err == nil {
+			r.failing = time.Time{}
+		} else if r.failing.IsZero() {
+			r.failing = time.Now()
+		}
 		switch {
+		case err != nil && time.Since(r.failing) < probePatience:
+			return reconcile.Result{}, err
 		case err != nil:
 			return reconcile.Result{}, errors.Join(err, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, shorten(err.Error())))
 		case !asked:
