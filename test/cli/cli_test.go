@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
 )
 
 var update = flag.Bool("update", false, "write what commands print into the scripts that compare it")
@@ -118,7 +118,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: eventually PROGRAM ARG...")
 	}
-	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 20*time.Second, true,
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, time.Minute, true,
 		func(context.Context) (bool, error) { return ts.Exec(args[0], args[1:]...) == nil, nil })
 	if err != nil {
 		ts.Fatalf("it still fails: %v", err)
@@ -137,7 +137,7 @@ func install(t *testing.T, cluster *controlplane.Cluster) {
 		out, err := exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
 			"create", "namespace", "probe", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}").Output()
 		return err == nil && strings.Contains(string(out), v1alpha1.CreatorAnnotation)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // startOperator starts the operator and ends it with the test.
@@ -146,10 +146,8 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	binary := filepath.Join(t.TempDir(), "nstpl-operator")
 	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, "build the operator: %s", out)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	webhooks, err := process.FreeAddress()
 	require.NoError(t, err)
-	webhooks := listener.Addr().String()
-	require.NoError(t, listener.Close())
 	_, flags, err := controlplane.Manifests(controlplane.Version())
 	require.NoError(t, err)
 	operator := exec.Command(binary, append(flags, "--metrics-bind-address=0", "--health-probe-bind-address=0",
@@ -167,6 +165,10 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 			t.Logf("the operator's log:\n%s", text)
 		}
 	})
+	require.Eventually(t, func() bool { // somebody is at work
+		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
+			"get", "lease", "nstpl-operator", "--namespace", "nstpl-system").Run() == nil
+	}, time.Minute, 50*time.Millisecond)
 }
 
 func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {

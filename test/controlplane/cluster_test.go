@@ -87,5 +87,5 @@ func requirePopulated(t *testing.T, client kubernetes.Interface, name string) {
 		assert.NoError(c, err)
 		_, err = client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 		assert.NoError(c, err)
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }

@@ -102,7 +102,7 @@ func TestStopLeavesNothing(t *testing.T) {
 	o := startOwner(t)
 	_, err := fmt.Fprintln(o.in, "stop")
 	require.NoError(t, err)
-	require.NoError(t, o.awaitEnd(10*time.Second))
+	require.NoError(t, o.awaitEnd(time.Minute))
 	require.NoDirExists(t, o.dir)
 }
 
@@ -110,7 +110,7 @@ func TestKillingTheOwnerLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	o := startOwner(t)
 	require.NoError(t, o.Process.Kill())
-	require.NoError(t, o.awaitEnd(10*time.Second))
+	require.NoError(t, o.awaitEnd(time.Minute))
 }
 
 func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
 )
 
 // startOperator starts the operator with the rights of its ServiceAccount and no others, and returns when it is ready and new
@@ -33,11 +33,11 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 		return nil, err
 	}
 	defer file.Close()
-	webhooks, err := freeAddress()
+	webhooks, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	probes, err := freeAddress()
+	probes, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -79,14 +79,6 @@ func awaitOperator(ctx context.Context, sh shell, probes string) error {
 		return fmt.Errorf("the operator isn't ready: %w: %s", err, &said)
 	}
 	return nil
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }
 
 // writeOperatorKubeconfig writes the cluster's kubeconfig with a token of the operator's ServiceAccount for its user.

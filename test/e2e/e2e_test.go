@@ -2,6 +2,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -69,6 +70,13 @@ func (s *site) constrainedPod() {
 	s.eventually(func() error {
 		_, err := s.try("run", "root", "-n", "team-a", "--image="+node.PodImage, "--privileged", "--dry-run=server", "--as=alice")
 		return refused(err, "privileged containers are not allowed")
+	})
+	s.eventually(func() error {
+		out, err := s.try("run", "web", "-n", "team-a", "--image="+node.PodImage, "--dry-run=server", "--as=alice", "-o", `jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc}`)
+		if err == nil && out == "" {
+			err = errors.New("no constraint was asked")
+		}
+		return err
 	})
 	s.kubectl("run", "web", "-n", "team-a", "--image="+node.PodImage, "--as=alice")
 	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-a", "--timeout=1m")

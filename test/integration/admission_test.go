@@ -173,6 +173,7 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 
 	older := s.older()
 	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
+	s.populated(ns)                                                      // what is read is written back: the operator doesn't write in between
 	for _, who := range []person{jane, s.person(s.name("another"))} {
 		for _, value := range []*string{new("admin"), new(""), nil} {
 			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {

@@ -341,6 +341,9 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	ns := s.namespace("a").Name
+	s.eventually(func(c *assert.CollectT) { // without it, the API server refuses pods before anybody is asked
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
+	})
 	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.role("", "setter"))
 	rule.GuardDeletion = true
 	s.protect("", "tier", rule)

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -36,7 +37,7 @@ func (s *scene) protect(namespace, short string, rule v1alpha1.AttributeRule) cl
 		object = &v1alpha1.ProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, AttributeRule: rule}
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), object))
-	s.t.Cleanup(func() { _ = s.client.Delete(s.t.Context(), object) })
+	s.t.Cleanup(func() { _ = s.client.Delete(context.WithoutCancel(s.t.Context()), object) })
 	s.enforced(object)
 	return object
 }

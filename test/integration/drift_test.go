@@ -11,17 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// promptly is how long drift may last here: the goal is one second, on a machine that does nothing else.
-const promptly = 2 * time.Second
+// promptly is how long drift may last here. The goal, one second, is for a machine that does nothing else: make bench measures it.
+const promptly = 10 * time.Second
 
 // others are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes a
 // declared field.
@@ -48,11 +50,17 @@ func writers(s *scene) map[string]func(*unstructured.Unstructured) error {
 			return patch(object, others[object.GetKind()], client.FieldOwner("kubectl-patch"))
 		},
 		"update": func(object *unstructured.Unstructured) error {
-			changed, err := mergePatched(object, others[object.GetKind()])
-			if err != nil {
-				return err
-			}
-			return s.client.Update(ctx, changed, client.FieldOwner("kubectl-edit"))
+			return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // Kubernetes writes what is used into quotas
+				read := object.DeepCopy()
+				if err := s.client.Get(ctx, client.ObjectKeyFromObject(object), read); err != nil {
+					return err
+				}
+				changed, err := mergePatched(read, others[object.GetKind()])
+				if err != nil {
+					return err
+				}
+				return s.client.Update(ctx, changed, client.FieldOwner("kubectl-edit"))
+			})
 		},
 		"force": func(object *unstructured.Unstructured) error {
 			mine, err := mergePatched(&unstructured.Unstructured{Object: map[string]any{}}, others[object.GetKind()])
@@ -249,16 +257,21 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 	const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: budget\nspec:\n  hard: {services: \"20\"}\n"
 	s.declare("defaults", quota)
 	ns := s.populatedNamespace("a")
+	used := func(c *assert.CollectT) resource.Quantity {
+		found := &corev1.ResourceQuota{}
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "budget"}, found))
+		assert.Contains(c, found.Status.Used, corev1.ResourceServices)
+		return found.Status.Used[corev1.ResourceServices]
+	}
+	s.eventually(func(c *assert.CollectT) { used(c) }) // before, nothing is charged
 	for i := range 3 {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: fmt.Sprintf("mine-%d", i)}}
 		service.Spec.Ports = []corev1.ServicePort{{Port: 80}}
 		require.NoError(t, s.client.Create(t.Context(), service))
 	}
 	s.eventually(func(c *assert.CollectT) {
-		found := &corev1.ResourceQuota{}
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "budget"}, found))
-		used := found.Status.Used[corev1.ResourceServices]
-		assert.Equal(c, int64(3), used.Value())
+		services := used(c)
+		assert.Equal(c, int64(3), services.Value())
 	})
 	s.quiet(quota)
 	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.writes(ns))

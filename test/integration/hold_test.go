@@ -120,7 +120,8 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 func TestHoldAsksToComeAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	s.declare("failing", "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: []\n")
+	s.declare("failing", failingObject)
+	s.born(v1alpha1.TemplateInitializer)
 	user := s.as(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
 	ns := s.namespace("a")
@@ -133,7 +134,7 @@ func TestHoldAsksToComeAgain(t *testing.T) {
 			Do(t.Context()).Error()
 		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) { // 403 until RBAC lets the user
 			assert.EqualValues(c, 1, status.Status().Details.RetryAfterSeconds)
-			assert.ErrorContains(c, err, "namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: service/bad")
+			assert.ErrorContains(c, err, "namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: resourcequota/bad")
 		}
 	})
 }
@@ -159,6 +160,7 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	w := ownWorld(t)
 	s := newScene(t, w)
 	s.declare("defaults", configMap("a", "v"))
+	s.born(v1alpha1.TemplateInitializer)
 	other := s.as(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
 	elsewhere := s.populatedNamespace("elsewhere")

@@ -22,7 +22,7 @@ import (
 )
 
 // failingObject is refused by every API server.
-const failingObject = "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: []\n"
+const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"-1\"\n"
 
 // initializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts them on
 // their list.
@@ -383,10 +383,10 @@ func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 	s.waitsFor(ns, s.name("network"))
 	s.populated(ns)
 	s.holds(ns, configMap("settings", "v"))
-	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "service/bad")
+	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
 	s.finish(ns)
 	s.opens(ns)
-	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "service/bad")
+	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
 	events := &eventsv1.EventList{}
 	require.NoError(t, s.client.List(t.Context(), events, client.InNamespace(ns.Name)))
 	for _, event := range events.Items {

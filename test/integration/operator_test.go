@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
 )
 
 // operator is a process of the operator.
@@ -42,10 +43,10 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	}
 	defer log.Close()
 	o := &operator{log: log.Name(), exited: make(chan struct{})}
-	if o.metrics, err = freeAddress(); err != nil {
+	if o.metrics, err = process.FreeAddress(); err != nil {
 		return nil, err
 	}
-	if o.probes, err = freeAddress(); err != nil {
+	if o.probes, err = process.FreeAddress(); err != nil {
 		return nil, err
 	}
 	_, suiting, err := controlplane.Manifests(controlplane.Version())
@@ -92,11 +93,11 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 // webhookAddress is the world's, or another one if a replica serves there or a service does.
 func webhookAddress(w *world) (string, error) {
 	if w.behindService {
-		return freeAddress()
+		return process.FreeAddress()
 	}
 	listener, err := net.Listen("tcp", w.webhookAddress)
 	if err != nil {
-		return freeAddress()
+		return process.FreeAddress()
 	}
 	return w.webhookAddress, listener.Close()
 }
@@ -222,13 +223,4 @@ func (o *operator) get(ctx context.Context, address, path string, body io.Writer
 	}
 	_, err = io.Copy(body, response.Body)
 	return err
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }

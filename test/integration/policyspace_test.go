@@ -161,15 +161,23 @@ func TestPolicySpaceMoves(t *testing.T) {
 	ns := s.populatedNamespace("n", s.in("team"))
 	s.holds(ns, viewer("a.viewers"))
 
+	review := func() *authorizationv1.SubjectAccessReview {
+		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "jane-of-moves", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: "configmaps"},
+		}}
+	}
+	s.eventually(func(c *assert.CollectT) { // until the API server goes by the binding
+		first := review()
+		assert.NoError(c, s.client.Create(t.Context(), first))
+		assert.True(c, first.Status.Allowed)
+	})
 	var asked, denied atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "jane-of-moves", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: "configmaps"},
-			}}
+			review := review()
 			if s.client.Create(ctx, review) == nil {
 				asked.Add(1)
 				if !review.Status.Allowed {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -328,17 +329,7 @@ func TestSCCAllocations(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
-	// Its own service account, since the controller that makes the default one is busy with the others.
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
-	require.NoError(t, s.client.Create(t.Context(), account))
-	require.NoError(t, s.client.Create(t.Context(), podNamed(s.name("young"), "first", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
-		p.Spec.ServiceAccountName = account.Name
-		p.Spec.AutomountServiceAccountToken = new(false)
-	}), client.DryRunAll), "it waits for the allocation")
-	s.restartOperator(t)
-	unique := func(c *assert.CollectT) map[string]string {
+	unique := func(c *assert.CollectT) {
 		list := &corev1.NamespaceList{}
 		require.NoError(t, s.client.List(t.Context(), list))
 		owners := map[string]string{}
@@ -356,9 +347,20 @@ func TestSCCAllocations(t *testing.T) {
 			}
 			assert.Equal(c, ns.Annotations[v1alpha1.UIDRangeAnnotation], ns.Annotations[v1alpha1.SupplementalGroupsAnnotation])
 		}
-		return owners
 	}
-	s.eventually(func(c *assert.CollectT) { unique(c) })
+	s.eventuallyWithin(2*time.Minute, unique)
+
+	require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
+	// Its own service account, since the controller that makes the default one is busy with the others.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
+	require.NoError(t, s.client.Create(t.Context(), account))
+	require.NoError(t, s.client.Create(t.Context(), podNamed(s.name("young"), "first", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+		p.Spec.ServiceAccountName = account.Name
+		p.Spec.AutomountServiceAccountToken = new(false)
+	}), client.DryRunAll), "it waits for the allocation")
+	s.restartOperator(t)
+	s.eventually(unique)
 
 	// A duplicate that an administrator makes is repaired, and said.
 	first, second := &corev1.Namespace{}, &corev1.Namespace{}
@@ -366,7 +368,7 @@ func TestSCCAllocations(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
 	s.patchNamespace(second, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation, first.Annotations[v1alpha1.UIDRangeAnnotation]))
 	s.event(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
-	s.eventually(func(c *assert.CollectT) { unique(c) })
+	s.eventually(unique)
 	// With everything in place, a restart gives nothing.
 	at, err := s.audit.now()
 	require.NoError(t, err)

@@ -297,7 +297,7 @@ func (s *scene) mustStored(ns *corev1.Namespace, like client.Object) *unstructur
 // holds waits until the objects of a YAML text are in a namespace.
 func (s *scene) holds(ns *corev1.Namespace, objects string) {
 	s.t.Helper()
-	s.holdsWithin(20*time.Second, ns, parse(s.t, objects)...)
+	s.holdsWithin(time.Minute, ns, parse(s.t, objects)...)
 }
 
 func (s *scene) holdsWithin(limit time.Duration, ns *corev1.Namespace, objects ...*unstructured.Unstructured) {
@@ -392,7 +392,7 @@ func (s *scene) event(ns *corev1.Namespace, kind, reason, text string) {
 
 func (s *scene) eventually(check func(c *assert.CollectT)) {
 	s.t.Helper()
-	s.eventuallyWithin(20*time.Second, check)
+	s.eventuallyWithin(time.Minute, check)
 }
 
 func (s *scene) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {

@@ -9,6 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -72,9 +73,13 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	require.NoError(t, err)
 	refused(author.Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
 	changed := good.DeepCopy()
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))
-	changed.Spec.Templates = evil.Spec.Templates
-	refused(author.Update(t.Context(), changed))
+	refused(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator writes its status meanwhile
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed); err != nil {
+			return err
+		}
+		changed.Spec.Templates = evil.Spec.Templates
+		return author.Update(t.Context(), changed)
+	}))
 	// The status says nothing about what is declared.
 	require.NoError(t, author.Status().Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))

@@ -59,6 +59,7 @@ func TestUninstall(t *testing.T) {
 	s.opens(ns)
 	s.holds(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"), configMap("deleted", "v"), configMap("orphaned", "v")))
 	s.sum("a", "pods: 0/50")
+	s.holds(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
 	before := s.uids(ns.Name)
 
 	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl", "--timeout=1m")

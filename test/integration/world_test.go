@@ -29,6 +29,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
 )
 
 // world is a control plane with the project's manifests, and at most one operator.
@@ -84,12 +85,12 @@ func newWorld(ctx context.Context) (w *world, err error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
-	if w.webhookAddress, err = freeAddress(); err != nil {
+	if w.webhookAddress, err = process.FreeAddress(); err != nil {
 		return nil, err
 	}
 	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: []string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking",
+		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
 	}})
 	if err != nil {
 		return nil, err

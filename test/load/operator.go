@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
 )
 
 // operator is a running operator.
@@ -30,11 +30,11 @@ type operator struct {
 
 // startOperator starts the operator, which ends with ctx. An end of its own ends the run.
 func (b *bench) startOperator(ctx context.Context) error {
-	address, err := freeAddress()
+	address, err := process.FreeAddress()
 	if err != nil {
 		return err
 	}
-	webhooks, err := freeAddress()
+	webhooks, err := process.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,6 @@ func (b *bench) startOperator(ctx context.Context) error {
 		}
 	}(b.operator.ended)
 	return nil
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }
 
 // end asks the operator, if it was started, to end, and waits until it has.

@@ -103,6 +103,9 @@ func newSuite(t *testing.T) suite {
 	}
 	kubectl("", "create", "clusterrolebinding", "also-authors", "--clusterrole=author", "--user=binder", "--user=powerful", "--user=viewer")
 	kubectl("", "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=viewer")
+	require.Eventually(t, func() bool { // until the API server goes by them
+		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i", "list", "pods", "--as=viewer").Run() == nil
+	}, time.Minute, 50*time.Millisecond)
 
 	config := cluster.RESTConfig()
 	http, err := rest.HTTPClientFor(config)

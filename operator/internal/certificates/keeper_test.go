@@ -105,12 +105,13 @@ func serve(t *testing.T, k *Keeper) (address string) {
 func TestTwoReplicasServeWhileEverythingIsReplaced(t *testing.T) {
 	t.Parallel()
 	_, user := secretsOf(t, "rotating")
-	lifetimes := Lifetimes{Authority: 12 * time.Second, Serving: 6 * time.Second}
+	// Certificates know seconds: what lasts one may be over at once.
+	lifetimes := Lifetimes{Authority: 24 * time.Second, Serving: 12 * time.Second}
 	first, second := start(t, user, "rotating", lifetimes), start(t, user, "rotating", lifetimes)
 	addresses := []string{serve(t, first), serve(t, second)}
 	seen := map[string]bool{}
 	bundle := first.Bundle()
-	for begin := time.Now(); time.Since(begin) < 20*time.Second; {
+	for begin := time.Now(); time.Since(begin) < 40*time.Second; {
 		for _, address := range addresses {
 			require.NoError(t, handshake(t, address, bundle))
 		}

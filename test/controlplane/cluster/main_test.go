@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -110,7 +111,7 @@ func killKeeper(t *testing.T, dir string) {
 	require.Eventually(t, func() bool {
 		free, err := lock.take()
 		return err == nil && free
-	}, 10*poll, poll/10)
+	}, time.Minute, poll/10)
 }
 
 func requireOnlyLock(t *testing.T, dir string) {
