@@ -146,8 +146,9 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	binary := filepath.Join(t.TempDir(), "nstpl-operator")
 	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, "build the operator: %s", out)
-	webhooks, err := process.FreeAddress()
+	addresses, err := process.FreeAddresses(1)
 	require.NoError(t, err)
+	webhooks := addresses[0]
 	_, flags, err := controlplane.Manifests(controlplane.Version())
 	require.NoError(t, err)
 	operator := exec.Command(binary, append(flags, "--metrics-bind-address=0", "--health-probe-bind-address=0",

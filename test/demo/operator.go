@@ -33,14 +33,11 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 		return nil, err
 	}
 	defer file.Close()
-	webhooks, err := process.FreeAddress()
+	addresses, err := process.FreeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
-	probes, err := process.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+	webhooks, probes := addresses[0], addresses[1]
 	_, flags, err := controlplane.Manifests(controlplane.Version())
 	if err != nil {
 		return nil, err

@@ -42,21 +42,19 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 		return nil, err
 	}
 	defer log.Close()
-	o := &operator{log: log.Name(), exited: make(chan struct{})}
-	if o.metrics, err = process.FreeAddress(); err != nil {
+	addresses, err := process.FreeAddresses(3)
+	if err != nil {
 		return nil, err
 	}
-	if o.probes, err = process.FreeAddress(); err != nil {
-		return nil, err
+	o := &operator{log: log.Name(), metrics: addresses[0], probes: addresses[1], webhooks: addresses[2], exited: make(chan struct{})}
+	if !w.behindService && isFree(w.webhookAddress) {
+		o.webhooks = w.webhookAddress
 	}
 	_, suiting, err := controlplane.Manifests(controlplane.Version())
 	if err != nil {
 		return nil, err
 	}
 	flags = slices.Concat(flags, suiting)
-	if o.webhooks, err = webhookAddress(w); err != nil {
-		return nil, err
-	}
 	asked := o.webhooks
 	if w.behindService {
 		asked = w.webhookAddress
@@ -90,16 +88,10 @@ func startOperator(ctx context.Context, w *world, flags ...string) (*operator, e
 	return o, nil
 }
 
-// webhookAddress is the world's, or another one if a replica serves there or a service does.
-func webhookAddress(w *world) (string, error) {
-	if w.behindService {
-		return process.FreeAddress()
-	}
-	listener, err := net.Listen("tcp", w.webhookAddress)
-	if err != nil {
-		return process.FreeAddress()
-	}
-	return w.webhookAddress, listener.Close()
+// isFree tells whether nobody listens at an address. A replica may.
+func isFree(address string) bool {
+	listener, err := net.Listen("tcp", address)
+	return err == nil && listener.Close() == nil
 }
 
 func (o *operator) startGuard() error {

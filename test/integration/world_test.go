@@ -85,9 +85,11 @@ func newWorld(ctx context.Context) (w *world, err error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
-	if w.webhookAddress, err = process.FreeAddress(); err != nil {
+	addresses, err := process.FreeAddresses(1)
+	if err != nil {
 		return nil, err
 	}
+	w.webhookAddress = addresses[0]
 	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: []string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
@@ -204,10 +206,12 @@ func (w *world) aggregated(ctx context.Context) error {
 }
 
 // startOperator starts an operator and returns when it is ready, and creators are stamped.
-func (w *world) startOperator(ctx context.Context, flags ...string) (err error) {
-	if w.operator, err = startOperator(ctx, w, append([]string{"--leader-elect=false"}, flags...)...); err != nil {
+func (w *world) startOperator(ctx context.Context, flags ...string) error {
+	next, err := startOperator(ctx, w, append([]string{"--leader-elect=false"}, flags...)...)
+	if err != nil {
 		return err
 	}
+	w.operator = next
 	return w.probe(ctx, func(probe *corev1.Namespace, err error) bool { return err == nil && stamped(probe) })
 }
 

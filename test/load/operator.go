@@ -30,14 +30,11 @@ type operator struct {
 
 // startOperator starts the operator, which ends with ctx. An end of its own ends the run.
 func (b *bench) startOperator(ctx context.Context) error {
-	address, err := process.FreeAddress()
+	addresses, err := process.FreeAddresses(2)
 	if err != nil {
 		return err
 	}
-	webhooks, err := process.FreeAddress()
-	if err != nil {
-		return err
-	}
+	address, webhooks := addresses[0], addresses[1]
 	log, err := os.Create(filepath.Join(b.dir, "operator.log"))
 	if err != nil {
 		return err

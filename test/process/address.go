@@ -1,25 +1,28 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 )
 
-// The ports that FreeAddress gives out: below those that the kernel takes for connections, which could take one before it is listened at.
+// The ports that FreeAddresses gives out: below those that the kernel takes for connections, which could take one before it is listened at.
 const firstPort, endPort = 20000, 32768
 
-// FreeAddress returns a host:port of this machine at which nobody listens.
-func FreeAddress() (string, error) {
-	var errs []error
-	for range 100 {
+// FreeAddresses returns n different host:port pairs of this machine at which nobody listens.
+func FreeAddresses(n int) ([]string, error) {
+	var addresses []string
+	for tries := 0; len(addresses) < n; tries++ {
 		address := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(endPort-firstPort))
-		listener, err := net.Listen("tcp", address)
-		if err == nil {
-			return address, listener.Close()
+		listener, busy := net.Listen("tcp", address)
+		if busy != nil && tries < 100 {
+			continue
 		}
-		errs = append(errs, err)
+		if busy != nil {
+			return nil, fmt.Errorf("find a port that is free: %w", busy)
+		}
+		defer listener.Close() // so that none is given out twice
+		addresses = append(addresses, address)
 	}
-	return "", errors.Join(errs...)
+	return addresses, nil
 }
