@@ -34,6 +34,17 @@ func Requested(name corev1.ResourceName) schema.GroupResource {
 	return schema.GroupResource{Resource: "pods"}
 }
 
+// early are resources that Kubernetes, or templates, put into every namespace.
+var early = []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices}
+
+// Early tells whether there may be something of a resource in a namespace before the API server counts in it, so that its first count
+// may be wrong.
+func Early(name corev1.ResourceName) bool {
+	text := string(name)
+	workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == countPrefix+"pods"
+	return strings.HasPrefix(text, countPrefix) && !workload || slices.Contains(early, name)
+}
+
 // units are the limits that one more object of a resource counts as one for.
 func units(created schema.GroupResource) []corev1.ResourceName {
 	names := []corev1.ResourceName{corev1.ResourceName(countPrefix + created.String())}

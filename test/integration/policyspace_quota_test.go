@@ -53,13 +53,13 @@ func (s *scene) counted(namespaces ...string) {
 	})
 }
 
-// insists creates a pod. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own controllers do.
-func (s *scene) insists(pod *corev1.Pod) error {
+// insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own controllers do.
+func (s *scene) insists(object client.Object) error {
 	again := func(err error) bool { return !apierrors.IsForbidden(err) }
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
 	tried := false
 	return retry.OnError(backoff, again, func() error {
-		err := s.client.Create(context.WithoutCancel(s.t.Context()), pod.DeepCopy())
+		err := s.client.Create(context.WithoutCancel(s.t.Context()), object.DeepCopyObject().(client.Object))
 		if tried && apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -293,6 +293,43 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 	// With its namespace it goes.
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
+}
+
+// Administrators, who are not held, get in no more either while it is not counted yet what a namespace uses.
+func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "persistentvolumeclaims", "12")
+	s.opened("first", "a")
+	claim := func(namespace, name string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: resourceList("storage", "1Gi")},
+			},
+		}
+	}
+	var made atomic.Int32
+	require.NoError(t, together(5, func(i int) error {
+		ns := s.name(fmt.Sprint("n", i))
+		young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name("a")}}}
+		if err := s.client.Create(t.Context(), young); err != nil {
+			return err
+		}
+		return together(10, func(j int) error {
+			err := s.insists(claim(ns, fmt.Sprint("c", j)))
+			if err == nil {
+				made.Add(1)
+			}
+			if apierrors.IsForbidden(err) {
+				return nil
+			}
+			return err
+		})
+	}))
+	require.Equal(t, int32(12), made.Load())
+	s.exceeds(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13", "persistentvolumeclaims=12")
 }
 
 // What is there when a quota comes is counted before anything is let in by it.

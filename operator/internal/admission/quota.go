@@ -54,8 +54,10 @@ func NewQuota(
 	ctx context.Context, cached cache.Cache, live client.Reader, statuses client.SubResourceWriter, onRefusal func(Refusal),
 ) (*Quota, error) {
 	q := &Quota{cached: cached, live: live, statuses: statuses, onRefusal: onRefusal, desks: map[string]*desk{}, written: func(string, decided) {}}
-	if _, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
-		return nil, err
+	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.ResourceQuota{}} {
+		if _, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+			return nil, err
+		}
 	}
 	spaces, err := cached.GetInformer(ctx, &v1alpha1.PolicySpace{}, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -149,15 +151,24 @@ func changeOf(request *Request) (quota.Change, error) {
 
 // spacesOf returns the policyspaces that a namespace is in by the labels which the operator keeps, the nearest first.
 func (q *Quota) spacesOf(ctx context.Context, namespace string) ([]string, error) {
-	ns := &corev1.Namespace{}
-	err := q.cached.Get(ctx, client.ObjectKey{Name: namespace}, ns, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) {
-		err = q.live.Get(ctx, client.ObjectKey{Name: namespace}, ns)
-	}
+	ns, err := q.namespace(ctx, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("read namespace %s: %w", namespace, err)
+		return nil, err
 	}
 	return hierarchy.SpacesOf(ns), nil
+}
+
+// namespace reads a namespace, which the cache may not know yet.
+func (q *Quota) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := q.cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		err = q.live.Get(ctx, client.ObjectKey{Name: name}, ns)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	return ns, nil
 }
 
 // check looks at all spaces before anything is booked in one. What the cache has against a request may be out of date.

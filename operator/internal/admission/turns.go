@@ -96,9 +96,12 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 		return nil
 	}
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
-	spaces, err := t.quota.spacesOf(ctx, request.Namespace)
-	if err != nil || len(spaces) == 0 {
-		return err
+	spaces, err := t.counted(ctx, request.Namespace, created)
+	if err != nil {
+		return t.quota.refuse(request, err, false)
+	}
+	if len(spaces) == 0 {
+		return nil
 	}
 	spacious, err := t.look(ctx, spaces, created)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -138,7 +139,7 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 			return nil, nil, err
 		}
 		if err == nil {
-			observed[ns.Name] = quota.Observed{Used: usedIn(counter), ResourceVersion: counter.ResourceVersion}
+			observed[ns.Name] = quota.Observed{Used: counters.Used(counter), ResourceVersion: counter.ResourceVersion}
 		} else if ns.DeletionTimestamp != nil {
 			continue
 		}

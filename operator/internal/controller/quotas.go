@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -109,7 +109,7 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		if !initialize.Initializing(ns) || !comesLater(want) {
+		if !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
 			want = withRecount(want)
 		}
 		return reconcile.Result{}, r.create(ctx, ns, want)
@@ -125,7 +125,7 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	limits := resources(counter.Spec.Hard)
 	if slices.Equal(limits, resources(want)) {
-		return reconcile.Result{RequeueAfter: r.untilUncountable(counter)}, nil
+		return reconcile.Result{RequeueAfter: untilUncountable(counter)}, nil
 	}
 	if !slices.Equal(limits, resources(withRecount(want))) {
 		return reconcile.Result{}, r.change(ctx, counter, withRecount(want))
@@ -144,21 +144,6 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // was told to count may have been created too early to be charged, and too late to be seen. Then it counts again, when nothing was
 // charged for as long: what is charged and not created yet it would miss.
 const recountDelay = time.Second
-
-// comesLater tells whether there is nothing of some resources in a namespace before it is opened, so that the first count is right.
-func comesLater(limits corev1.ResourceList) bool {
-	for name := range limits {
-		text := string(name)
-		workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == "count/pods"
-		if strings.HasPrefix(text, "count/") && !workload || slices.Contains(early, name) {
-			return false
-		}
-	}
-	return true
-}
-
-// early are resources that Kubernetes, or templates, put into every namespace.
-var early = []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices}
 
 // touch notes that something was charged in a namespace which is to be counted again.
 func (r *Quotas) touch(before, after client.Object) {
@@ -184,45 +169,19 @@ func (r *Quotas) forget(namespace string) {
 func (r *Quotas) quietSince(counter *corev1.ResourceQuota) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since := toldAt(counter)
+	since := counters.ToldAt(counter)
 	if touched := r.touched[counter.Namespace]; touched.After(since) {
 		return touched
 	}
 	return since
 }
 
-// toldAt is when the API server was told last what to count in a namespace; long ago if that is not known.
-func toldAt(counter *corev1.ResourceQuota) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
-	if err != nil {
-		return counter.CreationTimestamp.Time
-	}
-	return at
-}
-
-// uncountable is after how long what is not counted is taken for something that the API server doesn't count, such as what no API has.
-// If it only is late, it lets nothing of that in by itself.
-const uncountable = 5 * time.Second
-
-// usedIn returns what is used by a ResourceQuota: nothing of what the API server doesn't count.
-func usedIn(counter *corev1.ResourceQuota) corev1.ResourceList {
-	if time.Since(toldAt(counter)) < uncountable {
-		return counter.Status.Used
-	}
-	used := corev1.ResourceList{}
-	for name := range counter.Spec.Hard {
-		used[name] = resource.Quantity{}
-	}
-	maps.Copy(used, counter.Status.Used)
-	return used
-}
-
 // untilUncountable is how long it takes until what is not counted yet is taken for uncountable; 0 if all is counted.
-func (r *Quotas) untilUncountable(counter *corev1.ResourceQuota) time.Duration {
-	used := usedIn(counter)
+func untilUncountable(counter *corev1.ResourceQuota) time.Duration {
+	used := counters.Used(counter)
 	for name := range counter.Spec.Hard {
 		if _, counted := used[name]; !counted {
-			return max(uncountable-time.Since(toldAt(counter)), 0) + time.Millisecond
+			return max(counters.Uncountable-time.Since(counters.ToldAt(counter)), 0) + time.Millisecond
 		}
 	}
 	return 0
@@ -307,7 +266,7 @@ func (r *Quotas) Counted(ctx context.Context, ns *corev1.Namespace) (bool, error
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	used := usedIn(counter)
+	used := counters.Used(counter)
 	for name := range want {
 		if _, counted := used[name]; !counted {
 			return false, nil
