@@ -61,7 +61,7 @@ metadata:
     policy.nstpl.dev/aggregate-to-operator: "true"
 rules:
 - apiGroups: [""]
-  resources: [secrets]
+  resources: [secrets, persistentvolumeclaims]
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [batch]
   resources: [jobs]

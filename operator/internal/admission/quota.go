@@ -27,7 +27,7 @@ const apiServer = "system:apiserver"
 // it lets in it books in their statuses, each of which is written on condition that nobody else did: so all replicas agree, and none
 // needs to remember anything.
 type Quota struct {
-	// cached and live read PolicySpaces and Namespaces.
+	// cached and live read PolicySpaces and Namespaces, cached ResourceQuotas too.
 	cached, live client.Reader
 	statuses     client.SubResourceWriter
 	onRefusal    func(refusal Refusal)

@@ -20,7 +20,7 @@ import (
 const (
 	// turnTime is how long a request has to be written down until the next one has its turn. What is refused elsewhere never is.
 	turnTime = 100 * time.Millisecond
-	// longTurn is that time while the API server turns out to be slower: for crowdedTime after requests came together all the same.
+	// longTurn is that time while the API server turns out to be slower: for crowdedTime after requests of a namespace came together all the same.
 	// Otherwise those who try again would always come together again, and none would be let in.
 	longTurn    = 2 * time.Second
 	crowdedTime = time.Minute
@@ -37,8 +37,8 @@ type Turns struct {
 	mu sync.Mutex
 	// lines are by namespace, where there is one.
 	lines map[string]*line
-	// crowded is when requests of a namespace came together last.
-	crowded time.Time
+	// crowded is when requests came together last, by namespace, where that is not long ago.
+	crowded map[string]time.Time
 }
 
 // line is those whose turn comes in a namespace. Whose turn it is has left it.
@@ -53,7 +53,7 @@ type line struct {
 
 // NewTurns returns the validator. It learns of what is written down from quota.
 func NewTurns(quota *Quota) *Turns {
-	t := &Turns{quota: quota, lines: map[string]*line{}}
+	t := &Turns{quota: quota, lines: map[string]*line{}, crowded: map[string]time.Time{}}
 	quota.written = t.decided
 	return t
 }
@@ -96,7 +96,7 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 		return nil
 	}
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
-	spaces, err := t.counted(ctx, request.Namespace, created)
+	spaces, err := t.counted(ctx, request, created)
 	if err != nil {
 		return t.quota.refuse(request, err, false)
 	}
@@ -182,7 +182,8 @@ const retries = 3
 func (t *Turns) decided(namespace string, what decided) {
 	t.mu.Lock()
 	if what.crowded {
-		t.crowded = time.Now()
+		t.crowded[namespace] = time.Now()
+		what.crowded = false // it may be exceeded when it is tried again
 	}
 	at := t.lines[namespace]
 	if at == nil {
@@ -220,8 +221,10 @@ func (t *Turns) end(namespace string) {
 // limit ends the turn that begins in a namespace, if nothing else does.
 func (t *Turns) limit(namespace string) *time.Timer {
 	limit := turnTime
-	if time.Since(t.crowded) < crowdedTime {
+	if at, crowded := t.crowded[namespace]; crowded && time.Since(at) < crowdedTime {
 		limit = longTurn
+	} else {
+		delete(t.crowded, namespace)
 	}
 	return time.AfterFunc(limit, func() { t.end(namespace) })
 }

@@ -15,7 +15,7 @@ import (
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{lines: map[string]*line{}}
+		turns := &Turns{lines: map[string]*line{}, crowded: map[string]time.Time{}}
 		var mu sync.Mutex
 		var order []int
 		called := func() []int {
@@ -65,7 +65,7 @@ func TestTurns(t *testing.T) {
 func TestTurnsNobodyWaitsForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{lines: map[string]*line{}}
+		turns := &Turns{lines: map[string]*line{}, crowded: map[string]time.Time{}}
 		require.True(t, turns.wait(t.Context(), "a"))
 		impatient, cancel := context.WithTimeout(t.Context(), turnTime/2)
 		defer cancel()
@@ -85,7 +85,7 @@ func TestTurnsNobodyWaitsForEver(t *testing.T) {
 func TestTurnsLastLongerWhereTheyWereTooShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := &Turns{lines: map[string]*line{}}
+		turns := &Turns{lines: map[string]*line{}, crowded: map[string]time.Time{}}
 		require.True(t, turns.wait(t.Context(), "a"))
 		turns.decided("a", decided{since: "1", used: "pods=3", refused: true, crowded: true})
 		for _, limit := range []time.Duration{longTurn, turnTime} {
@@ -99,6 +99,10 @@ func TestTurnsLastLongerWhereTheyWereTooShort(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, called, 1)
 			turns.end("a")
+			require.True(t, turns.wait(t.Context(), "b"))
+			time.Sleep(turnTime)
+			synctest.Wait()
+			require.NotContains(t, turns.lines, "b", "elsewhere nothing was too short")
 			time.Sleep(crowdedTime)
 		}
 	})

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,62 +13,64 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
 const (
-	// young is how old a namespace is at most while it may not be counted yet what is used in it.
+	// young is how old a namespace is at most while it may not be counted yet what is used in it, by the operator's clock.
 	young = 10 * time.Second
-	// youngPatience is how long who creates something in it waits at most, and lookAgain how often it is looked at meanwhile.
-	youngPatience, lookAgain = 5 * time.Second, 20 * time.Millisecond
+	// youngPatience is how long who creates something in it waits at most: until what nothing counts is known to be that. lookAgain is
+	// how often it is looked at meanwhile.
+	youngPatience, lookAgain = counters.Uncountable + 2*time.Second, 20 * time.Millisecond
 )
 
-// counted returns the policyspaces of a namespace once the API server counts in it what a request creates, if it is a young one. What
-// was created before, nothing would charge. Most users are held until then: this is for those who may initialize namespaces. The error
-// is a quota.UncountedError if it takes too long.
-func (t *Turns) counted(ctx context.Context, namespace string, created schema.GroupResource) ([]string, error) {
+// counted returns the policyspaces of a namespace once the API server counts in it what a request creates, if it is a young one: what
+// was created before, nothing would charge. Most users are held for as long; this is for those who may initialize namespaces, and for
+// Kubernetes' controllers. The operator is not asked to wait: it counts in a namespace after it has populated it.
+func (t *Turns) counted(ctx context.Context, request *Request, created schema.GroupResource) ([]string, error) {
+	ns, err := t.quota.namespace(ctx, request.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	patience := time.NewTimer(youngPatience)
 	defer patience.Stop()
 	for {
-		ns, err := t.quota.namespace(ctx, namespace)
-		if err != nil {
-			return nil, err
+		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil || time.Since(ns.CreationTimestamp.Time) > young {
+			return hierarchy.SpacesOf(ns), nil
 		}
-		spaces := hierarchy.SpacesOf(ns)
-		if time.Since(ns.CreationTimestamp.Time) > young {
-			return spaces, nil
-		}
-		uncounted, err := t.uncounted(ctx, ns, spaces, created)
+		uncounted, err := t.uncounted(ctx, ns, created)
 		if err != nil || uncounted == nil {
-			return spaces, err
+			return hierarchy.SpacesOf(ns), err
 		}
 		select {
 		case <-time.After(lookAgain):
 		case <-patience.C:
-			return nil, uncounted
+			return nil, &Later{Message: uncounted.Error(), After: comeAgain}
 		case <-ctx.Done():
-			return nil, uncounted
+			return nil, &Later{Message: uncounted.Error(), After: comeAgain}
+		}
+		newer := &corev1.Namespace{}
+		if t.quota.cached.Get(ctx, client.ObjectKeyFromObject(ns), newer, client.UnsafeDisableDeepCopy) == nil {
+			ns = newer
 		}
 	}
 }
 
-// uncounted says what of a resource is not counted in a namespace, or nil.
-func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, spaces []string, created schema.GroupResource) (*quota.UncountedError, error) {
-	if name := ns.Labels[v1alpha1.PolicySpaceLabel]; len(spaces) == 0 {
-		space, err := t.quota.get(ctx, t.quota.cached, name)
-		if err != nil || space == nil { // it is in none, then
-			return nil, err
-		}
-		return &quota.UncountedError{Space: name, Resources: []string{created.String()}}, nil
+// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every namespace is counted again later.
+func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created schema.GroupResource) (*quota.UncountedError, error) {
+	lineage, placed, err := t.lineage(ctx, ns)
+	if err != nil {
+		return nil, err
 	}
 	counter := &corev1.ResourceQuota{}
-	err := t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+	err = t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read ResourceQuota %s of namespace %s: %w", v1alpha1.QuotaName, ns.Name, err)
 	}
 	used := counters.Used(counter)
-	for _, name := range spaces {
+	for _, name := range lineage {
 		space, err := t.quota.get(ctx, t.quota.cached, name)
 		if err != nil {
 			return nil, err
@@ -76,10 +79,26 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, spaces []st
 			continue
 		}
 		for limit := range quota.Hard(space) {
-			if _, counted := used[limit]; !counted && !quota.Early(limit) && quota.Requested(limit) == created {
+			if _, counted := used[limit]; (!counted || !placed) && !quota.Early(limit) && quota.Requested(limit) == created {
 				return &quota.UncountedError{Space: name, Resources: []string{string(limit)}}, nil
 			}
 		}
 	}
 	return nil, nil
+}
+
+// lineage returns the policyspaces that a namespace is in, or is to be in, and whether it has its place already. What has none because
+// something above it is missing, or above itself, is in none.
+func (t *Turns) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, placed bool, err error) {
+	if in := hierarchy.SpacesOf(ns); len(in) > 0 || match.OfTheSystem(ns.Name) {
+		return in, true, nil
+	}
+	for at := ns.Labels[v1alpha1.PolicySpaceLabel]; at != ""; {
+		space, err := t.quota.get(ctx, t.quota.cached, at)
+		if err != nil || space == nil || slices.Contains(names, at) {
+			return nil, false, err
+		}
+		names, at = append(names, at), space.Spec.Parent
+	}
+	return names, false, nil
 }

@@ -69,6 +69,8 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile brings the conditions up to date.
 func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	failing := r.failing
+	r.failing = time.Time{}
 	rules, err := r.Rules(ctx)
 	if err != nil || rules.Empty() {
 		return reconcile.Result{}, err
@@ -86,15 +88,15 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	}
 	if r.seen != revision {
 		asked, err := r.probe(ctx, revision)
-		if err == nil {
-			r.failing = time.Time{}
-		} else if r.failing.IsZero() {
-			r.failing = time.Now()
+		if err != nil && failing.IsZero() {
+			failing = time.Now()
 		}
 		switch {
-		case err != nil && time.Since(r.failing) < probePatience:
+		case err != nil && time.Since(failing) < probePatience:
+			r.failing = failing
 			return reconcile.Result{}, err
 		case err != nil:
+			r.failing = failing
 			return reconcile.Result{}, errors.Join(err, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, shorten(err.Error())))
 		case !asked:
 			return reconcile.Result{RequeueAfter: probeAgain}, nil

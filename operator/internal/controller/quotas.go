@@ -109,7 +109,8 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		if !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
+		late := time.Since(ns.CreationTimestamp.Time) > counters.Uncountable // nobody waited for it all the time
+		if late || !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
 			want = withRecount(want)
 		}
 		return reconcile.Result{}, r.create(ctx, ns, want)
