@@ -55,7 +55,9 @@ func (s *scene) counted(namespaces ...string) {
 
 // insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own controllers do.
 func (s *scene) insists(object client.Object) error {
-	again := func(err error) bool { return !apierrors.IsForbidden(err) }
+	again := func(err error) bool {
+		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
+	}
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
 	tried := false
 	return retry.OnError(backoff, again, func() error {

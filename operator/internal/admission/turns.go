@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -182,6 +183,7 @@ const retries = 3
 func (t *Turns) decided(namespace string, what decided) {
 	t.mu.Lock()
 	if what.crowded {
+		maps.DeleteFunc(t.crowded, func(_ string, at time.Time) bool { return time.Since(at) > crowdedTime })
 		t.crowded[namespace] = time.Now()
 		what.crowded = false // it may be exceeded when it is tried again
 	}
@@ -221,10 +223,8 @@ func (t *Turns) end(namespace string) {
 // limit ends the turn that begins in a namespace, if nothing else does.
 func (t *Turns) limit(namespace string) *time.Timer {
 	limit := turnTime
-	if at, crowded := t.crowded[namespace]; crowded && time.Since(at) < crowdedTime {
+	if time.Since(t.crowded[namespace]) < crowdedTime {
 		limit = longTurn
-	} else {
-		delete(t.crowded, namespace)
 	}
 	return time.AfterFunc(limit, func() { t.end(namespace) })
 }

@@ -21,8 +21,8 @@ import (
 const (
 	// young is how old a namespace is at most while it may not be counted yet what is used in it, by the operator's clock.
 	young = 10 * time.Second
-	// youngPatience is how long who creates something in it waits at most: until what nothing counts is known to be that. lookAgain is
-	// how often it is looked at meanwhile.
+	// youngPatience is how long who creates something in it waits at most: as long as what nothing counts is not known to be that. lookAgain
+	// is how often it is looked at meanwhile.
 	youngPatience, lookAgain = counters.Uncountable + 2*time.Second, 20 * time.Millisecond
 )
 

@@ -109,7 +109,7 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		late := time.Since(ns.CreationTimestamp.Time) > counters.Uncountable // nobody waited for it all the time
+		late := time.Since(ns.CreationTimestamp.Time) > counters.Uncountable // those who create something there may have stopped waiting
 		if late || !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
 			want = withRecount(want)
 		}
