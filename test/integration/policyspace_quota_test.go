@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -36,21 +35,6 @@ func (s *scene) opened(short, space string) string {
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
 	return ns.Name
-}
-
-// counted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a conflict.
-func (s *scene) counted(namespaces ...string) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		for _, ns := range namespaces {
-			counter := &corev1.ResourceQuota{}
-			if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter)) {
-				assert.NotContains(c, counter.Spec.Hard, corev1.ResourceName(v1alpha1.RecountResource))
-				assert.Len(c, counter.Status.Hard, len(counter.Spec.Hard))
-				assert.Len(c, counter.Status.Used, len(counter.Spec.Hard))
-			}
-		}
-	})
 }
 
 // insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own controllers do.
@@ -254,151 +238,6 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	})
 }
 
-// The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
-func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "pods", "2")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	person := s.person("jane")
-	s.permit(s.name("quotas"), userSubject("jane"), rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"},
-	})
-	s.eventually(func(c *assert.CollectT) {
-		err := person.CoreV1().ResourceQuotas(ns).Delete(t.Context(), v1alpha1.QuotaName, metav1.DeleteOptions{})
-		assert.ErrorContains(c, err, "belongs to the operator: user jane needs the verb update on policyspaces/status")
-	})
-	require.ErrorContains(t, person.CoreV1().ResourceQuotas(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "belongs to the operator")
-	for _, subresource := range []string{"", "status"} {
-		body := `{"spec": {"hard": null}, "status": {"used": {"pods": "0"}}}`
-		_, err := person.CoreV1().ResourceQuotas(ns).Patch(t.Context(), v1alpha1.QuotaName, "application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresource)
-		require.ErrorContains(t, err, "belongs to the operator")
-	}
-	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), counter))
-	s.delete(counter)
-	s.eventually(func(c *assert.CollectT) {
-		again := &corev1.ResourceQuota{}
-		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), again)) {
-			assert.NotEqual(c, counter.UID, again.UID)
-			assert.EqualValues(c, 1, again.Status.Used.Pods().Value())
-		}
-	})
-	s.counted(ns) // a count that is under way may miss what is charged meanwhile
-	s.sum("a", "pods: 1/2")
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll))
-	})
-	require.NoError(t, s.insists(podNamed(ns, "q")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r")), "a", "pods=3", "pods=2")
-	s.sum("a", "pods: 2/2")
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
-	// With its namespace it goes.
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
-}
-
-// Administrators, who are not held, get in no more either while it is not counted yet what a namespace uses.
-func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "persistentvolumeclaims", "12")
-	s.opened("first", "a")
-	claim := func(namespace, name string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{Requests: resourceList("storage", "1Gi")},
-			},
-		}
-	}
-	var made atomic.Int32
-	require.NoError(t, together(5, func(i int) error {
-		ns := s.name(fmt.Sprint("n", i))
-		young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name("a")}}}
-		if err := s.client.Create(t.Context(), young); err != nil {
-			return err
-		}
-		return together(10, func(j int) error {
-			err := s.insists(claim(ns, fmt.Sprint("c", j)))
-			if err == nil {
-				made.Add(1)
-			} else if strings.Contains(err.Error(), "exceeded quota in policyspace") {
-				return nil
-			}
-			return err
-		})
-	}))
-	require.Equal(t, int32(12), made.Load())
-	s.exceeds(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13", "persistentvolumeclaims=12")
-}
-
-// The operator doesn't wait for itself when it populates what is limited.
-func TestPolicySpaceQuotaOfWhatIsPopulated(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "configmaps", "10", "requests.storage", "10Gi")
-	s.declare("defaults", documents(configMap("settings", "v"), `
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
-`))
-	s.opened("first", "a")
-	ns := s.namespace("n", s.in("a"))
-	s.opens(ns)
-	s.populated(ns)
-	s.sum("a", "configmaps: 4/10, requests.storage: 8Gi/10Gi")
-	writes := s.writes(ns)
-	require.Equal(t, 1, writes["patch configmaps"])
-	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "nobody told it to come again")
-}
-
-// What is there when a quota comes is counted before anything is let in by it.
-func TestPolicySpaceQuotaComesLater(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "")
-	var namespaces []string
-	for i := range 5 {
-		ns := s.opened(fmt.Sprint("n", i), "a")
-		namespaces = append(namespaces, ns)
-		for j := range 3 {
-			require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", j))))
-		}
-	}
-	limit := s.unmadeSpace("a", "")
-	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.Equal(c, "pods: 15/16", status.Quota)
-		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
-	})
-	s.counted(namespaces...)
-	require.NoError(t, s.insists(podNamed(namespaces[0], "last")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(namespaces[4], "more")), "a", "pods=17", "pods=16")
-	// And forgotten when it goes.
-	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
-	for _, ns := range namespaces {
-		s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
-		require.NoError(t, s.insists(podNamed(ns, "more")))
-	}
-}
-
-// What nothing counts is no reason to keep a namespace closed, nor a policyspace from being ready.
-func TestPolicySpaceQuotaOfNothing(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=2", "pods=1")
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
-	})
-}
-
 // Of what a nearer policyspace refuses nothing is taken from one above.
 func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 	t.Parallel()
@@ -421,56 +260,6 @@ func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, int32(12), made.Load())
-}
-
-// What a namespace brings along is counted before it gets more.
-func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "pods", "5")
-	s.space("b", "", "pods", "2")
-	ns := s.opened("n", "a")
-	for i := range 2 {
-		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
-	}
-	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
-	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.Equal(c, "pods: 2/2", status.Quota)
-	})
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "more")), "b", "pods=3", "pods=2")
-}
-
-// Room that was taken for what was never written down is let go.
-func TestPolicySpaceQuotaLetsGo(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, shared)
-	s.space("a", "", "pods", "5")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	s.sum("a", "pods: 1/5")
-	book := func(c *assert.CollectT) {
-		counter, space := &corev1.ResourceQuota{}, &v1alpha1.PolicySpace{}
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter))
-		counted := len(counter.Spec.Hard) == 1 && len(counter.Status.Hard) == 1 && len(counter.Status.Used) == 1
-		assert.True(c, counted, "what was written down of the second count stays")
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
-		if !counted {
-			return
-		}
-		space.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: ns, Used: resourceList("pods", "5"), Since: counter.ResourceVersion}}
-		space.Status.Used, space.Status.Quota = resourceList("pods", "5"), "pods: 5/5"
-		assert.NoError(c, s.client.Status().Update(t.Context(), space))
-	}
-	s.eventually(book)
-	s.eventually(func(c *assert.CollectT) { // until the operator has seen it
-		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll), "requested: pods=6, limit: pods=5")
-	})
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=6", "pods=5")
-	s.sum("a", "pods: 1/5")
-	// Also if nothing else happens in the policyspace: what let the first one go is over.
-	s.eventually(book)
-	s.sum("a", "pods: 1/5")
-	require.NoError(t, s.insists(podNamed(ns, "q")))
 }
 
 // Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once, and no less.

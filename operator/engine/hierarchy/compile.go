@@ -26,8 +26,8 @@ var authoritativeKinds = []v1alpha1.GroupKind{
 // Compile returns the objects that a valid tree stands for, as a person would write them by hand, in the order in which they can be
 // applied: cluster-level policies, the right of the operator to bind what it is to bind, NamespaceTemplates, PolicySpaces and, at last,
 // Namespaces, so that what a namespace inherits is there before it is where it inherits that, even if a space above it was renamed. The
-// root's template comes after the others, since it has deleted what none declares. policy says what becomes of Roles, RoleBindings and ResourceQuotas in its namespaces that it does not declare.
-// A PodSecurityPolicy, which no cluster has any more, is left out.
+// root's template comes after the others, since it has deleted what none declares. policy says what becomes of Roles, RoleBindings and
+// ResourceQuotas in its namespaces that it does not declare. A PodSecurityPolicy, which no cluster has any more, is left out.
 func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Unstructured, error) {
 	var objects []runtime.Object
 	for _, object := range t.Cluster {

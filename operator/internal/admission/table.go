@@ -131,7 +131,7 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 		{
 			Name: "quota-turn", Validator: turns, NamespaceSelector: namespacesInSpaces(),
 			Rules:         []admissionregistrationv1.RuleWithOperations{rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"}, admissionregistrationv1.Create)},
-			FailurePolicy: admissionregistrationv1.Ignore, // quota decides
+			FailurePolicy: admissionregistrationv1.Ignore, // quota decides, and before anything is counted, hold
 			// As long as the API server waits for what it writes down itself.
 			TimeoutSeconds: 10, Webhooks: turns.Webhooks,
 		},

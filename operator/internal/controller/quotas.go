@@ -97,6 +97,7 @@ func resources(list corev1.ResourceList) []corev1.ResourceName { return slices.S
 func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ns := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, req.NamespacedName, ns); err != nil || ns.DeletionTimestamp != nil {
+		r.forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	want, err := r.wanted(ctx, ns)
