@@ -123,6 +123,9 @@ func (r request) storesNothing() bool {
 // undeclared is a part of the names of what others create and an authoritative template has deleted.
 const undeclared = "undeclared"
 
+// rebound is a part of the names of RoleBindings that others created, and that the operator adopted and then had to replace.
+const rebound = "rebound"
+
 // checkDeletions fails if the operator deleted an object that it had not created.
 func (a *auditLog) checkDeletions() error {
 	requests, err := a.read()
@@ -143,7 +146,8 @@ func (a *auditLog) checkDeletions() error {
 		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
-			if r.User.Username == operatorUser && creators[about] != operatorUser && !strings.Contains(about.name, undeclared) {
+			if r.User.Username == operatorUser && creators[about] != operatorUser &&
+				!strings.Contains(about.name, undeclared) && !strings.Contains(about.name, rebound) {
 				errs = append(errs, fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
 			}
 			delete(creators, about)

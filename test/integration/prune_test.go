@@ -211,19 +211,15 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 	finalizers(v1alpha1.DeletionFinalizer)
 }
 
-// What a user had before the template came is brought to what is declared, and never deleted.
+// Objects that existed before the template are brought to their declaration, and never deleted.
 func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 	t.Parallel()
-	const binding = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: team
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ROLE}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}
-`
-	view, edit := strings.ReplaceAll(binding, "ROLE", "view"), strings.ReplaceAll(binding, "ROLE", "edit")
+	const (
+		fixed   = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fixed, annotations: {policy/replace: \"true\"}}\nimmutable: true\ndata: {key: VALUE}\n"
+		viewers = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: viewers}\n" +
+			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n"
+	)
+	before, after := strings.ReplaceAll(fixed, "VALUE", "v"), strings.ReplaceAll(fixed, "VALUE", "other")
 	for creator, options := range map[string]client.CreateOption{
 		"with the same content": client.FieldOwner("kubectl-create"),
 		"by our name":           client.FieldOwner(v1alpha1.FieldManager),
@@ -233,20 +229,20 @@ subjects:
 			s := newScene(t, shared)
 			ns := s.namespace("a")
 			var theirs []client.Object
-			for _, object := range parse(t, documents(configMap("same", "v"), configMap("different", "theirs"), view)) {
+			for _, object := range parse(t, documents(configMap("same", "v"), configMap("different", "theirs"), before, viewers)) {
 				object.SetNamespace(ns.Name)
 				require.NoError(t, s.client.Create(t.Context(), object, options))
 				theirs = append(theirs, object)
 			}
-			template := s.declare("defaults", documents(configMap("same", "v"), configMap("different", "ours"), view), deletes)
+			template := s.declare("defaults", documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletes)
 			s.populated(ns)
-			s.holds(ns, documents(configMap("same", "v"), configMap("different", "ours"), view))
+			s.holds(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
 
-			// The roleRef changes: an object of ours would be replaced.
-			s.edit(template, objects(t, documents(configMap("same", "v"), configMap("different", "ours"), edit)))
+			// An object that the operator had created would be replaced.
+			s.edit(template, objects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
 			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, corev1.ConditionFalse, condition.Status)
-				assert.Contains(c, condition.Message, "delete it by hand")
+				assert.Contains(c, condition.Message, "existed before it was populated, so delete it yourself")
 			})
 			s.edit(template, objects(t, configMap("same", "v")))
 			s.populated(ns)
@@ -258,6 +254,31 @@ subjects:
 			require.Zero(t, s.writes(ns)["delete configmaps"]+s.writes(ns)["delete rolebindings"])
 		})
 	}
+}
+
+// A RoleBinding that was adopted goes on granting what a template no longer grants, unless it is replaced.
+func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a")
+	edit, view := roleBinding("team-"+rebound, "edit", "team"), roleBinding("team-"+rebound, "view", "team")
+	theirs := parse(t, edit)[0]
+	theirs.SetNamespace(ns.Name)
+	require.NoError(t, s.client.Create(t.Context(), theirs))
+	template := s.declare("defaults", edit)
+	s.populated(ns)
+	require.Equal(t, "true", s.mustStored(ns, theirs).GetAnnotations()[v1alpha1.AdoptedAnnotation])
+
+	s.edit(template, objects(t, view))
+	s.holds(ns, view)
+	s.populated(ns)
+	require.NotContains(t, s.mustStored(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
+}
+
+func roleBinding(name, clusterRole, group string) string {
+	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: " + name + "}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + clusterRole + "}\n" +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: " + group + "}]\n"
 }
 
 // A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.

@@ -37,9 +37,13 @@ type Outcome struct {
 	Change
 	// Written is the object's metadata after the write; nil after a deletion or a failure.
 	Written *metav1.PartialObjectMetadata
+	// Created objects did not exist before.
+	Created bool
 	// Replaced objects were deleted and created anew, because they could not be changed in place.
 	Replaced bool
-	// Failure is nil when the write succeeded.
+	// Deleted objects were deleted in the API server, although the change may have failed.
+	Deleted bool
+	// Failure is nil when the change succeeded.
 	Failure *Failure
 }
 
@@ -69,48 +73,113 @@ func (r Result) RetryAfter() time.Duration {
 	return longest
 }
 
-// Apply writes what the plan says: first what is declared, all at once, then the deletions. An object stays for now if
-// one of its kind and template could not be applied: it may be what that one was to replace.
+// Apply carries out a plan in four steps: RoleBindings that must not meet a changed Role are deleted, everything that
+// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions.
 func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
-	var applies, prunes []Change
+	var revoked, first, waiting, prunes []Change
+	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
 		switch change.Action {
 		case Create, Configure, Unknown:
-			applies = append(applies, change)
-		case Prune:
-			prunes = append(prunes, change)
+			if roles.waits(change) {
+				waiting = append(waiting, change)
+			} else {
+				first = append(first, change)
+			}
+		case Prune, Empty:
+			if change.Revoked {
+				revoked = append(revoked, change)
+			} else {
+				prunes = append(prunes, change)
+			}
 		case Unchanged, LeaveAlone:
 		}
 	}
 	namespace := plan.Namespace.Name
-	result := Result{Outcomes: a.each(ctx, applies, func(change Change) Outcome { return a.apply(ctx, namespace, change) })}
+	apply := func(change Change) Outcome { return a.apply(ctx, namespace, change) }
+	prune := func(change Change) Outcome { return a.prune(ctx, namespace, change) }
+
+	result := Result{Outcomes: a.each(ctx, revoked, prune)}
+	if obstacle := notRevoked(result.Outcomes); obstacle != nil {
+		apply = func(change Change) Outcome {
+			if change.Kind.GroupKind() == roleKind {
+				return Outcome{Change: change, Failure: obstacle}
+			}
+			return a.apply(ctx, namespace, change)
+		}
+	}
+	applied := a.each(ctx, first, apply)
+	result.Outcomes = append(result.Outcomes, applied...)
 	if result.NamespaceGone() {
 		return result
 	}
-	type group struct {
-		template string
-		kind     schema.GroupKind
-	}
-	failed := map[group]bool{}
-	failedKinds := map[schema.GroupKind]bool{}
-	for _, outcome := range result.Outcomes {
-		if outcome.Failure != nil {
-			failed[group{outcome.Template, outcome.Kind.GroupKind()}] = true
-			failedKinds[outcome.Kind.GroupKind()] = true
+	roles.record(applied)
+	result.Outcomes = append(result.Outcomes, a.each(ctx, waiting, func(change Change) Outcome {
+		if obstacle := roles.obstacle(change); obstacle != nil {
+			return Outcome{Change: change, Failure: obstacle}
 		}
+		return a.apply(ctx, namespace, change)
+	})...)
+	for _, change := range roles.untenable(plan) {
+		result.takeAway(a.takeAway(ctx, namespace, change, roles.obstacle(change)))
 	}
-	var safe []Change
-	for _, change := range prunes {
-		kind := change.Kind.GroupKind()
-		if change.Undeclared && failedKinds[kind] {
-			continue // it may stand for what could not be applied
-		}
-		if !failed[group{change.Template, kind}] {
-			safe = append(safe, change)
-		}
-	}
-	result.Outcomes = append(result.Outcomes, a.each(ctx, safe, func(change Change) Outcome { return a.prune(ctx, namespace, change) })...)
+	result.Outcomes = append(result.Outcomes, a.each(ctx, safe(prunes, result.Outcomes), prune)...)
 	return result
+}
+
+// notRevoked returns why Roles must not change yet, or nil: a RoleBinding that was to be deleted before still grants.
+func notRevoked(outcomes []Outcome) *Failure {
+	for _, outcome := range outcomes {
+		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeld {
+			return &Failure{Reason: ReasonNotRevoked, err: fmt.Errorf("waits until %s is deleted, which may bind it: %w", outcome.ID(), outcome.Failure)}
+		}
+	}
+	return nil
+}
+
+// safe returns the deletions that may be carried out. An object stays for now if another one of its kind could not be
+// applied in the namespace: that one may be what replaces it. Rights do not stay because of a failure that a user of the
+// namespace can bring about.
+func safe(prunes []Change, outcomes []Outcome) []Change {
+	failed, failedForUs := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
+	for _, outcome := range outcomes {
+		if outcome.Failure != nil && !outcome.Deletes() {
+			kind := outcome.Kind.GroupKind()
+			failed[kind] = true
+			failedForUs[kind] = failedForUs[kind] || !outcome.Failure.byUser()
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(prunes), func(change Change) bool {
+		kind := change.Kind.GroupKind()
+		return failedForUs[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind))
+	})
+}
+
+// takeAway replaces the outcome of a RoleBinding that was withheld, or adds one.
+func (r *Result) takeAway(outcome Outcome) {
+	for i := range r.Outcomes {
+		if r.Outcomes[i].ID() == outcome.ID() {
+			r.Outcomes[i] = outcome
+			return
+		}
+	}
+	r.Outcomes = append(r.Outcomes, outcome)
+}
+
+// takeAway deletes a RoleBinding that is declared, because its Role is not as declared.
+func (a *Applier) takeAway(ctx context.Context, namespace string, change Change, obstacle *Failure) Outcome {
+	outcome := Outcome{Change: change}
+	objects, err := a.resource(change.Kind, namespace)
+	if err == nil {
+		err = revoke(ctx, objects, change)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		outcome.Failure = failure(err, namespace)
+		return outcome
+	}
+	outcome.Deleted = true
+	outcome.Failure = &Failure{Reason: obstacle.Reason, err: fmt.Errorf("deleted until its Role can be applied: %w", obstacle)}
+	return outcome
 }
 
 // each runs do for all changes, some at a time, and returns the outcomes in order.
@@ -140,13 +209,15 @@ func (a *Applier) apply(ctx context.Context, namespace string, change Change) Ou
 	objects, err := a.resource(change.Kind, namespace)
 	if err == nil {
 		if change.Action == Create {
-			outcome.Written, err = create(ctx, objects, change)
+			outcome.Written, outcome.Created, err = create(ctx, objects, change)
 		} else {
-			outcome.Written, err = patch(ctx, objects, change.Declared, options{force: true, books: booksOf(change.Observed)})
+			outcome.Written, err = patch(ctx, objects, change.Declared, options{
+				force: true, books: booksOf(change.Observed), precondition: precondition{uid: change.Observed.UID},
+			})
 		}
 	}
 	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
-		outcome.Written, err = replace(ctx, objects, change, err)
+		outcome.Written, outcome.Deleted, err = replace(ctx, objects, change, err)
 		outcome.Replaced = err == nil
 	}
 	if err != nil {
@@ -168,46 +239,42 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// create applies an object for the first time. It does not force: where somebody else's object stands in the way, the
-// answer says so, and the object is marked as adopted in the very write that takes it over.
-func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
-	written, err := patch(ctx, objects, change.Declared, options{})
-	if apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
-		return takeOver(ctx, objects, change)
-	}
-	if err != nil || !shared(written) || change.Lost != nil && change.Lost.UID == written.UID {
-		return written, err
-	}
-	return patch(ctx, objects, change.Declared, options{force: true, books: books{adopted: true, unowned: booksOf(written).unowned}})
-}
-
-// takeOver forces an object on one that is in its place: somebody else's, or the lost one with other contents.
-func takeOver(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
-	mark := options{force: true, books: books{adopted: true}}
-	if change.Lost != nil {
-		// A list of one needs no right to get.
-		there, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + change.Name})
-		if err != nil {
-			return nil, err
+// create applies an object that does not exist yet, or takes over one that does. Either is one write, so that an object
+// of somebody else's never looks like one that this project created.
+func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (written *metav1.PartialObjectMetadata, created bool, err error) {
+	existing := change.Observed
+	if existing == nil {
+		written, err = patch(ctx, objects, change.Declared, options{force: true, precondition: precondition{absent: true}})
+		if !apierrors.IsConflict(err) {
+			return written, err == nil, err
 		}
-		mark.adopted = !slices.ContainsFunc(there.Items, func(o metav1.PartialObjectMetadata) bool { return o.UID == change.Lost.UID })
-	}
-	return patch(ctx, objects, change.Declared, mark)
-}
-
-// shared tells whether an object has fields of others: right after its creation it has not.
-func shared(object *metav1.PartialObjectMetadata) bool {
-	for i := range object.ManagedFields {
-		if entry := &object.ManagedFields[i]; !IsOwnEntry(entry) && entry.Subresource == "" {
-			return true
+		if existing, err = find(ctx, objects, change.Name, err); err != nil {
+			return nil, false, err
 		}
 	}
-	return false
+	taken := options{force: true, books: booksOf(existing), precondition: precondition{uid: existing.UID}}
+	// The answer to a creation may have been lost, and somebody may have taken the label away and put it back.
+	taken.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
+	written, err = patch(ctx, objects, change.Declared, taken)
+	return written, false, err
+}
+
+// find returns the object of a name, or conflict if it is gone by now. A list of one needs no right to get.
+func find(ctx context.Context, objects metadata.ResourceInterface, name string, conflict error) (*metav1.PartialObjectMetadata, error) {
+	list, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, conflict
+	}
+	return &list.Items[0], nil
 }
 
 type options struct {
 	force, dryRun bool
 	books
+	precondition
 }
 
 // patch applies an object. Right after that this project owns whatever has an owner: what it does not own then is
@@ -222,14 +289,14 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 		return nil, err
 	}
 	if now := strings.Join(unowned, "\n"); now != o.unowned {
-		o.unowned = now
+		o.unowned, o.precondition = now, precondition{uid: written.UID}
 		return send(ctx, objects, object, o)
 	}
 	return written, nil
 }
 
 func send(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
-	body, err := object.body(o.books)
+	body, err := object.bodyFor(o.books, o.precondition)
 	if err != nil {
 		return nil, err
 	}
@@ -240,16 +307,53 @@ func send(ctx context.Context, objects metadata.ResourceInterface, object *Objec
 	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
 }
 
+// prune deletes an object. One that grants rights and that a finalizer keeps is emptied, and that is a failure.
 func (a *Applier) prune(ctx context.Context, namespace string, change Change) Outcome {
 	outcome := Outcome{Change: change}
 	objects, err := a.resource(change.Kind, namespace)
-	if err == nil {
+	switch {
+	case err != nil:
+	case change.Action == Empty:
+		err = empty(ctx, objects, change)
+	case change.Revoked || isRBAC(change.Kind.GroupKind()) && held(change.Observed):
+		err = revoke(ctx, objects, change)
+	default:
 		err = remove(ctx, objects, change.Observed)
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	if outcome.Deleted = err == nil && change.Action == Prune; err == nil && isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+		err = heldFailure(change)
+	}
+	if err != nil {
 		outcome.Failure = failure(err, namespace)
 	}
 	return outcome
+}
+
+// revoke ends what an object of RBAC grants and deletes it: a finalizer may keep it that nothing here knows of yet.
+func revoke(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
+	if err := empty(ctx, objects, change); err != nil {
+		return err
+	}
+	return remove(ctx, objects, change.Observed)
+}
+
+// empty takes the subjects from a RoleBinding, or the rules from a Role.
+func empty(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
+	grants := "subjects"
+	if change.Kind.GroupKind() == roleKind {
+		grants = "rules"
+	}
+	body := fmt.Sprintf(`{"metadata": {"uid": %q}, %q: null}`, change.Observed.UID, grants)
+	_, err := objects.Patch(ctx, change.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+func heldFailure(change Change) *Failure {
+	return &Failure{Reason: ReasonHeld, err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: remove %s from its metadata.finalizers",
+		strings.Join(change.Observed.Finalizers, ", "))}
 }
 
 // remove deletes the very object that was observed, not one that took its name since.

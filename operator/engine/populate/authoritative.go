@@ -44,7 +44,7 @@ func deletes(declared Declared, kind schema.GroupKind) bool {
 func judgeUndeclared(declared Declared, change Change) Change {
 	kind := change.Kind.GroupKind()
 	template := authority(declared, kind)
-	if template == nil || slices.Contains(ofKubernetes, change.ID()) || change.Observed.DeletionTimestamp != nil {
+	if template == nil || slices.Contains(ofKubernetes, change.ID()) {
 		return change
 	}
 	change.Template = template.Name
@@ -58,6 +58,9 @@ func judgeUndeclared(declared Declared, change Change) Change {
 		change.Undeclared, change.Reason = true, reason+"; authoritativePolicy is Report"
 	default:
 		change.Undeclared, change.Action, change.Reason = true, Prune, reason
+	}
+	if change = beingDeleted(change); change.Action == LeaveAlone && change.Observed.DeletionTimestamp != nil {
+		change.Undeclared = false // it is going
 	}
 	return change
 }

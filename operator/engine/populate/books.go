@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -36,7 +37,17 @@ func Body(object *Object, there metav1.Object) ([]byte, error) {
 	return object.body(kept)
 }
 
-func (o *Object) body(b books) ([]byte, error) {
+func (o *Object) body(b books) ([]byte, error) { return o.bodyFor(b, precondition{}) }
+
+// precondition is what must be so of what an apply finds. The zero value asks for nothing.
+type precondition struct {
+	// absent asks that there is no object of the name.
+	absent bool
+	// uid asks that the object is this one.
+	uid types.UID
+}
+
+func (o *Object) bodyFor(b books, p precondition) ([]byte, error) {
 	body := maps.Clone(o.Object)
 	metadata, ok := body["metadata"].(map[string]any)
 	if !ok {
@@ -55,6 +66,13 @@ func (o *Object) body(b books) ([]byte, error) {
 		annotations[v1alpha1.UnownedAnnotation] = b.unowned
 	}
 	metadata["annotations"] = annotations
+	if p.absent {
+		// No object ever has it: etcd's first revision is not an object's. So an apply that finds one is a conflict.
+		metadata["resourceVersion"] = "1"
+	}
+	if p.uid != "" {
+		metadata["uid"] = p.uid
+	}
 	body["metadata"] = metadata
 	data, err := json.Marshal(body)
 	return render.EscapeJSON(data), err

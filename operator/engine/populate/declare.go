@@ -33,6 +33,8 @@ type Declared struct {
 	Omitted []render.Omission
 	// Overridden objects are declared by a template and, in its place, by a later one.
 	Overridden []Overridden
+	// Withheld RoleBindings are declared and not applied, because a later template overrides their Role.
+	Withheld []Withheld
 	// Broken templates declare something that can't be rendered. What they populated before stays.
 	Broken []Broken
 }
@@ -99,6 +101,7 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 			declared.Objects[earlier] = object
 		}
 	}
+	withhold(&declared)
 	return declared
 }
 

@@ -17,8 +17,14 @@ import (
 const (
 	ReasonUnknownKind   metav1.StatusReason = "UnknownKind"
 	ReasonClusterScoped metav1.StatusReason = "ClusterScoped"
-	ReasonImmutable     metav1.StatusReason = "Immutable"
 	ReasonConnection    metav1.StatusReason = "Connection"
+	// ReasonHeld is of an object that is being deleted and that a finalizer keeps.
+	ReasonHeld metav1.StatusReason = "HeldByFinalizer"
+	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are of RoleBindings whose Role just changed, or could not be applied.
+	ReasonWaitsForRole      metav1.StatusReason = "WaitsForRole"
+	ReasonRoleNotAsDeclared metav1.StatusReason = "RoleNotAsDeclared"
+	// ReasonNotRevoked is of a Role that must not change while a RoleBinding exists that could not be deleted.
+	ReasonNotRevoked metav1.StatusReason = "RoleBindingNotRevoked"
 )
 
 // Failure is why an object could not be written. It is the one place that decides what an API error means here.
@@ -34,6 +40,26 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.err.Error() }
 func (f *Failure) Unwrap() error { return f.err }
+
+// Transient reports whether the same write may succeed later without anybody changing anything.
+func (f *Failure) Transient() bool {
+	switch f.Reason {
+	case ReasonConnection, ReasonWaitsForRole, ReasonNotRevoked, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout,
+		metav1.StatusReasonTooManyRequests, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError, metav1.StatusReasonConflict:
+		return true
+	}
+	return false
+}
+
+// byUser reports whether a user of the namespace can bring a failure about at will: by a finalizer, or by an object of
+// the same name that cannot be changed.
+func (f *Failure) byUser() bool {
+	switch f.Reason {
+	case ReasonHeld, ReasonRoleNotAsDeclared, metav1.StatusReasonInvalid:
+		return true
+	}
+	return false
+}
 
 // failure classifies an error of a write in a namespace.
 func failure(err error, namespace string) *Failure {

@@ -25,9 +25,58 @@ func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	return nil
 }
 
-// Ours tells whether this project created an object, so that it may delete it.
+// Ours reports whether this project created an object, so that it may delete it. Users can write managedFields, so
+// losing its entry there does not make an object a user's: admission guards the label and the annotations that say whose
+// it is. An object on which another manager owns the label is a copy.
 func Ours(object metav1.Object) bool {
-	return ownEntry(object) != nil && !booksOf(object).adopted
+	if booksOf(object).adopted {
+		return false
+	}
+	if ownEntry(object) != nil {
+		return true
+	}
+	return object.GetLabels()[v1alpha1.TemplateNameLabel] != "" && object.GetAnnotations()[v1alpha1.HashAnnotation] != "" &&
+		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
+}
+
+// ownsLabel reports whether a managedFields entry owns the label that names an object's template.
+func ownsLabel(entry metav1.ManagedFieldsEntry) bool {
+	owned := fieldSet{}
+	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
+		return false
+	}
+	_, owns := owned.child("f:metadata").child("f:labels")["f:"+v1alpha1.TemplateNameLabel]
+	return owns
+}
+
+// Rewritten reports whether another client wrote the managedFields entry of this project between two states of an
+// object, of which none is from an apply of this project. Ordinary changes only take fields out of it.
+func Rewritten(before, after metav1.Object) bool {
+	old, entry := ownEntry(before), ownEntry(after)
+	if entry == nil {
+		return false // see Ours
+	}
+	if old == nil || !old.Time.Equal(entry.Time) {
+		return true
+	}
+	was, is := fieldSet{}, fieldSet{}
+	if old.FieldsV1 == nil || entry.FieldsV1 == nil || old.FieldsV1.GetRawString() == entry.FieldsV1.GetRawString() {
+		return false
+	}
+	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &was) != nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &is) != nil {
+		return true
+	}
+	return !is.within(was)
+}
+
+// within reports whether another set has all fields of this one.
+func (s fieldSet) within(other fieldSet) bool {
+	for key, child := range s {
+		if there, ok := other[key]; !ok || !child.within(there) {
+			return false
+		}
+	}
+	return true
 }
 
 // IsOwnEntry tells whether a managedFields entry is about what this project applied.

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -26,9 +27,11 @@ const (
 	Unchanged Action = "unchanged"
 	// Prune deletes an object that is no longer declared.
 	Prune Action = "prune"
+	// Empty takes away what an object of RBAC grants that is being deleted and that a finalizer keeps.
+	Empty Action = "empty"
 	// LeaveAlone does nothing, for a reason worth saying.
 	LeaveAlone Action = "leave alone"
-	// Unknown can't do anything, because objects of that kind can't be read.
+	// Unknown does nothing, because it is not known what an apply would do.
 	Unknown Action = "unknown"
 )
 
@@ -43,6 +46,8 @@ type Observed struct {
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
 	// Unreadable are the kinds of which nothing is known, and why.
 	Unreadable map[schema.GroupKind]error
+	// Tampered are objects whose managedFields entry of this project was written by another client since the last apply.
+	Tampered map[types.UID]bool
 }
 
 // Change is what a plan does with one object, and why.
@@ -64,7 +69,9 @@ type Change struct {
 	Observed *metav1.PartialObjectMetadata
 	// Lost is what the object was before it was deleted or lost its label; nil when that isn't known.
 	Lost *metav1.PartialObjectMetadata
-	// Err is why nothing is known of the object; nil unless Action is Unknown.
+	// Revoked RoleBindings are deleted before any Role changes.
+	Revoked bool
+	// Err is why the object cannot be applied; nil unless Action is Unknown.
 	Err error
 }
 
@@ -72,6 +79,9 @@ type Change struct {
 func (c Change) ID() ObjectID {
 	return ObjectID{c.Kind.GroupKind(), c.Name}
 }
+
+// Deletes reports whether the change deletes an object or takes away what it grants.
+func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 
 // Plan is what populating a namespace does.
 type Plan struct {
@@ -102,7 +112,11 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 			continue
 		}
-		change := compare(object, cmp.Or(there[object.ID()], others[object.ID()]), observed.Lost[object.ID()], sealed.has(object))
+		existing := cmp.Or(there[object.ID()], others[object.ID()])
+		change := compare(object, existing, observed.Lost[object.ID()], sealed.has(object))
+		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
+			change = drift(change, "its managedFields were written by another client under the name of nstpl")
+		}
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil && deletes(declared, object.ID().GroupKind)
 		plan.Changes = append(plan.Changes, change)
 		delete(there, object.ID())
@@ -112,6 +126,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			Action: LeaveAlone, Kind: overridden.Object.GroupKind.WithVersion(""), Name: overridden.Object.Name,
 			Template: overridden.Template, Reason: fmt.Sprintf("template %s declares it too, and comes later", overridden.By),
 		})
+	}
+	for _, w := range declared.Withheld {
+		if there[w.Object.ID()] == nil {
+			plan.Changes = append(plan.Changes, Change{
+				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(), Template: w.Object.Template.Name, Reason: w.reason(),
+			})
+		}
 	}
 	for _, omission := range declared.Omitted {
 		plan.Changes = append(plan.Changes, Change{
@@ -128,7 +149,14 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}
+	guardRoles(&plan)
 	return plan
+}
+
+// WithoutDeletions returns the plan without what it would delete.
+func (p Plan) WithoutDeletions() Plan {
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), Change.Deletes)
+	return p
 }
 
 // has tells whether the plan is about an object already: one that lost its label is there without it.
@@ -147,8 +175,14 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		entry = ownEntry(observed)
 	}
 	switch {
+	case entry == nil && observed != nil && Ours(observed):
+		return drift(change, "its managedFields were reset")
 	case entry == nil && (wasThere || lost != nil):
-		change.Drifted, change.Reason = true, "somebody deleted it or took its label away"
+		change = drift(change, "somebody deleted it or took its label away")
+		if change.Action == Configure {
+			change.Action = Create
+		}
+		return change
 	case observed == nil:
 		change.Action, change.Reason = Create, "it is not there"
 		return change
@@ -158,25 +192,25 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 	case observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && ownsHash(entry):
 		change.Action, change.Reason = Configure, "its declaration changed"
 		return change
-	default:
-		lost, err := lostFields(object.Object, entry)
-		lost = without(lost, booksOf(observed).unowned)
-		switch {
-		case err != nil:
-			change.Drifted, change.Reason = true, "its managedFields can't be read: "+err.Error()
-		case len(lost) > 0:
-			change.Drifted, change.Reason = true, lostReason(lost, observed)
-		case !ownsHash(entry):
-			change.Drifted, change.Reason = true, "its annotation "+v1alpha1.HashAnnotation+" was changed"
-		default:
-			change.Action, change.Reason = Unchanged, "it is as declared"
-			return change
-		}
 	}
-	if change.Action = Configure; entry == nil {
-		change.Action = Create
+	missing, err := lostFields(object.Object, entry)
+	missing = without(missing, booksOf(observed).unowned)
+	switch {
+	case err != nil:
+		return drift(change, "its managedFields can't be read: "+err.Error())
+	case len(missing) > 0:
+		return drift(change, lostReason(missing, observed))
+	case !ownsHash(entry):
+		return drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
 	}
-	if object.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+	change.Action, change.Reason = Unchanged, "it is as declared"
+	return change
+}
+
+// drift plans an object that differs from its declaration: driftPolicy decides whether it is applied again.
+func drift(change Change, reason string) Change {
+	change.Action, change.Drifted, change.Reason = Configure, true, reason
+	if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 		change.Action = LeaveAlone
 		change.Reason += "; driftPolicy is Report"
 	}
@@ -222,18 +256,16 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 // it and its template says so, by no longer declaring it or by its deletionPolicy.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
 	kind := object.GroupVersionKind()
-	name := object.Labels[v1alpha1.TemplateNameLabel]
+	name := labelOf(object)
 	change := Change{Action: LeaveAlone, Kind: kind, Name: object.Name, Template: name, Observed: object}
 	template := index.Get(name)
 	switch {
-	case ownEntry(object) == nil:
+	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "it carries the label of a template, and was not populated by one"
 		return judgeUndeclared(declared, change)
 	case !Ours(object):
 		change.Reason = "it was there before it was populated"
 		return judgeUndeclared(declared, change)
-	case object.DeletionTimestamp != nil:
-		change.Reason = "it is being deleted"
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s is gone", name)
 		return judgeUndeclared(declared, change)
@@ -244,7 +276,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	case withholds(declared, name, kind.GroupKind()):
 		change.Reason = fmt.Sprintf("template %s may declare it once the namespace's creator is known", name)
 	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name }):
-		change.Action, change.Reason = Prune, fmt.Sprintf("template %s no longer declares it", name)
+		change.Action, change.Reason = Prune, noLongerDeclared(declared, change.ID(), name)
 	default:
 		change.Reason = unmatched(template, declared)
 		if template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
@@ -253,6 +285,28 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 			change.Reason += "; deletionPolicy is Orphan"
 		}
 	}
+	return beingDeleted(change)
+}
+
+func noLongerDeclared(declared Declared, id ObjectID, template string) string {
+	for _, w := range declared.Withheld {
+		if w.Object.ID() == id {
+			return w.reason()
+		}
+	}
+	return fmt.Sprintf("template %s no longer declares it", template)
+}
+
+// beingDeleted leaves an object alone that is to be pruned and is being deleted already. An object of RBAC grants rights
+// until it is gone, so one that a finalizer keeps is emptied.
+func beingDeleted(change Change) Change {
+	if change.Action != Prune || change.Observed.DeletionTimestamp == nil {
+		return change
+	}
+	if change.Action = LeaveAlone; isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+		change.Action = Empty
+	}
+	change.Reason = "it is being deleted: " + change.Reason
 	return change
 }
 

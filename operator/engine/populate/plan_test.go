@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -47,7 +48,10 @@ func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.Parti
 func foreign(name, template string) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{v1alpha1.TemplateNameLabel: template},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{
+			Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate,
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:` + v1alpha1.TemplateNameLabel + `":{}}}}`),
+		}},
 	}}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
 	return object
@@ -103,6 +107,12 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				o.Annotations[v1alpha1.HashAnnotation] = "forged"
 			})}}
 		}, false, Configure, true, "its annotation policy.nstpl.dev/applied-hash was changed"},
+		{"managedFields that were reset", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil })}}
+		}, false, Configure, true, "its managedFields were reset"},
+		{"managedFields written in nstpl's name", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{declared()}, Tampered: map[types.UID]bool{"uid": true}}
+		}, false, Configure, true, "its managedFields were written by another client under the name of nstpl"},
 		{"ownership that can't be read", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) {
 				o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
@@ -191,7 +201,7 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
 		{"there before it was populated", matching, func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.AdoptedAnnotation] = "true" },
 			LeaveAlone, "it was there before it was populated"},
-		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &now }, LeaveAlone, "it is being deleted"},
+		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &now }, LeaveAlone, "it is being deleted: template a no longer declares it"},
 		{"of a template that is gone", matching, func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "z" },
 			LeaveAlone, "template z is gone"},
 		{"of a kind that the template never applied", func(*v1alpha1.NamespaceTemplate) {}, nil, LeaveAlone, "template a never applied a ConfigMap"},
@@ -222,8 +232,13 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 		{"somebody's own where the template deletes", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-		}, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }, LeaveAlone,
+		}, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = foreign("", "").ManagedFields }, LeaveAlone,
 			"it carries the label of a template, and was not populated by one"},
+		{"whose managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil },
+			Prune, "template a no longer declares it"},
+		{"adopted, and whose managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields, o.Annotations[v1alpha1.AdoptedAnnotation] = nil, "true"
+		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

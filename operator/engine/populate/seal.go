@@ -32,8 +32,13 @@ func Seal(plan Plan, result Result) string {
 		there[change.Template][sealOf(change.ID())] = true
 	}
 	before := parseSeals(plan.Namespace.Annotations[v1alpha1.SealAnnotation])
+	deleted := map[ObjectID]bool{}
+	for _, outcome := range result.Outcomes {
+		deleted[outcome.ID()] = outcome.Deleted && outcome.Written == nil
+	}
 	for _, change := range plan.Changes {
-		if change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil && before.has(change.Declared) {
+		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil && before.has(change.Declared)
+		if existed && !deleted[change.ID()] { // what this project deletes comes back
 			add(change)
 		}
 	}

@@ -79,13 +79,17 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if plan, err = r.sure(ctx, plan); err != nil {
 		return reconcile.Result{}, err
 	}
+	if broken != nil {
+		plan = plan.WithoutDeletions() // what replaces them may be where the namespace belongs
+	}
 	applier := r.Bulk
 	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
 		applier = r.Urgent
 		defer r.Yield.Urgent()()
 	}
+	r.Objects.Expect(plan)
 	result := applier.Apply(ctx, plan)
-	r.Objects.Record(ns.Name, result)
+	r.Objects.Record(plan, result)
 	r.Metrics.count(result)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
@@ -116,7 +120,7 @@ func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (*corev1.N
 
 // sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not taken in yet.
 func (r *Namespaces) sure(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
-	doomed := func(c populate.Change) bool { return c.Undeclared && c.Action == populate.Prune }
+	doomed := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
 	if !slices.ContainsFunc(plan.Changes, doomed) {
 		return plan, nil
 	}
@@ -176,7 +180,7 @@ func (r *Namespaces) conclude(
 		}
 	}
 	if wait := result.RetryAfter(); wait > 0 {
-		ctrl.LoggerFrom(ctx).Info("the API server asks to wait", "seconds", wait.Seconds(), "failures", errors.Join(failures...).Error())
+		ctrl.LoggerFrom(ctx).Info("trying again later", "seconds", wait.Seconds(), "failures", errors.Join(failures...).Error())
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	return reconcile.Result{}, errors.Join(failures...)
@@ -251,7 +255,7 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
 		r.Recorder.Eventf(ns, related(ns, object), corev1.EventTypeWarning, reason, action, note, arguments...)
 	}
 	for _, outcome := range result.Outcomes {
-		if outcome.Failure != nil {
+		if outcome.Failure != nil && outcome.Failure.Reason != populate.ReasonWaitsForRole {
 			warn(outcome.ID(), "ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template, shorten(outcome.Failure.Error()))
 		}
 	}

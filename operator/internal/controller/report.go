@@ -114,11 +114,16 @@ func (r Report) withBroken(broken *hierarchy.BrokenError) Report {
 	return r
 }
 
-// fatal tells whether a failure keeps the namespace from being populated. What can't be pruned is too much, not too
-// little.
+// fatal reports whether a failure keeps the namespace from being populated. An object that can't be pruned is too much,
+// not too little, unless it grants rights.
 func fatal(outcome populate.Outcome) bool {
-	return outcome.Failure != nil && outcome.Action != populate.Prune &&
-		outcome.Declared.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore
+	switch {
+	case outcome.Failure == nil:
+		return false
+	case outcome.Failure.Reason == populate.ReasonHeld:
+		return true
+	}
+	return outcome.Declared != nil && outcome.Declared.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore
 }
 
 func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
@@ -234,7 +239,12 @@ func standings(plan populate.Plan, result populate.Result) map[string]Standing {
 		}
 	}
 	for _, outcome := range result.Outcomes {
-		if outcome.Failure != nil {
+		switch standing, matches := all[outcome.Template]; {
+		case outcome.Failure == nil:
+		case outcome.Failure.Reason == populate.ReasonWaitsForRole && matches && standing.State == Populated:
+			standing.State = Pending
+			all[outcome.Template] = standing
+		case outcome.Failure.Reason != populate.ReasonWaitsForRole:
 			fail(outcome.Template, outcome.ID().String(), outcome.Failure)
 		}
 	}

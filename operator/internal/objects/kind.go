@@ -33,18 +33,29 @@ type kind struct {
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// gone holds what this process deleted and the watch has not told yet.
 	gone map[types.UID]struct{}
+	// leaving holds what a plan that is being carried out may delete, so that its deletion is not taken for another client's.
+	// It is true once the watch has told of the deletion.
+	leaving map[types.UID]bool
+	// rewritten holds, by UID, the latest resource version in which this project's managedFields entry was written and that
+	// is not known to be of an apply of this process. Metadata does not show what changed in such an object.
+	rewritten map[types.UID]string
+	// unsure holds, by namespace and name, applies of this process whose answer was lost.
+	unsure map[types.NamespacedName]struct{}
 	// lost holds, by namespace and name, what others deleted or took the label from, as it was last.
 	lost map[string]map[string]*metav1.PartialObjectMetadata
 }
 
 func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string)) *kind {
 	k := &kind{
-		mapping: mapping,
-		reducer: newReducer(mapping.GroupVersionKind),
-		changed: changed,
-		recent:  map[types.NamespacedName]*metav1.PartialObjectMetadata{},
-		gone:    map[types.UID]struct{}{},
-		lost:    map[string]map[string]*metav1.PartialObjectMetadata{},
+		mapping:   mapping,
+		reducer:   newReducer(mapping.GroupVersionKind),
+		changed:   changed,
+		recent:    map[types.NamespacedName]*metav1.PartialObjectMetadata{},
+		gone:      map[types.UID]struct{}{},
+		leaving:   map[types.UID]bool{},
+		rewritten: map[types.UID]string{},
+		unsure:    map[types.NamespacedName]struct{}{},
+		lost:      map[string]map[string]*metav1.PartialObjectMetadata{},
 		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
 			cache.Indexers{
 				cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
@@ -85,9 +96,13 @@ func (k *kind) wait(ctx context.Context) error {
 }
 
 func (k *kind) added(object *metav1.PartialObjectMetadata) {
-	if !k.own(object) {
-		k.changed(object.Namespace)
+	if k.own(object) {
+		return
 	}
+	if populate.Rewritten(&metav1.PartialObjectMetadata{}, object) {
+		k.rewrittenBy(object)
+	}
+	k.changed(object.Namespace)
 }
 
 // updated tells of changes that can be drift. Those of fields that no template declares, of the status above all, leave
@@ -96,14 +111,43 @@ func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
 	if k.own(object) || sameClaim(old, object) {
 		return
 	}
+	if populate.Rewritten(old, object) {
+		k.rewrittenBy(object)
+	}
 	k.changed(object.Namespace)
+}
+
+// rewrittenBy notes that the watch tells of an apply in the name of this project. It may be one of this process, of
+// which the answer has not come yet: see wrote.
+func (k *kind) rewrittenBy(object *metav1.PartialObjectMetadata) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, unsure := k.unsure[keyOf(object)]; !unsure {
+		k.rewritten[object.UID] = object.ResourceVersion
+	}
+}
+
+// tampered reports whether another client wrote this project's managedFields entry of an object since the last apply.
+func (k *kind) tampered(object *metav1.PartialObjectMetadata) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, tampered := k.rewritten[object.UID]
+	return tampered
+}
+
+func keyOf(object *metav1.PartialObjectMetadata) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 }
 
 func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	_, own := k.gone[object.UID]
+	if _, leaving := k.leaving[object.UID]; leaving {
+		own, k.leaving[object.UID] = true, true
+	}
 	delete(k.gone, object.UID)
-	delete(k.recent, types.NamespacedName{Namespace: object.Namespace, Name: object.Name})
+	delete(k.rewritten, object.UID)
+	delete(k.recent, keyOf(object))
 	if !own && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
@@ -128,8 +172,31 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	reduced := k.reducer.metadata(object)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.recent[types.NamespacedName{Namespace: namespace, Name: object.Name}] = reduced
+	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
+	k.recent[key] = reduced
+	delete(k.unsure, key)
 	delete(k.lost[namespace], object.Name)
+	if version, ok := k.rewritten[object.UID]; ok && atLeast(object.ResourceVersion, version) {
+		delete(k.rewritten, object.UID)
+	}
+}
+
+// answerLost notes that an apply failed in a way that leaves it open whether the API server carried it out.
+func (k *kind) answerLost(namespace, name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unsure[types.NamespacedName{Namespace: namespace, Name: name}] = struct{}{}
+}
+
+// leave notes that an object may be deleted by this process, or no longer.
+func (k *kind) leave(uid types.UID, may bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if may {
+		k.leaving[uid] = false
+	} else {
+		delete(k.leaving, uid)
+	}
 }
 
 // forget drops what is known of lost objects in a namespace.
@@ -146,10 +213,23 @@ func (k *kind) lostIn(namespace string) map[string]*metav1.PartialObjectMetadata
 	return maps.Clone(k.lost[namespace])
 }
 
-func (k *kind) deleted(uid types.UID) {
+// deleted notes that this process deleted an object, of which the watch may have told already.
+func (k *kind) deleted(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gone[uid] = struct{}{}
+	if written := k.recent[keyOf(object)]; written != nil && written.UID == object.UID {
+		delete(k.recent, keyOf(object))
+	}
+	if !k.leaving[object.UID] {
+		k.gone[object.UID] = struct{}{}
+	}
+}
+
+// isGone reports whether this process deleted an object. One that the watch shows as being deleted is kept by a
+// finalizer, and still exists. It is called with the lock held.
+func (k *kind) isGone(object *metav1.PartialObjectMetadata) bool {
+	_, gone := k.gone[object.UID]
+	return gone && object.DeletionTimestamp == nil
 }
 
 // in returns the objects in a namespace, this process's own latest writes included.
@@ -162,7 +242,7 @@ func (k *kind) in(namespace string) []*metav1.PartialObjectMetadata {
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range cached {
 		object := item.(*metav1.PartialObjectMetadata)
-		if _, gone := k.gone[object.UID]; gone {
+		if k.isGone(object) {
 			continue
 		}
 		key := types.NamespacedName{Namespace: namespace, Name: object.Name}
@@ -190,8 +270,7 @@ func (k *kind) of(template string) []*metav1.PartialObjectMetadata {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, item := range cached {
-		object := item.(*metav1.PartialObjectMetadata)
-		if _, gone := k.gone[object.UID]; !gone {
+		if object := item.(*metav1.PartialObjectMetadata); !k.isGone(object) {
 			objects = append(objects, object)
 		}
 	}

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"sync"
 	"unique"
 
@@ -63,16 +64,24 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 			DeletionTimestamp: full.DeletionTimestamp,
 			Labels:            r.label(full.Labels[v1alpha1.TemplateNameLabel]),
 			Annotations:       r.book(bookOf(full)),
+			Finalizers:        full.Finalizers,
 			ManagedFields:     make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields)),
 		},
 	}
 	reduced.SetGroupVersionKind(r.kind)
+	// Without an entry of this project, the others say whether somebody else put the label on the object.
+	reset := full.Labels[v1alpha1.TemplateNameLabel] != "" && !slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return populate.IsOwnEntry(&entry)
+	})
 	for i := range full.ManagedFields {
 		entry := &full.ManagedFields[i]
 		kept := metav1.ManagedFieldsEntry{
 			Manager: shared(entry.Manager), Operation: entry.Operation, Subresource: shared(entry.Subresource),
 		}
-		if populate.IsOwnEntry(entry) && entry.FieldsV1 != nil {
+		if populate.IsOwnEntry(entry) {
+			kept.Time = entry.Time
+		}
+		if (populate.IsOwnEntry(entry) || reset) && entry.FieldsV1 != nil {
 			kept.FieldsV1 = r.field(entry.FieldsV1)
 		}
 		reduced.ManagedFields = append(reduced.ManagedFields, kept)
@@ -118,7 +127,7 @@ func sameClaim(a, b *metav1.PartialObjectMetadata) bool {
 		a.Labels[v1alpha1.TemplateNameLabel] == b.Labels[v1alpha1.TemplateNameLabel] &&
 		bookOf(a) == bookOf(b) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
-		ownFields(a) == ownFields(b)
+		ownFields(a) == ownFields(b) && !populate.Rewritten(a, b)
 }
 
 func ownFields(object *metav1.PartialObjectMetadata) string {

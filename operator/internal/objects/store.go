@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/metadata"
 
@@ -57,6 +58,7 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 	observed := populate.Observed{
 		Lost:       map[populate.ObjectID]*metav1.PartialObjectMetadata{},
 		Unreadable: map[schema.GroupKind]error{},
+		Tampered:   map[types.UID]bool{},
 	}
 	watched := s.watched(s.kinds)
 	for _, kind := range declared {
@@ -65,7 +67,12 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 		}
 	}
 	for groupKind, kind := range watched {
-		observed.Objects = append(observed.Objects, kind.in(namespace)...)
+		for _, object := range kind.in(namespace) {
+			observed.Objects = append(observed.Objects, object)
+			if kind.tampered(object) {
+				observed.Tampered[object.UID] = true
+			}
+		}
 		for name, object := range kind.lostIn(namespace) {
 			observed.Lost[populate.ObjectID{GroupKind: groupKind, Name: name}] = object
 		}
@@ -157,26 +164,47 @@ func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*
 	return watched
 }
 
-// Record notes what came of a plan, so that the next one knows it before the watch tells.
-func (s *Store) Record(namespace string, result populate.Result) {
-	for _, outcome := range result.Outcomes {
-		s.mu.Lock()
-		among := s.kinds
-		if outcome.Undeclared && outcome.Observed.Labels[v1alpha1.TemplateNameLabel] == "" {
-			among = s.others
-		}
-		known := among[outcome.Kind.GroupKind()]
-		s.mu.Unlock()
-		if known == nil || outcome.Failure != nil {
-			continue
-		}
-		if outcome.Written != nil {
-			known.wrote(namespace, outcome.Written)
-		}
-		if outcome.Observed != nil && (outcome.Action == populate.Prune || outcome.Replaced) {
-			known.deleted(outcome.Observed.UID)
+// Expect notes which objects a plan may delete before it is carried out. Record ends that.
+func (s *Store) Expect(plan populate.Plan) {
+	s.expect(plan, true)
+}
+
+func (s *Store) expect(plan populate.Plan, may bool) {
+	for _, change := range plan.Changes {
+		if known := s.kindOf(change); known != nil && change.Observed != nil {
+			known.leave(change.Observed.UID, may)
 		}
 	}
+}
+
+// kindOf returns where the object of a change is watched, or nil.
+func (s *Store) kindOf(change populate.Change) *kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if change.Undeclared && change.Observed.Labels[v1alpha1.TemplateNameLabel] == "" {
+		return s.others[change.Kind.GroupKind()]
+	}
+	return s.kinds[change.Kind.GroupKind()]
+}
+
+// Record notes what came of a plan, so that the next one knows it before the watch tells.
+func (s *Store) Record(plan populate.Plan, result populate.Result) {
+	for _, outcome := range result.Outcomes {
+		known := s.kindOf(outcome.Change)
+		if known == nil {
+			continue
+		}
+		if outcome.Deleted && outcome.Observed != nil {
+			known.deleted(outcome.Observed)
+		}
+		switch {
+		case outcome.Written != nil:
+			known.wrote(plan.Namespace.Name, outcome.Written)
+		case outcome.Failure != nil && outcome.Failure.Transient():
+			known.answerLost(plan.Namespace.Name, outcome.Name)
+		}
+	}
+	s.expect(plan, false)
 }
 
 // Populated returns the namespaces that hold objects of a template, with those objects.

@@ -1,0 +1,302 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// roleNamed returns a Role that grants get on a resource.
+func roleNamed(name, resource string) string {
+	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: " + name + "}\n" +
+		"rules: [{apiGroups: [\"\"], resources: [" + resource + "], verbs: [get]}]\n"
+}
+
+// bindingTo returns a RoleBinding of a user to a Role.
+func bindingTo(name, role, user string) string {
+	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: " + name + "}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: " + role + "}\n" +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + user + "}]\n"
+}
+
+// may reports whether a user may get a resource in a namespace.
+func (s *scene) may(user, resource string, ns *corev1.Namespace) bool {
+	s.t.Helper()
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: resource},
+	}}
+	require.NoError(s.t, s.client.Create(s.t.Context(), review))
+	return review.Status.Allowed
+}
+
+// putIn creates an object in a namespace.
+func (s *scene) putIn(ns *corev1.Namespace, object string) *unstructured.Unstructured {
+	s.t.Helper()
+	put := parse(s.t, object)[0]
+	put.SetNamespace(ns.Name)
+	require.NoError(s.t, s.client.Create(s.t.Context(), put))
+	return put
+}
+
+// failing waits until a namespace is not populated, for a reason that holds a text.
+func (s *scene) failing(ns *corev1.Namespace, text string) {
+	s.t.Helper()
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, text)
+	})
+}
+
+// refuseRoles has the API server refuse the Roles of a name, until the function that is returned is called.
+func (s *scene) refuseRoles(name string) (allow func()) {
+	s.t.Helper()
+	policy := strings.NewReplacer("SCENE", s.id, "NAME", name).Replace(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: SCENE
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [rbac.authorization.k8s.io], apiVersions: [v1], resources: [roles], operations: [CREATE, UPDATE]}
+  matchConditions:
+  - {name: of-the-operator, expression: "request.userInfo.username == 'system:serviceaccount:nstpl-system:nstpl-operator' || request.dryRun"}
+  validations:
+  - {expression: "object.metadata.name != 'NAME'", message: this Role is refused}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: SCENE
+spec:
+  policyName: SCENE
+  validationActions: [Deny]
+`)
+	_, err := s.kubectl(s.t.Context(), policy, "apply", "--filename", "-")
+	require.NoError(s.t, err)
+	probe := parse(s.t, roleNamed(name, "pods"))[0]
+	probe.SetNamespace("default")
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll), "this Role is refused")
+	})
+	return func() {
+		_, err := s.kubectl(s.t.Context(), policy, "delete", "--filename", "-")
+		require.NoError(s.t, err)
+	}
+}
+
+// A RoleBinding whose Role is refused would grant what any other Role of that name grants.
+func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
+	allow := s.refuseRoles(s.id)
+	s.declare("defaults", documents(binding, role, configMap("good", "v")))
+	ns := s.namespace("a")
+	s.holds(ns, configMap("good", "v"))
+	s.failing(ns, "rolebinding.rbac.authorization.k8s.io/workers: not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
+	s.lacks(ns, binding)
+	allow()
+	s.populated(ns)
+	s.holds(ns, documents(role, binding))
+	require.True(t, s.may(s.id, "pods", ns))
+}
+
+// A wider Role that existed before is narrowed before anything binds it.
+func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("a")
+	s.putIn(ns, roleNamed("worker", "secrets"))
+	s.declare("defaults", documents(bindingTo("workers", "worker", s.id), roleNamed("worker", "pods")))
+	s.eventually(func(c *assert.CollectT) {
+		assert.False(c, s.may(s.id, "secrets", ns))
+		assert.True(c, s.may(s.id, "pods", ns))
+	})
+	s.populated(ns)
+	role := s.mustStored(ns, parse(t, roleNamed("worker", ""))[0])
+	require.Equal(t, "true", role.GetAnnotations()[v1alpha1.AdoptedAnnotation])
+	writes := s.writesSince(0, func(r request) bool {
+		return r.ObjectRef.Namespace == ns.Name && r.ObjectRef.APIGroup == rbacv1.GroupName
+	})
+	var order []string
+	for _, write := range writes {
+		order = append(order, write.ObjectRef.Resource)
+	}
+	require.Equal(t, []string{"roles", "roles", "rolebindings"}, order, "a creation that finds the Role, its change, and then the RoleBinding")
+}
+
+// A RoleBinding that exists goes when its Role is replaced by another one that cannot be put right.
+func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
+	s.declare("defaults", documents(role, binding))
+	ns := s.populatedNamespace("a")
+	s.eventually(func(c *assert.CollectT) { assert.True(c, s.may(s.id, "pods", ns)) })
+
+	allow := s.refuseRoles(s.id)
+	wider := s.mustStored(ns, parse(t, role)[0])
+	require.NoError(t, unstructured.SetNestedSlice(wider.Object, []any{map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"},
+	}}, "rules"))
+	require.NoError(t, s.client.Update(t.Context(), wider))
+	s.lacks(ns, binding)
+	s.failing(ns, "deleted until its Role can be applied")
+	s.eventually(func(c *assert.CollectT) { assert.False(c, s.may(s.id, "secrets", ns)) })
+	allow()
+	s.populated(ns)
+	s.holds(ns, documents(role, binding))
+}
+
+// A template's RoleBinding never grants what another template's Role of the same name does.
+func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	earlier := s.declare("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id), bindingTo("others", "other", s.id)))
+	older := s.populatedNamespace("older")
+	s.holds(older, bindingTo("workers", "worker", s.id))
+
+	later := s.declare("b", roleNamed("worker", "secrets"))
+	newer := s.populatedNamespace("newer")
+	for _, ns := range []*corev1.Namespace{older, newer} {
+		s.holds(ns, documents(roleNamed("worker", "secrets"), bindingTo("others", "other", s.id)))
+		s.lacks(ns, bindingTo("workers", "worker", s.id))
+		require.False(t, s.may(s.id, "secrets", ns))
+	}
+	s.delete(later)
+	s.gone(later)
+	for _, ns := range []*corev1.Namespace{older, newer} {
+		s.holds(ns, documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+	}
+	s.taken(earlier)
+}
+
+// RoleBindings that a template left behind keep its Role from being taken over by another template.
+func TestRoleIsNotTakenOverFromBindingsThatWereLeftBehind(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	gone := s.declare("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+	ns := s.populatedNamespace("a")
+	s.delete(gone)
+	s.gone(gone)
+	s.declare("b", roleNamed("worker", "secrets"))
+	s.failing(ns, "is left in the namespace and may bind it")
+	require.False(t, s.may(s.id, "secrets", ns))
+	s.delete(s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0]))
+	s.holds(ns, roleNamed("worker", "secrets"))
+	s.populated(ns)
+}
+
+// finalizer is a user's, so that a deletion does not end.
+const finalizer = "example.com/keep"
+
+func (s *scene) setFinalizers(object *unstructured.Unstructured, finalizers ...string) {
+	s.t.Helper()
+	changed := object.DeepCopy()
+	changed.SetFinalizers(finalizers)
+	require.NoError(s.t, s.client.Patch(s.t.Context(), changed, client.MergeFrom(object)))
+}
+
+// What a template no longer grants ends, even where a user keeps the object by a finalizer.
+func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(s *scene) string{
+		"no longer declared": func(*scene) string { return configMap("other", "v") },
+		"another roleRef": func(s *scene) string {
+			return documents(roleNamed("idle", "events"), bindingTo("workers", "idle", s.id))
+		},
+	} {
+		for when, deletedBefore := range map[string]bool{"held": false, "held while it is being deleted": true} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t, shared)
+				template := s.declare("defaults", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+				ns := s.populatedNamespace("a")
+				binding := s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0])
+				s.setFinalizers(binding, finalizer)
+				if deletedBefore {
+					s.delete(binding)
+				}
+				s.eventually(func(c *assert.CollectT) { assert.True(c, s.may(s.id, "pods", ns)) })
+
+				s.edit(template, objects(t, after(s)))
+				s.eventually(func(c *assert.CollectT) {
+					assert.False(c, s.may(s.id, "pods", ns))
+					assert.NotNil(c, s.mustStored(ns, binding).GetDeletionTimestamp())
+				})
+				s.failing(ns, finalizer)
+				binding = s.mustStored(ns, binding)
+				s.setFinalizers(binding)
+				s.populated(ns)
+				s.holds(ns, after(s))
+			})
+		}
+	}
+}
+
+// Users can write managedFields, and nothing that they write there hides what they changed.
+func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
+	t.Parallel()
+	const tampered = "tampered"
+	write := func(s *scene, object *unstructured.Unstructured, managed []metav1.ManagedFieldsEntry) error {
+		object.SetManagedFields(managed)
+		return s.client.Update(s.t.Context(), object, client.FieldOwner("kubectl-edit"))
+	}
+	for name, change := range map[string]func(s *scene, object *unstructured.Unstructured) error{
+		"an apply in nstpl's name": func(s *scene, object *unstructured.Unstructured) error {
+			object.SetManagedFields(nil)
+			object.SetResourceVersion("")
+			return s.client.Apply(s.t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+		},
+		"earlier managedFields": func(s *scene, object *unstructured.Unstructured) error {
+			before := object.GetManagedFields()
+			if err := write(s, object, before); err != nil {
+				return err
+			}
+			return write(s, object, before)
+		},
+		"no managedFields": func(s *scene, object *unstructured.Unstructured) error {
+			return write(s, object, []metav1.ManagedFieldsEntry{{}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			reports := s.declare("report", configMap("reported", "v"), func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.DriftPolicy = v1alpha1.DriftReport
+			})
+			template := s.declare("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
+			ns := s.populatedNamespace("a")
+			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply, admission refuses.
+			applied := time.Now()
+			s.eventually(func(c *assert.CollectT) { assert.Greater(c, time.Now().Unix(), applied.Unix()) })
+			for _, name := range []string{"reported", "corrected", "dropped"} {
+				// The operator may have corrected the first of two writes before the second one comes.
+				require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+					object := s.mustStored(ns, parse(t, configMap(name, ""))[0])
+					require.NoError(t, unstructured.SetNestedField(object.Object, tampered, "data", "key"))
+					return change(s, object)
+				}))
+			}
+			s.holds(ns, documents(configMap("corrected", "v"), configMap("dropped", "v")))
+			s.status(reports, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+				assert.Equal(c, int32(1), status.Namespaces.Drifted)
+			})
+			s.edit(template, objects(t, configMap("corrected", "v")))
+			s.lacks(ns, configMap("dropped", ""))
+		})
+	}
+}
