@@ -18,7 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Applier carries out plans. Answers come back as metadata: nobody reads the rest.
+// Applier carries out plans. It asks for metadata only in the answers.
 type Applier struct {
 	client metadata.Interface
 	mapper meta.RESTMapper
@@ -26,13 +26,13 @@ type Applier struct {
 	yield  *Yield
 }
 
-// NewApplier returns an applier that has at most so many writes under way, those in all namespaces taken together. Each
-// of them waits for yield; a nil one has nothing to wait for.
+// NewApplier returns an applier that makes at most that many writes at a time, in all namespaces together. Each write
+// waits for yield unless that is nil.
 func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, yield *Yield) *Applier {
 	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield}
 }
 
-// Outcome is what became of a change that needed a write.
+// Outcome is the result of a change that needed a write.
 type Outcome struct {
 	Change
 	// Written is the object's metadata after the write; nil after a deletion or a failure.
@@ -47,12 +47,12 @@ type Outcome struct {
 	Failure *Failure
 }
 
-// Result is what became of a plan.
+// Result is the result of a plan.
 type Result struct {
 	Outcomes []Outcome
 }
 
-// NamespaceGone tells whether the namespace is deleted or being deleted, so that nothing failed that mattered.
+// NamespaceGone reports whether the namespace is deleted or being deleted, so that failures do not matter.
 func (r Result) NamespaceGone() bool {
 	for _, outcome := range r.Outcomes {
 		if outcome.Failure != nil && outcome.Failure.NamespaceGone {
@@ -62,7 +62,7 @@ func (r Result) NamespaceGone() bool {
 	return false
 }
 
-// RetryAfter returns the longest wait that the API server asked for, or zero.
+// RetryAfter returns how long to wait before the next try, as the API server or an obstacle demands it, or zero.
 func (r Result) RetryAfter() time.Duration {
 	var longest time.Duration
 	for _, outcome := range r.Outcomes {
@@ -182,7 +182,7 @@ func (a *Applier) takeAway(ctx context.Context, namespace string, change Change,
 	return outcome
 }
 
-// each runs do for all changes, some at a time, and returns the outcomes in order.
+// each runs do for all changes concurrently and returns the outcomes in the order of the changes.
 func (a *Applier) each(ctx context.Context, changes []Change, do func(Change) Outcome) []Outcome {
 	outcomes := make([]Outcome, len(changes))
 	var wait sync.WaitGroup
@@ -240,7 +240,7 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 }
 
 // create applies an object that does not exist yet, or takes over one that does. Either is one write, so that an object
-// of somebody else's never looks like one that this project created.
+// of another client never looks like one that this project created.
 func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (written *metav1.PartialObjectMetadata, created bool, err error) {
 	existing := change.Observed
 	if existing == nil {
@@ -253,7 +253,7 @@ func create(ctx context.Context, objects metadata.ResourceInterface, change Chan
 		}
 	}
 	taken := options{force: true, books: booksOf(existing), precondition: precondition{uid: existing.UID}}
-	// The answer to a creation may have been lost, and somebody may have taken the label away and put it back.
+	// The object may be this project's all the same: the answer to its creation was lost, or its label was taken away.
 	taken.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
 	written, err = patch(ctx, objects, change.Declared, taken)
 	return written, false, err
@@ -277,8 +277,8 @@ type options struct {
 	precondition
 }
 
-// patch applies an object. Right after that this project owns whatever has an owner: what it does not own then is
-// written down, with a second write where that is news.
+// patch applies an object. Fields that this project does not own right after that never have an owner. They are recorded
+// on the object, by a second write if the record has to change.
 func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
 	written, err := send(ctx, objects, object, o)
 	if err != nil || o.dryRun || ownEntry(written) == nil {
@@ -307,7 +307,7 @@ func send(ctx context.Context, objects metadata.ResourceInterface, object *Objec
 	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
 }
 
-// prune deletes an object. One that grants rights and that a finalizer keeps is emptied, and that is a failure.
+// prune deletes an object. An object of RBAC that a finalizer keeps is emptied, which counts as a failure.
 func (a *Applier) prune(ctx context.Context, namespace string, change Change) Outcome {
 	outcome := Outcome{Change: change}
 	objects, err := a.resource(change.Kind, namespace)
@@ -332,7 +332,7 @@ func (a *Applier) prune(ctx context.Context, namespace string, change Change) Ou
 	return outcome
 }
 
-// revoke ends what an object of RBAC grants and deletes it: a finalizer may keep it that nothing here knows of yet.
+// revoke empties an object of RBAC before it deletes it, because a finalizer that was added just now may keep it.
 func revoke(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
 	if err := empty(ctx, objects, change); err != nil {
 		return err

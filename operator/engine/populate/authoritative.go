@@ -33,7 +33,7 @@ func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemp
 	return found
 }
 
-// deletes tells whether undeclared objects of a kind are deleted in the namespace.
+// deletes reports whether undeclared objects of a kind are deleted in the namespace.
 func deletes(declared Declared, kind schema.GroupKind) bool {
 	template := authority(declared, kind)
 	return template != nil && template.Spec.AuthoritativePolicy != v1alpha1.AuthoritativeReport

@@ -14,7 +14,7 @@ import (
 )
 
 // ownEntry returns the managedFields entry of what this project applied to an object, or nil. Whoever changes a field
-// takes it out of this entry: the API server keeps the book on drift.
+// takes it out of this entry, so the entry shows drift.
 func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	entries := object.GetManagedFields()
 	for i := range entries {
@@ -69,17 +69,19 @@ func Rewritten(before, after metav1.Object) bool {
 	return !is.within(was)
 }
 
-// within reports whether another set has all fields of this one.
+// within reports whether another set has all fields of this one. A node that lost all children would own everything below
+// it, so that is no subset.
 func (s fieldSet) within(other fieldSet) bool {
 	for key, child := range s {
-		if there, ok := other[key]; !ok || !child.within(there) {
+		there, ok := other[key]
+		if emptied := len(child) == 0 && len(there) > 0; !ok || emptied || !child.within(there) {
 			return false
 		}
 	}
 	return true
 }
 
-// IsOwnEntry tells whether a managedFields entry is about what this project applied.
+// IsOwnEntry reports whether a managedFields entry is about what this project applied.
 func IsOwnEntry(entry *metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == v1alpha1.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
 }
@@ -209,7 +211,7 @@ func (s fieldSet) ownedItems() []ownedItem {
 	return items
 }
 
-// is tells whether a declared item is the owned one.
+// is reports whether a declared item is the owned one.
 func (o ownedItem) is(item any) bool {
 	if o.fields == nil {
 		return reflect.DeepEqual(o.value, item)
@@ -222,7 +224,7 @@ func (o ownedItem) is(item any) bool {
 	return ok
 }
 
-// mayBe tells whether a declared item is the owned one if the API server defaulted the keys that it lacks.
+// mayBe reports whether a declared item is the owned one if the API server defaulted the keys that it lacks.
 func (o ownedItem) mayBe(item any) bool {
 	fields, ok := item.(map[string]any)
 	for key, want := range o.fields {

@@ -261,7 +261,7 @@ func entryOfSet(t testing.TB, set *fieldpath.Set) *metav1.ManagedFieldsEntry {
 	return entryOf(string(data))
 }
 
-// isListKey tells whether a path ends in a field that identifies the item it is in.
+// isListKey reports whether a path ends in a field that identifies the item it is in.
 func isListKey(path fieldpath.Path) bool {
 	if len(path) < 2 || path[len(path)-1].FieldName == nil || path[len(path)-2].Key == nil {
 		return false

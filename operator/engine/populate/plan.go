@@ -19,7 +19,7 @@ type Action string
 
 // The actions of a plan.
 const (
-	// Create applies an object that isn't there, or that is there and not this project's yet.
+	// Create applies an object that does not exist, or that exists and is not managed by this project yet.
 	Create Action = "create"
 	// Configure applies an object whose declaration changed, or that drifted.
 	Configure Action = "configure"
@@ -27,22 +27,22 @@ const (
 	Unchanged Action = "unchanged"
 	// Prune deletes an object that is no longer declared.
 	Prune Action = "prune"
-	// Empty takes away what an object of RBAC grants that is being deleted and that a finalizer keeps.
+	// Empty takes the subjects from a RoleBinding, or the rules from a Role, that a finalizer keeps from being deleted.
 	Empty Action = "empty"
-	// LeaveAlone does nothing, for a reason worth saying.
+	// LeaveAlone does nothing, and the change's Reason says why.
 	LeaveAlone Action = "leave alone"
 	// Unknown does nothing, because it is not known what an apply would do.
 	Unknown Action = "unknown"
 )
 
-// Observed is what is in a namespace.
+// Observed is what exists in a namespace.
 type Observed struct {
 	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
 	Objects []*metav1.PartialObjectMetadata
 	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for, or of which something is declared.
 	Others []*metav1.PartialObjectMetadata
-	// Lost are those that were seen with their label and are no longer, as they were last: deleted by somebody, or without
-	// the label. What was lost before anybody looked is not among them.
+	// Lost are objects that another client deleted or took the template's label from while the operator watched, as they
+	// were last.
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
 	// Unreadable are the kinds of which nothing is known, and why.
 	Unreadable map[schema.GroupKind]error
@@ -57,17 +57,17 @@ type Change struct {
 	Name     string
 	Template string
 	Reason   string
-	// Drifted objects were as declared once and then changed or deleted by somebody else.
+	// Drifted objects were as declared once and then changed or deleted by another client.
 	Drifted bool
 	// Undeclared objects are deleted, or reported, because a template is authoritative for their kind.
 	Undeclared bool
-	// Occupied tells that what somebody else has put in its place may be deleted, because a template is authoritative for the kind.
+	// Occupied says that another client's object of the same name may be deleted, because a template is authoritative for the kind.
 	Occupied bool
-	// Declared is the object to apply; nil for what is not declared.
+	// Declared is the object to apply; nil if it is not declared.
 	Declared *Object
-	// Observed is the object's metadata; nil when the object isn't there.
+	// Observed is the object's metadata; nil if it does not exist.
 	Observed *metav1.PartialObjectMetadata
-	// Lost is what the object was before it was deleted or lost its label; nil when that isn't known.
+	// Lost is the object's metadata before it was deleted or lost its label; nil if that is not known.
 	Lost *metav1.PartialObjectMetadata
 	// Revoked RoleBindings are deleted before any Role changes.
 	Revoked bool
@@ -89,7 +89,8 @@ type Plan struct {
 	Changes []Change
 }
 
-// NewPlan compares what is declared with what is observed. The index knows all templates, matching or not.
+// NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not select
+// the namespace.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}
 	there := map[ObjectID]*metav1.PartialObjectMetadata{}
@@ -159,12 +160,12 @@ func (p Plan) WithoutDeletions() Plan {
 	return p
 }
 
-// has tells whether the plan is about an object already: one that lost its label is there without it.
+// has reports whether the plan has a change for an object. An object that lost its label is among Observed.Others.
 func (p Plan) has(id ObjectID) bool {
 	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.ID() == id })
 }
 
-// compare plans a declared object. wasThere says that it was there before.
+// compare plans a declared object. wasThere says that it existed before.
 func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasThere bool) Change {
 	change := Change{
 		Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
@@ -217,7 +218,7 @@ func drift(change Change, reason string) Change {
 	return change
 }
 
-// without takes the fields out that have no owner by nature.
+// without leaves out the fields that never have an owner.
 func without(lost []string, unowned string) []string {
 	if unowned == "" {
 		return lost
@@ -226,13 +227,13 @@ func without(lost []string, unowned string) []string {
 	return slices.DeleteFunc(lost, func(field string) bool { return slices.Contains(known, field) })
 }
 
-// ownsHash tells whether the applied-hash annotation is still this project's word.
+// ownsHash reports whether the applied-hash annotation is as this project wrote it.
 func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
 	lost, err := lostFields(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}}}, entry)
 	return err == nil && len(lost) == 0
 }
 
-// lostReason names the fields that were changed and those who may have done it.
+// lostReason names the fields that were changed and the managers that may have changed them.
 func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	const most = 3
 	fields := strings.Join(lost[:min(len(lost), most)], ", ")
@@ -252,8 +253,8 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	return fields + " changed by " + strings.Join(others, " or ")
 }
 
-// undeclared plans an object that carries a template's label and is not declared: pruned only if this project created
-// it and its template says so, by no longer declaring it or by its deletionPolicy.
+// undeclared plans an object that carries a template's label and is not declared. It is pruned only if this project created
+// it, and if its template no longer declares it or has the deletionPolicy Delete.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
 	kind := object.GroupVersionKind()
 	name := labelOf(object)
@@ -297,8 +298,8 @@ func noLongerDeclared(declared Declared, id ObjectID, template string) string {
 	return fmt.Sprintf("template %s no longer declares it", template)
 }
 
-// beingDeleted leaves an object alone that is to be pruned and is being deleted already. An object of RBAC grants rights
-// until it is gone, so one that a finalizer keeps is emptied.
+// beingDeleted changes the pruning of an object that is being deleted already: there is nothing left to do, unless a
+// finalizer keeps an object of RBAC, which grants rights as long as it exists.
 func beingDeleted(change Change) Change {
 	if change.Action != Prune || change.Observed.DeletionTimestamp == nil {
 		return change
@@ -310,7 +311,7 @@ func beingDeleted(change Change) Change {
 	return change
 }
 
-// withholds tells whether a template leaves objects of a kind out of the namespace.
+// withholds reports whether a template leaves objects of a kind out of the namespace.
 func withholds(declared Declared, template string, kind schema.GroupKind) bool {
 	for _, omission := range declared.Omitted {
 		if omission.Template == template && omission.Kind.GroupKind() == kind {

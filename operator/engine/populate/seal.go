@@ -10,16 +10,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// seals say which objects of templates with driftPolicy Report were there once: by template, a short digest of each.
-// What is missing later was deleted by somebody, and is not made anew without a word. A namespace keeps its seals in an
-// annotation, because the operator's memory ends with it.
+// seals record which objects of templates with driftPolicy Report existed: by template, a short digest of each. An object
+// that is missing later was deleted by another client, which is reported. Seals are kept in an annotation of the
+// namespace, so that they outlive the operator's process.
 type seals map[string]map[string]bool
 
 func (s seals) has(object *Object) bool {
 	return s[object.Template.Name][sealOf(object.ID())]
 }
 
-// Seal returns the value of SealAnnotation after a plan was carried out; empty where no template asks for it.
+// Seal returns the value of SealAnnotation after a plan was carried out. It is empty if no template has driftPolicy Report.
 func Seal(plan Plan, result Result) string {
 	there := seals{}
 	add := func(change Change) {

@@ -142,7 +142,7 @@ func shorten(message string) string {
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
-// saysTheSame tells whether two reports differ in nothing but what the namespace waits for.
+// saysTheSame reports whether two reports differ in nothing but what the namespace waits for.
 func (r Report) saysTheSame(other Report) bool {
 	other.Initializing, other.Pending = r.Initializing, r.Pending
 	return r == other

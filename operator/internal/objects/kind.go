@@ -29,19 +29,19 @@ type kind struct {
 	synced   cache.ResourceEventHandlerRegistration
 
 	mu sync.Mutex
-	// recent holds, by namespace and name, what this process wrote and the watch may not have told yet.
+	// recent holds, by namespace and name, what this process wrote and the watch may not have delivered yet.
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
-	// gone holds what this process deleted and the watch has not told yet.
+	// gone holds objects that this process deleted while the watch still shows them.
 	gone map[types.UID]struct{}
-	// leaving holds what a plan that is being carried out may delete, so that its deletion is not taken for another client's.
-	// It is true once the watch has told of the deletion.
+	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client. The
+	// value is true once the watch has delivered the deletion.
 	leaving map[types.UID]bool
-	// rewritten holds, by UID, the latest resource version in which this project's managedFields entry was written and that
-	// is not known to be of an apply of this process. Metadata does not show what changed in such an object.
+	// rewritten holds, by UID, the latest resource version at which this project's managedFields entry was written by a
+	// request that is not known to be an apply of this process. Metadata does not show what changed in such an object.
 	rewritten map[types.UID]string
 	// unsure holds, by namespace and name, applies of this process whose answer was lost.
 	unsure map[types.NamespacedName]struct{}
-	// lost holds, by namespace and name, what others deleted or took the label from, as it was last.
+	// lost holds, by namespace and name, objects that another client deleted or took the label from, as they were last.
 	lost map[string]map[string]*metav1.PartialObjectMetadata
 }
 
@@ -69,7 +69,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 	_ = k.informer.SetTransform(k.reducer.reduce)
 	k.synced, _ = k.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(object any, initial bool) {
-			// Every namespace is looked at when the operator starts: the first list tells nothing new.
+			// Every namespace is reconciled when the operator starts, so the first list needs no events.
 			if !initial {
 				k.added(object.(*metav1.PartialObjectMetadata))
 			}
@@ -87,7 +87,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 	return k
 }
 
-// wait returns when the first list has come.
+// wait returns when the informer has synced.
 func (k *kind) wait(ctx context.Context) error {
 	if cache.WaitForCacheSync(ctx.Done(), k.synced.HasSynced) {
 		return nil
@@ -105,8 +105,8 @@ func (k *kind) added(object *metav1.PartialObjectMetadata) {
 	k.changed(object.Namespace)
 }
 
-// updated tells of changes that can be drift. Those of fields that no template declares, of the status above all, leave
-// what this project owns as it was.
+// updated queues the namespace if the change can be drift. A change of a field that no template declares, such as a
+// status, leaves this project's managedFields entry as it was.
 func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
 	if k.own(object) || sameClaim(old, object) {
 		return
@@ -117,8 +117,8 @@ func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
 	k.changed(object.Namespace)
 }
 
-// rewrittenBy notes that the watch tells of an apply in the name of this project. It may be one of this process, of
-// which the answer has not come yet: see wrote.
+// rewrittenBy records that the watch shows an apply in the name of this project. If it is an apply of this process whose
+// answer has not arrived yet, wrote takes the record back.
 func (k *kind) rewrittenBy(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,7 +160,7 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	}
 }
 
-// own tells whether the watch tells of a write of this process.
+// own reports whether the watch delivers a write of this process.
 func (k *kind) own(object *metav1.PartialObjectMetadata) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,14 +181,14 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	}
 }
 
-// answerLost notes that an apply failed in a way that leaves it open whether the API server carried it out.
+// answerLost records an apply of which it is not known whether the API server carried it out.
 func (k *kind) answerLost(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.unsure[types.NamespacedName{Namespace: namespace, Name: name}] = struct{}{}
 }
 
-// leave notes that an object may be deleted by this process, or no longer.
+// leave records whether a running plan may delete an object.
 func (k *kind) leave(uid types.UID, may bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,7 +213,7 @@ func (k *kind) lostIn(namespace string) map[string]*metav1.PartialObjectMetadata
 	return maps.Clone(k.lost[namespace])
 }
 
-// deleted notes that this process deleted an object, of which the watch may have told already.
+// deleted records that this process deleted an object. The watch may have delivered that already.
 func (k *kind) deleted(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -232,7 +232,7 @@ func (k *kind) isGone(object *metav1.PartialObjectMetadata) bool {
 	return gone && object.DeletionTimestamp == nil
 }
 
-// in returns the objects in a namespace, this process's own latest writes included.
+// in returns the objects in a namespace, including the latest writes of this process.
 func (k *kind) in(namespace string) []*metav1.PartialObjectMetadata {
 	// Read first: what the store has seen by then, it also returns.
 	upTo := k.informer.GetIndexer().LastStoreSyncResourceVersion()
@@ -286,7 +286,7 @@ func contains(objects []*metav1.PartialObjectMetadata, name string) bool {
 	return false
 }
 
-// atLeast tells whether a resource version is not older than another. One that can't be read is taken as older.
+// atLeast reports whether a resource version is not older than another. One that can't be read is taken as older.
 func atLeast(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order >= 0

@@ -1,5 +1,5 @@
-// Package objects keeps the metadata of every populated object, kind by kind: what the operator knows of a namespace
-// without asking the API server.
+// Package objects caches the metadata of every populated object by kind, so that the operator knows the contents of a
+// namespace without asking the API server.
 package objects
 
 import (
@@ -164,7 +164,7 @@ func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*
 	return watched
 }
 
-// Expect notes which objects a plan may delete before it is carried out. Record ends that.
+// Expect records which objects a plan may delete. Call it before the plan is applied, and Record after that.
 func (s *Store) Expect(plan populate.Plan) {
 	s.expect(plan, true)
 }
@@ -177,7 +177,7 @@ func (s *Store) expect(plan populate.Plan, may bool) {
 	}
 }
 
-// kindOf returns where the object of a change is watched, or nil.
+// kindOf returns the informer that watches the object of a change, or nil.
 func (s *Store) kindOf(change populate.Change) *kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Store) kindOf(change populate.Change) *kind {
 	return s.kinds[change.Kind.GroupKind()]
 }
 
-// Record notes what came of a plan, so that the next one knows it before the watch tells.
+// Record takes in the result of a plan, so that the next plan knows it before the watch delivers it.
 func (s *Store) Record(plan populate.Plan, result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		known := s.kindOf(outcome.Change)
