@@ -204,7 +204,7 @@ func (l *loader) checkLimits(o Object) {
 	escaped, _ := render.Escaped(fields).(map[string]any)
 	object := &unstructured.Unstructured{Object: escaped}
 	problems := render.CheckLimits(object)
-	if err := render.CheckAnnotations(object.GetAnnotations()); err != nil && slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
+	if err := errors.Join(render.CheckLabels(object.GetLabels()), render.CheckAnnotations(object.GetAnnotations())); err != nil && slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
 		problems = append(problems, fmt.Errorf("%s: %w", o.called(), err))
 	}
 	for _, problem := range problems {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,8 +27,14 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// kustomize is used by one at a time in a process: kyaml keeps its OpenAPI schema in package variables.
+// kustomize guards kyaml, which keeps its OpenAPI schema in package variables. It is held for a single build, so that a
+// namespace that is populated waits for one build of a template that is vetted, and not for all of them.
 var kustomize sync.Mutex
+
+// maxCopied bounds the bytes that the copy operations of a JSON patch add: each can double the object.
+const maxCopied = 1 << 20
+
+func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
 // Annotations that kustomize takes away and has no exported names for.
 const (
@@ -34,9 +42,10 @@ const (
 	transformationsAnnotation = "alpha.config.kubernetes.io/transformations"
 )
 
-// Compile builds a template with the named overlays. The error joins every reason why it can't be.
-func Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
-	compiled, err := compile(template, overlays)
+// Compile builds a template with the named overlays. The error joins every reason why it can't be. No build starts once
+// the context has ended.
+func Compile(ctx context.Context, template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
+	compiled, err := compile(ctx, template, overlays)
 	return compiled, named(template, err)
 }
 
@@ -47,13 +56,8 @@ func named(template *v1alpha1.NamespaceTemplate, err error) error {
 	return fmt.Errorf("template %s: %w", template.Name, err)
 }
 
-func compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
-	if err := checkSelectors(template); err != nil {
-		return nil, err
-	}
-	kustomize.Lock()
-	defer kustomize.Unlock()
-	objects, err := parse(template)
+func compile(ctx context.Context, template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
+	objects, err := source(template)
 	if err != nil {
 		return nil, err
 	}
@@ -61,15 +65,28 @@ func compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled
 		if !slices.Contains(overlays, overlay.Name) {
 			continue
 		}
-		if objects, err = lay(overlay, objects); err != nil {
-			return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
+		if objects, err = lay(ctx, overlay, objects); err != nil {
+			return nil, err
 		}
 	}
+	return finish(ctx, template, objects)
+}
+
+// source returns the objects of a template that no overlay has changed yet.
+func source(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
+	if err := checkSelectors(template); err != nil {
+		return nil, err
+	}
+	return parse(template)
+}
+
+// finish adds to objects what no overlay may change.
+func finish(ctx context.Context, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) (*Compiled, error) {
 	top, err := topLayer(template.Name)
 	if err != nil {
 		return nil, err
 	}
-	if objects, err = build(top, objects); err != nil {
+	if objects, err = build(ctx, top, objects); err != nil {
 		return nil, err
 	}
 	compiled := &Compiled{Template: template.Name}
@@ -173,7 +190,7 @@ func check(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s is a list: write its items one by one", id)
 	}
 	kind := object.GroupVersionKind()
-	if clusterScoped[kind.GroupKind()] || resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped() {
+	if isClusterScoped(kind) {
 		return fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", id)
 	}
 	if key := unusableKey(object.Object); key != "" {
@@ -183,6 +200,12 @@ func check(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %w", id, err)
 	}
 	return nil
+}
+
+func isClusterScoped(kind schema.GroupVersionKind) bool {
+	kustomize.Lock()
+	defer kustomize.Unlock()
+	return clusterScoped[kind.GroupKind()] || resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped()
 }
 
 func checkMetadata(object *unstructured.Unstructured) error {
@@ -195,11 +218,27 @@ func checkMetadata(object *unstructured.Unstructured) error {
 			return fmt.Errorf("metadata%w", err)
 		}
 	}
-	return CheckAnnotations(object.GetAnnotations())
+	return errors.Join(CheckLabels(object.GetLabels()), CheckAnnotations(object.GetAnnotations()))
 }
 
-// CheckAnnotations refuses annotations by which kustomize would leave objects out, rename them or lose its books.
+// CheckLabels refuses labels that nstpl keeps.
+func CheckLabels(labels map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if isReservedKey(key) {
+			return fmt.Errorf("the label %s is set by nstpl itself: leave it out", key)
+		}
+	}
+	return nil
+}
+
+// CheckAnnotations refuses annotations that nstpl keeps, and those by which kustomize would leave objects out, rename them or
+// lose its books.
 func CheckAnnotations(annotations map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation {
+			return fmt.Errorf("the annotation %s is set by nstpl itself: leave it out", key)
+		}
+	}
 	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation}, resource.BuildAnnotations...)
 	for _, key := range own {
 		if _, ok := annotations[key]; ok {
@@ -247,37 +286,58 @@ func needsCreator(value any) bool {
 	return false
 }
 
-// lay builds an overlay over objects. An overlay changes what objects say and may drop some, not what or where they
-// are.
-func lay(overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
-	if err := CheckAnnotations(overlay.Annotations); err != nil {
-		return nil, err
+// lay builds an overlay over objects. An overlay changes the contents of objects and may drop some. It changes neither which
+// objects they are nor where.
+func lay(ctx context.Context, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	err := errors.Join(CheckLabels(overlay.Labels), CheckAnnotations(overlay.Annotations))
+	var built []*unstructured.Unstructured
+	if err == nil {
+		built, err = build(ctx, layer(overlay), objects)
 	}
-	built, err := build(layer(overlay), objects)
 	if err != nil {
-		return nil, err
-	}
-	below := map[identity]bool{}
-	for _, object := range objects {
-		below[identityOf(object)] = true
+		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
 	}
 	var errs []error
+	below := objects
 	for _, object := range built {
 		annotate(object, overlay.Annotations)
 		err := checkSource(object)
-		if id := identityOf(object); err == nil && !below[id] {
-			err = fmt.Errorf("it makes %s of another object: name and kind are the template's", id)
+		if err == nil {
+			// Kustomize keeps the order of objects, so two that trade their names are noticed too.
+			at := slices.IndexFunc(below, func(o *unstructured.Unstructured) bool { return sameObject(o, object) })
+			if at < 0 {
+				err = fmt.Errorf("it makes %s of another object: an overlay can't change apiVersion, kind and name", describe(object))
+			} else {
+				below = below[at+1:]
+			}
 		}
 		errs = append(errs, err)
 	}
-	return built, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
+	}
+	return built, nil
+}
+
+// sameObject reports whether two objects of a template are one and the same, version included.
+func sameObject(a, b *unstructured.Unstructured) bool {
+	return a.GetAPIVersion() == b.GetAPIVersion() && a.GetKind() == b.GetKind() && a.GetName() == b.GetName()
+}
+
+func describe(object *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s %s", object.GetAPIVersion(), object.GetKind(), object.GetName())
 }
 
 // build runs kustomize on objects, in memory and with nothing from elsewhere. What kustomize panics over is refused.
-func build(kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
+func build(ctx context.Context, kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
 	if len(objects) == 0 {
 		return nil, nil
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	kustomize.Lock()
+	defer kustomize.Unlock()
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("kustomize can't build it: %v", reason)

@@ -1,10 +1,12 @@
 package render
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +35,7 @@ func templateOf(t testing.TB, objects ...string) *v1alpha1.NamespaceTemplate {
 // declared returns what a template declares for the namespace team-a, created by alice, with the named overlays.
 func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...string) []*unstructured.Unstructured {
 	t.Helper()
-	compiled, err := Compile(template, overlays)
+	compiled, err := Compile(t.Context(), template, overlays)
 	require.NoError(t, err)
 	objects, omitted, err := compiled.Stamp(Values{Namespace: "team-a", Creator: "alice"})
 	require.NoError(t, err)
@@ -151,7 +153,7 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := Compile(templateOf(t, test.objects...), nil)
+			_, err := Compile(t.Context(), templateOf(t, test.objects...), nil)
 			require.ErrorContains(t, err, "template policies: ")
 			for _, want := range test.want {
 				require.ErrorContains(t, err, want)
@@ -160,22 +162,68 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 	}
 }
 
+// doubling is a JSON patch that doubles an object's data a number of times.
+func doubling(times int) string {
+	operations := make([]string, times)
+	for i := range operations {
+		operations[i] = fmt.Sprintf(`{"op": "copy", "from": "/data", "path": "/data/a%d"}`, i)
+	}
+	return "[" + strings.Join(operations, ", ") + "]"
+}
+
+// Which object is which is told by its place: two that trade their names would be vetted as each other.
+func TestCompileRefusesOverlaysByWhichObjectsTradeNames(t *testing.T) {
+	rename := func(from, to string) string {
+		return `{patch: '[{"op": "replace", "path": "/metadata/name", "value": "` + to + `"}]', target: {name: ` + from + `}}`
+	}
+	template := withOverlays(t, templateOf(t, configMap, strings.Replace(configMap, "settings", "other", 1)),
+		"[{name: o, patches: ["+rename("settings", "third")+", "+rename("other", "settings")+", "+rename("third", "other")+"]}]")
+	_, err := Compile(t.Context(), template, []string{"o"})
+	require.ErrorContains(t, err, "of another object")
+}
+
+func TestCompileRefusesWhatNstplKeeps(t *testing.T) {
+	for key, reserved := range map[string]bool{
+		"policy/namespace-template-name": true, "policy/namespace-initializing": true, "policy.nstpl.dev/applied-hash": true,
+		"policy.nstpl.dev/tree": true, "a.tree.policy.nstpl.dev/depth": true, "authorization.k8s.io/creator": true, "policy.nstpl.dev/required-scc": false,
+		"policy/replace": false, "policy/other": false, "policy.example.com/tree": false, "mypolicy.nstpl.dev/a": false, "namespace-a": false,
+	} {
+		for _, field := range []string{"labels", "annotations"} {
+			_, err := Compile(t.Context(), templateOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, "+field+": {"+key+": a}}}"), nil)
+			if reserved || field == "labels" && key == "policy.nstpl.dev/required-scc" {
+				require.ErrorContains(t, err, key+" is set by nstpl itself", field)
+			} else {
+				require.NoError(t, err, "%s %s", field, key)
+			}
+		}
+	}
+}
+
+func TestCompileStopsOnceItsContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Compile(ctx, templateOf(t, configMap), nil)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = Variants(ctx, templateOf(t, configMap))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestCompileRefusesMalformedSelectors(t *testing.T) {
 	malformed := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 
 	template := templateOf(t, configMap)
 	template.Spec.Namespaces.LabelSelector = malformed
-	_, err := Compile(template, nil)
+	_, err := Compile(t.Context(), template, nil)
 	require.ErrorContains(t, err, "namespaces.labelSelector")
 
 	template = templateOf(t, configMap)
 	template.Spec.Namespaces.LabelSelector = nil
-	_, err = Compile(template, nil)
+	_, err = Compile(t.Context(), template, nil)
 	require.ErrorContains(t, err, "namespaces.labelSelector is missing")
 
 	template = withOverlays(t, templateOf(t, configMap), "[{name: production}]")
 	template.Spec.Overlays[0].Namespaces.LabelSelector = malformed
-	_, err = Compile(template, nil)
+	_, err = Compile(t.Context(), template, nil)
 	require.ErrorContains(t, err, "overlay production: namespaces.labelSelector", "though the overlay is not asked for")
 }
 
@@ -200,19 +248,26 @@ func TestCompileRefusesOverlays(t *testing.T) {
 		{"that move an object", `patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
 			"ConfigMap settings sets metadata.namespace"},
 		{"that rename an object", `patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
-			"it makes ConfigMap other of another object"},
+			"it makes v1 ConfigMap other of another object"},
 		{"that change a kind", `patches: [{patch: '[{"op": "replace", "path": "/kind", "value": "Secret"}]', target: {kind: ConfigMap}}]`,
-			"it makes Secret settings of another object"},
+			"it makes v1 Secret settings of another object"},
+		{"that change a version", `patches: [{patch: '[{"op": "replace", "path": "/apiVersion", "value": "v1beta1"}]', target: {kind: ConfigMap}}]`,
+			"it makes v1beta1 ConfigMap settings of another object"},
+		{"that take an object's label of nstpl", "labels: {policy/namespace-template-name: other}", "the label policy/namespace-template-name is set by nstpl"},
+		{"that mark objects as somebody else's", "annotations: {policy.nstpl.dev/adopted: 'true'}", "the annotation policy.nstpl.dev/adopted is set by nstpl"},
+		{"that mark objects by a patch", `patches: [{patch: '[{"op": "add", "path": "/metadata/annotations", "value": {"policy.nstpl.dev/applied-hash": "a"}}]', target: {kind: ConfigMap}}]`,
+			"the annotation policy.nstpl.dev/applied-hash is set by nstpl"},
+		{"that double an object again and again", "patches: [{patch: '" + doubling(30) + "', target: {kind: ConfigMap}}]", "copy"},
 		{"that leave an object without a name", `patches: [{patch: '[{"op": "remove", "path": "/metadata/name"}]', target: {kind: ConfigMap}}]`, "name"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			template := withOverlays(t, templateOf(t, configMap), "[{name: production, "+test.overlay+"}]")
-			_, err := Compile(template, []string{"production"})
+			_, err := Compile(t.Context(), template, []string{"production"})
 			require.ErrorContains(t, err, "template policies: overlay production: ")
 			require.ErrorContains(t, err, test.want)
 
-			_, err = Compile(template, nil)
+			_, err = Compile(t.Context(), template, nil)
 			require.NoError(t, err, "an overlay that is not asked for is not built")
 		})
 	}
@@ -248,8 +303,8 @@ func TestCompileAppliesOverlays(t *testing.T) {
 - {name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red, a: a}}'}]}
 - {name: b, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: $(NAMESPACE)}}'}]}`,
 			[]string{settings("{a: a, color: team-a}")}},
-		{"a patch that would move the object and take its label", configMap,
-			"[{name: a, labels: {policy/namespace-template-name: other}, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any, namespace: other}}', target: {kind: ConfigMap}}]}]",
+		{"a patch that would move the object", configMap,
+			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any, namespace: other}}', target: {kind: ConfigMap}}]}]",
 			[]string{settings("{color: blue}")}},
 		{"labels and annotations, on metadata only", deployment,
 			"[{name: a, labels: {tier: 'yes'}, annotations: {'on': '0123', '1': 'null', quote: \"a\\u0085'\"}}]",
@@ -318,7 +373,7 @@ spec: {podSelector: {}, ingress: [], egress: [], policyTypes: [Ingress, Egress]}
 }
 
 func TestCompileOfNothing(t *testing.T) {
-	compiled, err := Compile(templateOf(t), nil)
+	compiled, err := Compile(t.Context(), templateOf(t), nil)
 	require.NoError(t, err)
 	require.Empty(t, compiled.Kinds())
 	require.Empty(t, declared(t, templateOf(t)))
@@ -396,7 +451,7 @@ func FuzzCompile(f *testing.F) {
 		require.NoError(t, err)
 		template := templateOf(t)
 		template.Spec.Templates = []runtime.RawExtension{{Raw: raw}}
-		compiled, err := Compile(template, nil)
+		compiled, err := Compile(t.Context(), template, nil)
 		if err != nil {
 			return
 		}
@@ -411,7 +466,7 @@ func FuzzCompile(f *testing.F) {
 func BenchmarkCompileTenObjects(b *testing.B) {
 	template := withOverlays(b, tenObjects(b), "[{name: a, labels: {a: b}, replicas: [{name: gate, count: 3}]}]")
 	for b.Loop() {
-		if _, err := Compile(template, []string{"a"}); err != nil {
+		if _, err := Compile(b.Context(), template, []string{"a"}); err != nil {
 			b.Fatal(err)
 		}
 	}

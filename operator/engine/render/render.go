@@ -64,9 +64,12 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 			})
 			continue
 		}
-		object := &unstructured.Unstructured{Object: values.stamp(source.Object).(map[string]any)}
+		object := values.stampObject(&source.Unstructured)
 		object.SetNamespace(values.Namespace)
-		dataFromStringData(object)
+		if reason := reservedName(object); reason != "" {
+			omitted = append(omitted, Omission{Template: c.Template, Kind: source.GroupVersionKind(), Name: object.GetName(), Reason: reason})
+			continue
+		}
 		id := identityOf(object)
 		if seen[id] {
 			return nil, nil, fmt.Errorf("template %s: %s is there twice", c.Template, id)
@@ -75,6 +78,13 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 		objects = append(objects, object)
 	}
 	return objects, omitted, nil
+}
+
+// stampObject returns a copy of an object with the tokens in its strings replaced.
+func (v Values) stampObject(source *unstructured.Unstructured) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: v.stamp(source.Object).(map[string]any)}
+	dataFromStringData(object)
+	return object
 }
 
 // stamp returns a deep copy of a JSON value with the tokens in its strings replaced.

@@ -16,7 +16,7 @@ import (
 
 func compiledOf(t testing.TB, objects ...string) *Compiled {
 	t.Helper()
-	compiled, err := Compile(templateOf(t, objects...), nil)
+	compiled, err := Compile(t.Context(), templateOf(t, objects...), nil)
 	require.NoError(t, err)
 	return compiled
 }
@@ -229,7 +229,7 @@ func tenObjects(t testing.TB) *v1alpha1.NamespaceTemplate {
 }
 
 func BenchmarkStampTenObjects(b *testing.B) {
-	compiled, err := Compile(tenObjects(b), nil)
+	compiled, err := Compile(b.Context(), tenObjects(b), nil)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {

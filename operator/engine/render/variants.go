@@ -2,17 +2,13 @@ package render
 
 import (
 	"cmp"
-	"fmt"
-	"math/bits"
+	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// MaxVariantOverlays is how many overlays Variants combines.
-const MaxVariantOverlays = 6
 
 // Variant is a template with one combination of its overlays.
 type Variant struct {
@@ -22,28 +18,37 @@ type Variant struct {
 
 // Variants compiles a template with every combination of its overlays, small ones first: what no overlay does by itself
 // may come of several together. Combinations that don't build are left out, since nothing is populated where they meet.
-func Variants(template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
-	overlays := template.Spec.Overlays
-	if len(overlays) > MaxVariantOverlays {
-		return nil, fmt.Errorf("there are more than %d overlays", MaxVariantOverlays)
+func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
+	if err := CheckCombinations(template); err != nil {
+		return nil, err
 	}
-	var variants []Variant
-	for set := range uint(1) << len(overlays) {
-		variant := Variant{}
-		for i, overlay := range overlays {
-			if set&(1<<i) != 0 {
-				variant.Overlays = append(variant.Overlays, overlay.Name)
+	objects, err := source(template)
+	if err != nil {
+		return nil, named(template, err)
+	}
+	type layered struct {
+		objects  []*unstructured.Unstructured
+		overlays []string
+	}
+	combinations := []layered{{objects: objects}}
+	for _, overlay := range template.Spec.Overlays {
+		for _, below := range combinations { // those without the overlay, each built once
+			if objects, err := lay(ctx, overlay, below.objects); err == nil {
+				combinations = append(combinations, layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}
 		}
-		var err error
-		if variant.Compiled, err = Compile(template, variant.Overlays); err == nil {
-			variants = append(variants, variant)
-		} else if bits.OnesCount(set) == 0 {
-			return nil, err
+	}
+	variants := make([]Variant, 0, len(combinations))
+	for _, combination := range combinations {
+		compiled, err := finish(ctx, template, combination.objects)
+		if err == nil {
+			variants = append(variants, Variant{Compiled: compiled, Overlays: combination.overlays})
+		} else if len(combination.overlays) == 0 {
+			return nil, named(template, err)
 		}
 	}
 	slices.SortStableFunc(variants, func(a, b Variant) int { return cmp.Compare(len(a.Overlays), len(b.Overlays)) })
-	return variants, nil
+	return variants, ctx.Err()
 }
 
 // Objects returns the objects as they are before they are stamped, tokens and all. They are not to be changed.

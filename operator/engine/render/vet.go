@@ -1,6 +1,7 @@
 package render
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,13 +23,18 @@ import (
 var strictest = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
 
 // Vet returns everything that is wrong with a template and can be seen without a cluster: what keeps it from being
-// rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces.
-func Vet(template *v1alpha1.NamespaceTemplate) []error {
-	problems := flatten(builds(template))
+// rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces. Once the
+// context has ended it returns early, with what it knows.
+func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
+	if err := checkBudget(template); err != nil {
+		return []error{err}
+	}
+	variants, err := eachOverlay(ctx, template)
+	problems := flatten(err)
 	for i, raw := range template.Spec.Templates {
 		// An object that can't be read is among the problems already.
 		if object, err := parseObject(raw); err == nil {
-			for _, problem := range CheckLimits(object) {
+			for _, problem := range slices.Concat(flatten(checkName(object)), flatten(checkVersion(object.GroupVersionKind())), CheckLimits(object)) {
 				problems = append(problems, fmt.Errorf("spec.templates[%d]: %w", i, problem))
 			}
 		}
@@ -36,20 +42,14 @@ func Vet(template *v1alpha1.NamespaceTemplate) []error {
 	if len(problems) > 0 {
 		return problems
 	}
-	base, _ := Compile(template, nil)
 	known := map[string]bool{}
-	for _, object := range base.Objects() {
-		for _, problem := range CheckLimits(object) {
-			known[problem.Error()] = true
-		}
-	}
-	for _, overlay := range template.Spec.Overlays {
-		compiled, _ := Compile(template, []string{overlay.Name})
-		for _, object := range compiled.Objects() {
+	for _, variant := range variants {
+		for _, object := range variant.Objects() {
 			for _, problem := range CheckLimits(object) {
-				if !known[problem.Error()] {
-					problems = append(problems, fmt.Errorf("overlay %s: %w", overlay.Name, problem))
+				if !known[problem.Error()] && len(variant.Overlays) > 0 {
+					problems = append(problems, fmt.Errorf("overlay %s: %w", variant.Overlays[0], problem))
 				}
+				known[problem.Error()] = known[problem.Error()] || len(variant.Overlays) == 0
 			}
 		}
 	}
@@ -57,21 +57,30 @@ func Vet(template *v1alpha1.NamespaceTemplate) []error {
 }
 
 // builds says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
-func builds(template *v1alpha1.NamespaceTemplate) error {
-	if _, err := compile(template, nil); err != nil {
-		return err
+func builds(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+	_, err := eachOverlay(ctx, template)
+	return err
+}
+
+// eachOverlay compiles a template by itself and then with each of its overlays alone.
+func eachOverlay(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
+	base, err := compile(ctx, template, nil)
+	if err != nil {
+		return nil, err
 	}
+	variants := []Variant{{Compiled: base}}
 	var errs []error
 	seen := map[string]bool{}
 	for _, overlay := range template.Spec.Overlays {
-		_, err := compile(template, []string{overlay.Name})
+		compiled, err := compile(ctx, template, []string{overlay.Name})
 		if seen[overlay.Name] {
 			err = fmt.Errorf("overlay %s is there twice: give one another name", overlay.Name)
 		}
 		seen[overlay.Name] = true
 		errs = append(errs, err)
+		variants = append(variants, Variant{Compiled: compiled, Overlays: []string{overlay.Name}})
 	}
-	return errors.Join(errs...)
+	return variants, errors.Join(errs...)
 }
 
 // flatten returns the errors that are joined in one.
@@ -104,8 +113,10 @@ func CheckLimits(object *unstructured.Unstructured) []error {
 		labels[key] = strictest.expand(value)
 		long = long || holds(value, NamespaceToken)
 	}
+	annotated := 0
 	for key, value := range object.GetAnnotations() {
 		annotations[key] = strictest.expand(value)
+		annotated += len(key) + len(annotations[key])
 	}
 	invalid := metav1validation.ValidateLabels(labels, field.NewPath("metadata", "labels"))
 	invalid = append(invalid, apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
@@ -117,8 +128,21 @@ func CheckLimits(object *unstructured.Unstructured) []error {
 		}
 		problems = append(problems, fmt.Errorf("%s: %w%s", id, reason, where))
 	}
+	if annotated > maxAnnotations && annotated <= apivalidation.TotalAnnotationSizeLimitB {
+		problems = append(problems, fmt.Errorf("%s: metadata.annotations have %d bytes, and may have %d: the operator adds its own", id, annotated, maxAnnotations))
+	}
+	if size := storedSize(strictest.stampObject(object)); size > maxStored {
+		problems = append(problems, fmt.Errorf("%s: it takes about %d bytes with the operator's own metadata, and may take %d", id, size, maxStored))
+	}
 	return problems
 }
+
+const (
+	// maxAnnotations leaves the operator room for its own annotations.
+	maxAnnotations = apivalidation.TotalAnnotationSizeLimitB - 16<<10
+	// maxStored leaves room, in the 1.5 MiB that etcd takes, for the operator's own annotations and a status.
+	maxStored = 3<<19 - 64<<10
+)
 
 func inLongNamespace(text string) string {
 	if holds(text, NamespaceToken) {

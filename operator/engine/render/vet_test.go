@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,15 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
+
+// manyKeys are keys without values, of 200 characters each.
+func manyKeys(count int) string {
+	var keys strings.Builder
+	for i := range count {
+		fmt.Fprintf(&keys, "k%0199d: '', ", i)
+	}
+	return keys.String()
+}
 
 func TestVet(t *testing.T) {
 	long := strings.Repeat("a", 200)
@@ -26,19 +36,36 @@ func TestVet(t *testing.T) {
 		"an escape in kind":     {objects: []string{"{apiVersion: v1, kind: $$(CREATOR), metadata: {name: a}}"}, want: []string{"a token stands in"}},
 		"a cluster-scoped kind that is newer than kustomize": {
 			objects: []string{"{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: a}}"}, want: []string{"is not namespace-scoped"}},
-		"a name that is too long in some namespaces": {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + long + "}}"}, want: []string{"(where the namespace's name has 63 characters)"}},
-		"a Service's name, which is shorter":         {objects: []string{"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}"}, want: []string{"metadata.name (where"}},
-		"a Role's name, which is nearly free":        {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: 'A:b_c'}}"}},
-		"a Role's name with a slash":                 {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a/b}}"}, want: []string{"may not contain '/'"}},
-		"another group's name, which may be free":    {objects: []string{"{apiVersion: authorization.openshift.io/v1, kind: RoleBinding, metadata: {name: 'system:x'}}"}},
-		"a label that is too long somewhere":         {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}"}, want: []string{"metadata.labels"}},
-		"a label of just the namespace":              {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: $(NAMESPACE)}}}"}},
-		"a malformed label":                          {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {'a b': c}}}"}, want: []string{"metadata.labels"}},
-		"a malformed annotation":                     {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {'a b': c}}}"}, want: []string{"metadata.annotations"}},
-		"annotations that are too large":             {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("x", 256*1024) + "}}}"}, want: []string{"metadata.annotations: Too long"}},
-		"an overlay's malformed label":               {objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]", want: []string{"overlay o: ConfigMap settings: metadata.labels"}},
-		"an overlay twice":                           {objects: []string{configMap}, overlays: "[{name: o}, {name: o}]", want: []string{"overlay o is there twice"}},
-		"two overlays that don't build":              {objects: []string{configMap}, overlays: "[{name: o, replicas: [{name: a, count: 1}]}, {name: p, replicas: [{name: b, count: 1}]}]", want: []string{"overlay o:", "overlay p:"}},
+		"a name that is too long in some namespaces":  {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + long + "}}"}, want: []string{"(where the namespace's name has 63 characters)"}},
+		"a Service's name, which is shorter":          {objects: []string{"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}"}, want: []string{"metadata.name (where"}},
+		"a Role's name, which is nearly free":         {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: 'A:b_c'}}"}},
+		"a Role's name with a slash":                  {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a/b}}"}, want: []string{"may not contain '/'"}},
+		"another group's name, which may be free":     {objects: []string{"{apiVersion: authorization.openshift.io/v1, kind: RoleBinding, metadata: {name: 'system:x'}}"}},
+		"a label that is too long somewhere":          {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}"}, want: []string{"metadata.labels"}},
+		"a label of just the namespace":               {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: $(NAMESPACE)}}}"}},
+		"a malformed label":                           {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {'a b': c}}}"}, want: []string{"metadata.labels"}},
+		"a malformed annotation":                      {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {'a b': c}}}"}, want: []string{"metadata.annotations"}},
+		"annotations that are too large":              {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("x", 256*1024) + "}}}"}, want: []string{"metadata.annotations: Too long"}},
+		"annotations without room for the operator's": {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("x", 250_000) + "}}}"}, want: []string{"the operator adds its own"}},
+		"annotations that a long namespace fills":     {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("$(NAMESPACE)", 4000) + "}}}"}, want: []string{"the operator adds its own"}},
+		"an object that is too large with what the operator adds": {
+			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {" + manyKeys(4000) + "}}"}, want: []string{"with the operator's own metadata"}},
+		"a Role that a long namespace makes too large": {
+			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: [{apiGroups: ['a'], resources: [a], verbs: [a], resourceNames: [" + strings.Repeat("$(NAMESPACE), ", 20_000) + "a]}]}"},
+			want:    []string{"with the operator's own metadata"}},
+		"the usage quota's name":                   {objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-policyspace}}"}, want: []string{"is reserved"}},
+		"a name that may become the usage quota's": {objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-$(NAMESPACE)}}"}, want: []string{"is reserved"}},
+		"a creator who may become the usage quota": {objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(CREATOR)}}"}, want: []string{"is reserved"}},
+		"the usage quota's name of another kind":   {objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: nstpl-policyspace}}"}},
+		"a quota of the namespace's name":          {objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(NAMESPACE)-quota}}"}},
+		"RBAC of a version that is gone":           {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: a}}"}, want: []string{"write rbac.authorization.k8s.io/v1"}},
+		"RBAC of a version that never was":         {objects: []string{"{apiVersion: rbac.authorization.k8s.io/v7, kind: Role, metadata: {name: a}}"}, want: []string{"write rbac.authorization.k8s.io/v1"}},
+		"a core kind of a version that is not":     {objects: []string{"{apiVersion: v2, kind: ConfigMap, metadata: {name: a}}"}, want: []string{"write v1"}},
+		"a kind of a version that is gone":         {objects: []string{"{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: a}}"}, want: []string{"write policy/v1"}},
+		"a version that may come":                  {objects: []string{"{apiVersion: batch/v2, kind: Job, metadata: {name: a}}"}},
+		"an overlay's malformed label":             {objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]", want: []string{"overlay o: ConfigMap settings: metadata.labels"}},
+		"an overlay twice":                         {objects: []string{configMap}, overlays: "[{name: o}, {name: o}]", want: []string{"overlay o is there twice"}},
+		"two overlays that don't build":            {objects: []string{configMap}, overlays: "[{name: o, replicas: [{name: a, count: 1}]}, {name: p, replicas: [{name: b, count: 1}]}]", want: []string{"overlay o:", "overlay p:"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +73,7 @@ func TestVet(t *testing.T) {
 			if test.overlays != "" {
 				template = withOverlays(t, template, test.overlays)
 			}
-			problems := Vet(template)
+			problems := Vet(t.Context(), template)
 			require.Len(t, problems, len(test.want), "%v", problems)
 			for i, want := range test.want {
 				require.ErrorContains(t, problems[i], want)
@@ -55,9 +82,61 @@ func TestVet(t *testing.T) {
 	}
 }
 
+// What was stored before the name was reserved is left out where it would be the operator's.
+func TestStampLeavesOutWhatIsReserved(t *testing.T) {
+	compiled, err := Compile(t.Context(), templateOf(t, configMap, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-$(NAMESPACE)}}"), nil)
+	require.NoError(t, err)
+	for namespace, left := range map[string]int{"policyspace": 1, "team-a": 0} {
+		objects, omitted, err := compiled.Stamp(Values{Namespace: namespace})
+		require.NoError(t, err)
+		require.Len(t, omitted, left, namespace)
+		require.Len(t, objects, 2-left, namespace)
+	}
+}
+
+func TestVetBoundsWhatKustomizeDoes(t *testing.T) {
+	objects := func(count int) *v1alpha1.NamespaceTemplate {
+		var all []string
+		for i := range count {
+			all = append(all, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: a%d}}", i))
+		}
+		return templateOf(t, all...)
+	}
+	overlays := func(template *v1alpha1.NamespaceTemplate, count int) *v1alpha1.NamespaceTemplate {
+		var all []string
+		for i := range count {
+			all = append(all, fmt.Sprintf("{name: o%d, labels: {a: b}}", i))
+		}
+		return withOverlays(t, template, "["+strings.Join(all, ", ")+"]")
+	}
+	require.NoError(t, checkBudget(objects(512)))
+	require.NoError(t, checkBudget(overlays(objects(250), 32)))
+	require.Error(t, checkBudget(overlays(objects(512), 32)))
+	problems := Vet(t.Context(), overlays(objects(4000), 6))
+	require.Len(t, problems, 1)
+	require.ErrorContains(t, problems[0], "too many objects and overlays together, 4000 and 6")
+
+	require.NoError(t, CheckCombinations(overlays(objects(60), 6)))
+	require.NoError(t, CheckCombinations(objects(512)))
+	for _, template := range []*v1alpha1.NamespaceTemplate{overlays(objects(512), 1), overlays(objects(1), 7)} {
+		_, err := Variants(t.Context(), template)
+		require.ErrorIs(t, err, ErrCombinations)
+	}
+}
+
+func TestDeclarationsAreReadAsTheyArePopulated(t *testing.T) {
+	template := templateOf(t, "{apiVersion: v1, kind: ConfigMap, Kind: Secret, metadata: {name: a, Name: b}}", "{kind: [a]}", roleBinding,
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b}, roleRef: {kind: Role, name: r}}")
+	var found []string
+	for _, declaration := range Declarations(template) {
+		found = append(found, strings.Join([]string{declaration.GroupKind().String(), declaration.Name, declaration.Binds}, " "))
+	}
+	require.Equal(t, []string{"ConfigMap a ", "RoleBinding.rbac.authorization.k8s.io creator ", "RoleBinding.rbac.authorization.k8s.io b r"}, found)
+}
+
 func TestWarnings(t *testing.T) {
 	template := templateOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR), labels: {by: $(CREATOR)}}}", roleBinding)
-	require.Empty(t, Vet(template))
+	require.Empty(t, Vet(t.Context(), template))
 	warnings := Warnings(template)
 	require.Len(t, warnings, 2)
 	require.Contains(t, warnings[0], "can't stand in metadata.name")
@@ -70,7 +149,7 @@ func TestWarningsOfNamesThatMayBeTheSame(t *testing.T) {
 	}
 	for _, other := range []string{named("ConfigMap", "$(NAMESPACE)"), named("ConfigMap", "set$(NAMESPACE)")} {
 		template := templateOf(t, configMap, other)
-		require.Empty(t, Vet(template))
+		require.Empty(t, Vet(t.Context(), template))
 		warnings := Warnings(template)
 		require.Len(t, warnings, 1, "%s", other)
 		require.Contains(t, warnings[0], "are the same object in some namespace")
@@ -84,7 +163,7 @@ func TestVariantsCombineOverlays(t *testing.T) {
 - {name: b, patches: [{patch: '[{"op": "replace", "path": "/data/color", "value": "red"}]', target: {labelSelector: mark=yes}}]}
 - {name: c, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]}
 - {name: d, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}'}]}`)
-	variants, err := Variants(template)
+	variants, err := Variants(t.Context(), template)
 	require.NoError(t, err)
 	colors := map[string]string{}
 	for _, variant := range variants {
@@ -118,11 +197,11 @@ func FuzzVet(f *testing.F) {
 		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: raw})
 		template.Spec.Overlays[0].Labels = map[string]string{"label": label}
 		template.Spec.Overlays[0].Patches = []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}}}
-		if len(Vet(template)) > 0 {
+		if len(Vet(t.Context(), template)) > 0 {
 			return
 		}
 		for _, overlays := range [][]string{nil, {"o"}} {
-			compiled, err := Compile(template, overlays)
+			compiled, err := Compile(t.Context(), template, overlays)
 			require.NoError(t, err)
 			if _, _, err = compiled.Stamp(strictest); err != nil {
 				require.NotEmpty(t, Warnings(template), "%v", err)

@@ -135,7 +135,7 @@ func (v *vet) run(ctx context.Context) (found bool, err error) {
 	violations, seen := []violation{}, map[string]bool{}
 	for _, document := range files.Documents {
 		object := nameOf(document)
-		problems := v.problems(document)
+		problems := v.problems(ctx, document)
 		if object != "" && seen[object] {
 			problems = append(problems, errors.New("it is in the files twice"))
 		}
@@ -153,7 +153,7 @@ func (v *vet) run(ctx context.Context) (found bool, err error) {
 }
 
 // problems are those that need no cluster.
-func (v *vet) problems(document source.Document) []error {
+func (v *vet) problems(ctx context.Context, document source.Document) []error {
 	if document.Err != nil {
 		return []error{document.Err}
 	}
@@ -165,7 +165,7 @@ func (v *vet) problems(document source.Document) []error {
 			v.note("Warning: %s", warning)
 		}
 	}
-	return render.Vet(document.Template)
+	return render.Vet(ctx, document.Template)
 }
 
 func nameOf(document source.Document) string {
