@@ -142,7 +142,7 @@ func newTable(
 		return nil, err
 	}
 	hierarchy := admission.NewHierarchy(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
-	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), attributes)
+	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), mgr.GetAPIReader(), attributes)
 	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes, constraints, quota,
 		admission.NewTurns(quota), hold)
 	if options.MutateNamespaces {

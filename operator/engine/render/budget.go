@@ -3,11 +3,8 @@ package render
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -23,9 +20,15 @@ const (
 	maxVariantPairs = 1 << 18
 )
 
-// checkBudget refuses a template that kustomize would take too long to build once with each of its overlays.
-func checkBudget(template *v1alpha1.NamespaceTemplate) error {
+// maxKinds bounds the kinds in a template, each of which is looked up and asked for.
+const maxKinds = 64
+
+// CheckBudget refuses a template that would take too long to vet: kustomize builds it once with each of its overlays.
+func CheckBudget(template *v1alpha1.NamespaceTemplate) error {
 	objects, overlays := len(template.Spec.Templates), len(template.Spec.Overlays)
+	if kinds := len(KindsOf(Declarations(template))); kinds > maxKinds {
+		return fmt.Errorf("it has objects of %d kinds, and may have %d: make more than one template of it", kinds, maxKinds)
+	}
 	if objects*objects*(1+2*overlays) > maxPairs {
 		return fmt.Errorf("it has too many objects and overlays together, %d and %d: make more than one template of it", objects, overlays)
 	}
@@ -45,52 +48,6 @@ func CheckCombinations(template *v1alpha1.NamespaceTemplate) error {
 		return fmt.Errorf("%w: there are %d overlays of %d objects", ErrCombinations, overlays, objects)
 	}
 	return nil
-}
-
-// Declaration is what is known of a template's object without compiling the template.
-type Declaration struct {
-	schema.GroupVersionKind
-	Name string
-	// Binds is the name of the Role that a RoleBinding refers to, or "".
-	Binds string
-}
-
-// Declarations returns what a template declares, tokens and all. Overlays change none of it but Binds. What can't be read is left
-// out: nobody populates it.
-func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
-	declarations := make([]Declaration, 0, len(template.Spec.Templates))
-	for _, raw := range template.Spec.Templates {
-		var object struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-			Metadata   struct {
-				Name string `json:"name"`
-			} `json:"metadata"`
-			RoleRef any `json:"roleRef"`
-		}
-		if utiljson.Unmarshal(raw.Raw, &object) != nil {
-			continue
-		}
-		declaration := Declaration{GroupVersionKind: schema.FromAPIVersionAndKind(object.APIVersion, object.Kind), Name: object.Metadata.Name}
-		if ref, ok := object.RoleRef.(map[string]any); ok && declaration.GroupKind() == roleBindingKind && ref["kind"] == "Role" {
-			declaration.Binds, _ = ref["name"].(string)
-		}
-		declarations = append(declarations, declaration)
-	}
-	return declarations
-}
-
-var roleBindingKind = schema.GroupKind{Group: rbacGroup, Kind: "RoleBinding"}
-
-// KindsOf returns the kinds of declarations, each once.
-func KindsOf(declarations []Declaration) []schema.GroupVersionKind {
-	var kinds []schema.GroupVersionKind
-	for _, declaration := range declarations {
-		if !slices.Contains(kinds, declaration.GroupVersionKind) {
-			kinds = append(kinds, declaration.GroupVersionKind)
-		}
-	}
-	return kinds
 }
 
 // storedSize estimates, rather too high, how many bytes an object takes with the managedFields of the operator.

@@ -26,11 +26,17 @@ var strictest = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMax
 // rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces. Once the
 // context has ended it returns early, with what it knows.
 func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
-	if err := checkBudget(template); err != nil {
-		return []error{err}
+	_, problems := VetVariants(ctx, template)
+	return problems
+}
+
+// VetVariants is Vet, and also returns the template as it is by itself and with each of its overlays alone, unless there are problems.
+func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (variants []Variant, problems []error) {
+	if err := CheckBudget(template); err != nil {
+		return nil, []error{err}
 	}
 	variants, err := eachOverlay(ctx, template)
-	problems := flatten(err)
+	problems = flatten(err)
 	for i, raw := range template.Spec.Templates {
 		// An object that can't be read is among the problems already.
 		if object, err := parseObject(raw); err == nil {
@@ -40,7 +46,7 @@ func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
 		}
 	}
 	if len(problems) > 0 {
-		return problems
+		return nil, problems
 	}
 	known := map[string]bool{}
 	for _, variant := range variants {
@@ -53,7 +59,7 @@ func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
 			}
 		}
 	}
-	return problems
+	return variants, problems
 }
 
 // builds says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
@@ -155,7 +161,7 @@ func inLongNamespace(text string) string {
 // the doubt: not all of them are custom resources.
 func nameReasons(kind schema.GroupKind, name string) []string {
 	switch {
-	case kind.Group == rbacGroup || !builtIn(kind.Group):
+	case kind.Group == rbacGroup || !BuiltIn(kind.Group):
 		return content.IsPathSegmentName(name)
 	case kind == schema.GroupKind{Kind: "Service"}:
 		return validation.IsDNS1123Label(name)
@@ -171,8 +177,8 @@ const (
 	maxCronJobName = 52
 )
 
-// builtIn tells whether a group is of Kubernetes itself.
-func builtIn(group string) bool {
+// BuiltIn reports whether a group is of Kubernetes itself.
+func BuiltIn(group string) bool {
 	switch group {
 	case "", "apps", "autoscaling", "batch", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy",
 		rbacGroup, "resource.k8s.io", "storage.k8s.io":

@@ -109,9 +109,9 @@ func TestVetBoundsWhatKustomizeDoes(t *testing.T) {
 		}
 		return withOverlays(t, template, "["+strings.Join(all, ", ")+"]")
 	}
-	require.NoError(t, checkBudget(objects(512)))
-	require.NoError(t, checkBudget(overlays(objects(250), 32)))
-	require.Error(t, checkBudget(overlays(objects(512), 32)))
+	require.NoError(t, CheckBudget(objects(512)))
+	require.NoError(t, CheckBudget(overlays(objects(250), 32)))
+	require.Error(t, CheckBudget(overlays(objects(512), 32)))
 	problems := Vet(t.Context(), overlays(objects(4000), 6))
 	require.Len(t, problems, 1)
 	require.ErrorContains(t, problems[0], "too many objects and overlays together, 4000 and 6")

@@ -44,6 +44,8 @@ type grant struct {
 	object string
 	// power is the right to hand out what one doesn't hold: escalate or bind.
 	power question
+	// role is the name of a Role that is declared, tokens and all, or "".
+	role string
 	// rules are handed out. Those of a ClusterRole are still to be read.
 	rules       []rbacv1.PolicyRule
 	clusterRole string
@@ -93,7 +95,7 @@ func grantOf(object *unstructured.Unstructured, variant render.Variant, elsewher
 	switch {
 	case isRBAC(object, "Role"):
 		rules, err := rulesOf(object)
-		return &grant{power: power("escalate", "roles", object.GetName()), rules: rules}, err
+		return &grant{power: power("escalate", "roles", object.GetName()), role: object.GetName(), rules: rules}, err
 	case isRBAC(object, "RoleBinding"):
 		return bindingGrant(object, variant, elsewhere)
 	}

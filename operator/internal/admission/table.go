@@ -69,13 +69,10 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 			Name: "template", Validator: template,
 			Rules: []admissionregistrationv1.RuleWithOperations{
 				rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
-					[]string{v1alpha1.NamespaceTemplates.Resource}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+					[]string{v1alpha1.NamespaceTemplates.Resource},
+					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 			},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: "decides-what-is-populated",
-				Expression: "oldObject == null || object.spec != oldObject.spec || " +
-					"object.metadata.?annotations != oldObject.metadata.?annotations",
-			}},
+			MatchConditions: templateConditions(),
 			FailurePolicy:  admissionregistrationv1.Fail, // a template grants rights
 			TimeoutSeconds: 10,
 		},
@@ -158,6 +155,31 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 			},
 			FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
 			TimeoutSeconds: holdTimeoutSeconds,
+		},
+	}
+}
+
+// templateConditions leave out what neither populates nor prunes anything, so that templates can be disabled and deleted while the
+// operator is down. Those that delete their objects then can be deleted by whoever may do everything.
+func templateConditions() []admissionregistrationv1.MatchCondition {
+	const (
+		applies  = ".metadata.?annotations[?'" + v1alpha1.TemplateApplyAnnotation + "'].orValue('')"
+		requires = ".metadata.?annotations[?'" + v1alpha1.RequirePermissionAnnotation + "'].orValue('')"
+		deletes  = ".spec.?deletionPolicy.orValue('') == '" + string(v1alpha1.DeletionDelete) + "'"
+		disabled = "'" + v1alpha1.TemplateApplyDisable + "'"
+	)
+	return []admissionregistrationv1.MatchCondition{
+		{
+			Name: "decides-what-is-populated",
+			Expression: "object == null ? oldObject" + deletes + " && oldObject" + applies + " != " + disabled + " : " +
+				"oldObject == null || object.spec != oldObject.spec || " +
+				"object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences || " +
+				"object" + requires + " != oldObject" + requires + " || " +
+				"object" + applies + " != oldObject" + applies + " && (object" + applies + " != " + disabled + " || object" + deletes + ")",
+		},
+		{
+			Name:       "deleted-by-an-author",
+			Expression: "object != null || !authorizer.group('*').resource('*').check('*').allowed()",
 		},
 	}
 }

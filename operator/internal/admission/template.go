@@ -7,13 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,45 +16,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
-// Template admits NamespaceTemplates that can be populated and whose author could create all their objects and grant all
-// their grants, in all namespaces: nobody has the operator do what they could not do themselves.
+// vettingsAtOnce bounds how many templates are vetted at a time in a replica. The others wait as long as their requests do.
+const vettingsAtOnce = 2
+
+// Template admits NamespaceTemplates that can be populated and whose author could write, delete and grant in all namespaces what
+// the operator does for them: nobody has the operator do what they could not do themselves.
 type Template struct {
 	mapper     meta.RESTMapper
 	clients    kubernetes.Interface
 	templates  client.Reader
+	live       client.Reader
 	attributes *Attributes
+	outlines   outlines
+	vettings   chan struct{}
 }
 
-// NewTemplate returns the validator. The clients are the operator's own; templates reads all NamespaceTemplates.
-func NewTemplate(mapper meta.RESTMapper, clients kubernetes.Interface, templates client.Reader, attributes *Attributes) *Template {
-	return &Template{mapper: mapper, clients: clients, templates: templates, attributes: attributes}
+// NewTemplate returns the validator. The clients are the operator's own; templates reads all NamespaceTemplates, and live reads
+// from the API server what no cache has.
+func NewTemplate(mapper meta.RESTMapper, clients kubernetes.Interface, templates, live client.Reader, attributes *Attributes) *Template {
+	return &Template{
+		mapper: mapper, clients: clients, templates: templates, live: live, attributes: attributes,
+		vettings: make(chan struct{}, vettingsAtOnce),
+	}
 }
 
-// Validate is asked about creations and updates of NamespaceTemplates.
+// Validate is asked about creations, updates and deletions of NamespaceTemplates.
 func (t *Template) Validate(ctx context.Context, request *Request) error {
-	if request.Object == nil || request.SubResource != "" {
+	if request.SubResource != "" || request.Object == nil && request.OldObject == nil {
 		return nil
 	}
-	template, err := templateOf(request.Object)
+	e, err := editOf(request)
 	if err != nil {
 		return &Refused{err.Error()}
 	}
-	if request.OldObject != nil && !wider(request.OldObject, request.Object) {
+	if !e.widens() && !e.prunesAll() {
 		return nil
 	}
-	problems := render.Vet(template)
-	if len(problems) == 0 {
-		if problems, err = t.judge(ctx, request, template); err != nil {
-			return fmt.Errorf("template %s: %w", template.Name, err)
-		}
+	v := &vetting{Template: t, edit: e, request: request, author: t.author(request.UserInfo)}
+	problems, err := v.judge(ctx)
+	if err != nil {
+		return fmt.Errorf("template %s: %w", e.name(), err)
 	}
 	if len(problems) > 0 {
-		return &Refused{refusal(template.Name, problems)}
+		return &Refused{refusal(e.name(), problems)}
 	}
 	return nil
 }
@@ -70,22 +73,6 @@ func templateOf(object *unstructured.Unstructured) (*v1alpha1.NamespaceTemplate,
 		return nil, fmt.Errorf("template %s: %w", object.GetName(), err)
 	}
 	return template, nil
-}
-
-// wider tells whether an update may populate what was not populated before: whoever makes it answers for the whole
-// template. Other metadata, such as the operator's finalizer, decides on nothing.
-func wider(old, updated *unstructured.Unstructured) bool {
-	if !equality.Semantic.DeepEqual(old.Object["spec"], updated.Object["spec"]) {
-		return true
-	}
-	before, after := old.GetAnnotations(), updated.GetAnnotations()
-	off := func(annotations map[string]string) bool {
-		return match.Off(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}) != ""
-	}
-	guarded := func(annotations map[string]string) bool {
-		return annotations[v1alpha1.RequirePermissionAnnotation] == "true"
-	}
-	return off(before) && !off(after) || guarded(before) && !guarded(after)
 }
 
 func refusal(template string, problems []error) string {
@@ -99,36 +86,163 @@ func refusal(template string, problems []error) string {
 	return strings.Join(lines, "\n")
 }
 
-// judge holds a template against the cluster and against the rights of its author. The error says that it could not.
-func (t *Template) judge(ctx context.Context, request *Request, template *v1alpha1.NamespaceTemplate) ([]error, error) {
-	base, err := render.Compile(template, nil)
-	if err != nil {
+// vetting is about one request.
+type vetting struct {
+	*Template
+	edit
+	request *Request
+	author  *author
+	// unlimited says that the author may do everything.
+	unlimited bool
+	others    []*outline
+	// combined are the variants of the updated template, once they are compiled.
+	combined []render.Variant
+}
+
+// judge says what is wrong with an edit. What takes long comes last, when it is known that the author may write such objects at all.
+// The error says that it could not be judged.
+func (v *vetting) judge(ctx context.Context) ([]error, error) {
+	if v.widens() {
+		if err := render.CheckBudget(v.updated); err != nil {
+			return []error{err}, nil
+		}
+	}
+	kinds, problems, err := v.judgeKinds(ctx)
+	if err != nil || len(problems) > 0 || !v.widens() {
+		return problems, err
+	}
+	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
 		return nil, err
 	}
-	kinds, problems, warnings, err := t.lookUp(base.Kinds())
-	if err != nil {
+	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	select {
+	case v.vettings <- struct{}{}:
+		defer func() { <-v.vettings }()
+	case <-ctx.Done():
+		return nil, errors.New("other templates are being vetted: try again")
+	}
+	variants, problems := render.VetVariants(ctx, v.updated)
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	emptied, unnamespaced, unknown, err := t.lookUp(authoritativeKinds(template))
-	if err != nil {
-		return nil, err
+	if len(problems) == 0 {
+		problems, err = v.judgeVariants(ctx, kinds, variants)
 	}
-	problems, warnings = append(problems, unnamespaced...), append(warnings, unknown...)
-	author := t.author(request.UserInfo)
-	more, err := t.judgeAuthor(ctx, author, template, base, kinds, emptied)
-	if err != nil {
-		return nil, err
+	if err != nil || len(problems) > 0 {
+		return problems, err
 	}
-	protected, err := t.judgeAttributes(ctx, request, template)
-	if err != nil {
-		return nil, err
-	}
-	if problems = slices.Concat(problems, more, protected); len(problems) > 0 {
-		return problems, nil
-	}
-	missing, err := t.ownRights(ctx, base, slices.Concat(kinds, emptied))
-	request.Warnings = append(request.Warnings, slices.Concat(render.Warnings(template), warnings, missing)...)
+	missing, err := v.ownRights(ctx, variants[0].Compiled, kinds)
+	v.warn(slices.Concat(render.Warnings(v.updated), missing)...)
 	return nil, err
+}
+
+func (v *vetting) warn(warnings ...string) {
+	v.request.Warnings = append(v.request.Warnings, warnings...)
+}
+
+// judgeKinds says of which kinds the author could not write or delete objects in all namespaces, and which there are not.
+func (v *vetting) judgeKinds(ctx context.Context) (kinds []found, problems []error, err error) {
+	var writes []question
+	if v.widens() {
+		declared, unknown, warnings, err := v.lookUp(render.KindsOf(named(render.Declarations(v.updated))))
+		if err != nil {
+			return nil, nil, err
+		}
+		emptied, unnamespaced, more, err := v.lookUp(authoritativeKinds(v.updated))
+		if err != nil {
+			return nil, nil, err
+		}
+		v.warn(slices.Concat(warnings, more)...)
+		problems = slices.Concat(unknown, unnamespaced)
+		for _, kind := range declared {
+			writes = append(writes, kind.may("create"), kind.may("patch")) // server-side apply needs both
+		}
+		for _, kind := range emptied {
+			writes = append(writes, kind.may("delete"))
+		}
+		kinds = slices.Concat(declared, emptied)
+	}
+	everything := question{verb: "*", group: "*", resource: "*"}
+	missing, err := v.author.missing(ctx, []question{everything})
+	if v.unlimited = err == nil && len(missing) == 0; err != nil || v.unlimited {
+		return kinds, problems, err
+	}
+	more, err := v.missing(ctx, writes, v.prunedKinds())
+	return kinds, slices.Concat(problems, more), err
+}
+
+// named leaves out what vetting refuses anyway.
+func named(declarations []render.Declaration) []render.Declaration {
+	return slices.DeleteFunc(declarations, func(d render.Declaration) bool { return d.Kind == "" || d.Version == "" || d.Name == "" })
+}
+
+// missing says which writes the author may not make, and of which kinds the author may not delete objects.
+func (v *vetting) missing(ctx context.Context, writes []question, deleted []schema.GroupVersionKind) ([]error, error) {
+	resources, err := v.resources(deleted)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range resources {
+		writes = append(writes, kind.may("delete"))
+	}
+	missing, err := v.author.missing(ctx, writes)
+	var problems []error
+	for _, q := range missing {
+		problems = append(problems, fmt.Errorf("%s may not %s in all namespaces, and so may not have it done by a template: "+
+			"ask an administrator for that right or to make the change", v.author, q))
+	}
+	return problems, err
+}
+
+// combinations returns the updated template with every combination of its overlays.
+func (v *vetting) combinations(ctx context.Context) ([]render.Variant, error) {
+	var err error
+	if v.combined == nil {
+		v.combined, err = render.Variants(ctx, v.updated)
+	}
+	return v.combined, err
+}
+
+// judgeVariants says what the author could not prune or grant, and which attributes they may not touch. The variants are the template by
+// itself, and with each overlay alone.
+func (v *vetting) judgeVariants(ctx context.Context, kinds []found, variants []render.Variant) (problems []error, err error) {
+	grantsRights := slices.ContainsFunc(kinds, func(kind found) bool { return kind.kind.Group == rbacv1.GroupName })
+	complete := true
+	if !v.unlimited && (grantsRights || patches(v.updated)) {
+		combined, err := v.combinations(ctx)
+		switch {
+		case err == nil:
+			variants = combined
+		case !errors.Is(err, render.ErrCombinations):
+			return nil, err
+		default:
+			complete = false
+			if grantsRights {
+				problems = append(problems, fmt.Errorf("it has objects of RBAC, and %w, of which not all can be checked: "+
+					"declare Roles and RoleBindings in a template of their own", err))
+			}
+		}
+	}
+	if !v.unlimited {
+		more, err := v.judgeDeletions(ctx, variants, complete)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	grants, ungrantable := grantsOf(variants, func(role string) bool { return declaresRole(v.others, role) })
+	problems = append(problems, ungrantable...)
+	if !v.unlimited {
+		more, err := v.judgeGrants(ctx, grants)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	protected, err := v.judgeAttributes(ctx)
+	return append(problems, protected...), err
 }
 
 // authoritativeKinds returns the kinds of which a template has objects deleted that nothing declares.
@@ -138,168 +252,6 @@ func authoritativeKinds(template *v1alpha1.NamespaceTemplate) []schema.GroupVers
 		kinds = append(kinds, schema.GroupVersionKind{Group: kind.Group, Kind: kind.Kind})
 	}
 	return kinds
-}
-
-// found is a kind of a template, as the cluster knows it.
-type found struct {
-	kind     schema.GroupVersionKind
-	resource schema.GroupVersionResource
-	// guessed says that the cluster doesn't know the kind, and the resource is what it is most likely called.
-	guessed bool
-}
-
-// lookUp asks the cluster's discovery for kinds.
-func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, problems []error, warnings []string, err error) {
-	for _, kind := range kinds {
-		mapping, err := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		switch {
-		case meta.IsNoMatchError(err):
-			resource, _ := meta.UnsafeGuessKindToResource(kind)
-			known = append(known, found{kind, resource, true})
-			warnings = append(warnings, fmt.Sprintf("the cluster doesn't know %s %s yet: its objects are populated once it does",
-				kind.GroupVersion(), kind.Kind))
-		case err != nil:
-			return nil, nil, nil, fmt.Errorf("look up %s: %w", kind.GroupKind(), err)
-		case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
-			problems = append(problems, fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", kind.GroupKind()))
-		default:
-			known = append(known, found{kind, mapping.Resource, false})
-		}
-	}
-	return known, problems, warnings, nil
-}
-
-// judgeAuthor says what the author could not create, delete or grant in all namespaces.
-func (t *Template) judgeAuthor(ctx context.Context, author *author, template *v1alpha1.NamespaceTemplate,
-	base *render.Compiled, kinds, emptied []found,
-) ([]error, error) {
-	grants, problems, tooMany, err := t.grants(ctx, template, base)
-	if err != nil {
-		return nil, err
-	}
-	everything := question{verb: "*", group: "*", resource: "*"}
-	if missing, err := author.missing(ctx, []question{everything}); err != nil || len(missing) == 0 {
-		return problems, err
-	}
-	if tooMany {
-		problems = append(problems, fmt.Errorf("it has objects of RBAC and more than %d overlays, of which not every combination can be checked: "+
-			"declare Roles and RoleBindings in a template of their own", render.MaxVariantOverlays))
-	}
-	writes := make([]question, 0, len(kinds)+len(emptied))
-	for _, kind := range kinds {
-		writes = append(writes, question{verb: "create", group: kind.resource.Group, resource: kind.resource.Resource})
-	}
-	for _, kind := range emptied {
-		writes = append(writes, question{verb: "delete", group: kind.resource.Group, resource: kind.resource.Resource})
-	}
-	missing, err := author.missing(ctx, writes)
-	if err != nil {
-		return nil, err
-	}
-	for _, q := range missing {
-		problems = append(problems, fmt.Errorf("%s may not %s in all namespaces, and so may not have it done by a template: "+
-			"ask an administrator for that right or to apply the template", author, q))
-	}
-	more, err := t.judgeGrants(ctx, author, grants)
-	return append(problems, more...), err
-}
-
-// grants returns what a template hands out, with any combination of its overlays unless these are too many.
-func (t *Template) grants(ctx context.Context, template *v1alpha1.NamespaceTemplate, base *render.Compiled) (grants []grant, problems []error, tooMany bool, err error) {
-	if !slices.ContainsFunc(base.Kinds(), func(kind schema.GroupVersionKind) bool { return kind.Group == rbacv1.GroupName }) {
-		return nil, nil, false, nil
-	}
-	others := &v1alpha1.NamespaceTemplateList{}
-	if err := t.templates.List(ctx, others); err != nil {
-		return nil, nil, false, err
-	}
-	variants := []render.Variant{{Compiled: base}}
-	if tooMany = len(template.Spec.Overlays) > render.MaxVariantOverlays; !tooMany {
-		if variants, err = render.Variants(template); err != nil {
-			return nil, nil, false, err
-		}
-	}
-	grants, problems = grantsOf(variants, func(role string) bool { return declaredElsewhere(others.Items, template.Name, role) })
-	return grants, problems, tooMany, nil
-}
-
-// declaredElsewhere tells whether a template other than the named one may declare a Role of a name.
-func declaredElsewhere(templates []v1alpha1.NamespaceTemplate, except, role string) bool {
-	for i := range templates {
-		if templates[i].Name == except {
-			continue
-		}
-		for _, raw := range templates[i].Spec.Templates {
-			object := &unstructured.Unstructured{}
-			// What can't be read is populated by nobody.
-			if object.UnmarshalJSON(raw.Raw) != nil || !isRBAC(object, "Role") {
-				continue
-			}
-			if render.MayCoincide(object.GetName(), role) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// judgeGrants says which grants the author could not make: who may not bind or escalate has to hold what is granted.
-func (t *Template) judgeGrants(ctx context.Context, author *author, grants []grant) ([]error, error) {
-	powers := make([]question, 0, len(grants))
-	for _, g := range grants {
-		powers = append(powers, g.power)
-	}
-	powerless, err := author.missing(ctx, powers)
-	if err != nil {
-		return nil, err
-	}
-	var problems []error
-	for _, g := range grants {
-		if !slices.Contains(powerless, g.power) {
-			continue
-		}
-		if err := t.readClusterRole(ctx, &g); err != nil {
-			return nil, err
-		}
-		reason := g.unknown
-		if reason == "" && author.asked()+size(g.rules) > maxQuestions {
-			reason = fmt.Sprintf("it grants more than the %d rights that are looked into", maxQuestions)
-		}
-		if reason == "" {
-			missing, err := author.missing(ctx, questions(g.rules))
-			if err != nil {
-				return nil, err
-			}
-			if len(missing) == 0 {
-				continue
-			}
-			reason = "it grants what its author does not hold in all namespaces: " + sayMissing(missing)
-		}
-		problems = append(problems, fmt.Errorf("%s: %s; %s needs the right to %s in all namespaces to declare it", g.object, reason, author, g.power))
-	}
-	return problems, nil
-}
-
-func (t *Template) readClusterRole(ctx context.Context, g *grant) error {
-	if g.clusterRole == "" {
-		return nil
-	}
-	var err error
-	role := &rbacv1.ClusterRole{}
-	// A name that no object has can't be asked for.
-	exists := len(content.IsPathSegmentName(g.clusterRole)) == 0
-	if exists {
-		role, err = t.clients.RbacV1().ClusterRoles().Get(ctx, g.clusterRole, metav1.GetOptions{})
-	}
-	switch {
-	case !exists || apierrors.IsNotFound(err):
-		g.unknown = fmt.Sprintf("there is no ClusterRole %q yet, so its rules may be any", g.clusterRole)
-		return nil
-	case err != nil:
-		return fmt.Errorf("read ClusterRole %q: %w", g.clusterRole, err)
-	}
-	g.rules = role.Rules
-	return nil
 }
 
 // ownRights says which rules the operator lacks for a template, as the template's status will.
@@ -341,8 +293,4 @@ func (t *Template) ownBindings(ctx context.Context, base *render.Compiled) ([]st
 		}
 	}
 	return warnings, nil
-}
-
-func (t *Template) author(user authenticationv1.UserInfo) *author {
-	return &author{user: user, reviews: t.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[question]bool{}}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,21 +18,20 @@ import (
 // everywhere. The operator is not
 // asked when it populates namespaces: it copies what the author answers for, as Kubernetes' controllers copy pod templates.
 // The rules of single namespaces don't bind templates, which are the cluster's.
-func (t *Template) judgeAttributes(ctx context.Context, request *Request, template *v1alpha1.NamespaceTemplate) ([]error, error) {
-	who := attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
-	rules, err := t.attributes.at(ctx, request.Revision)
-	if err != nil || !rules.OfCluster() || t.attributes.exempt.has(who) {
+func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
+	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
+	rules, err := v.attributes.at(ctx, v.request.Revision)
+	if err != nil || !rules.OfCluster() || v.attributes.exempt.has(who) {
 		return nil, err
 	}
-	if len(template.Spec.Overlays) > render.MaxVariantOverlays {
-		return []error{fmt.Errorf("there are protected attributes, and it has more than %d overlays, of which not every combination "+
-			"can be checked for them: make more than one template of it", render.MaxVariantOverlays)}, nil
+	variants, err := v.combinations(ctx)
+	if errors.Is(err, render.ErrCombinations) {
+		return []error{fmt.Errorf("there are protected attributes, and %w, of which not all can be checked for them: make more than one template of it", err)}, nil
 	}
-	variants, err := render.Variants(template)
 	if err != nil {
 		return nil, err
 	}
-	index, err := t.attributes.bindings.Index(ctx)
+	index, err := v.attributes.bindings.Index(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,17 +54,13 @@ func (t *Template) judgeAttributes(ctx context.Context, request *Request, templa
 			judge(nameIn(object), attributes.Change{New: object.Object})
 		}
 	}
-	if request.OldObject != nil {
-		old, err := templateOf(request.OldObject)
-		if err != nil {
-			return nil, err
-		}
+	if v.old != nil {
 		closed := func(object *unstructured.Unstructured) bool {
 			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}}, func(role v1alpha1.RoleReference) bool {
 				return index.Holds(who, role, "")
 			})) > 0
 		}
-		for _, lost := range losses(old, template, variants, closed) {
+		for _, lost := range losses(ctx, v.edit, variants, closed) {
 			judge(nameIn(lost.before), lost.change())
 		}
 	}
@@ -88,7 +84,8 @@ func (l loss) change() attributes.Change {
 }
 
 // losses compares the objects of a template that are closed to who changes it with what takes their places where they are.
-func losses(old, template *v1alpha1.NamespaceTemplate, variants []render.Variant, closed func(*unstructured.Unstructured) bool) []loss {
+func losses(ctx context.Context, e edit, variants []render.Variant, closed func(*unstructured.Unstructured) bool) []loss {
+	old, template := e.old, e.updated
 	deletes := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
 	leaves := deletes && !equality.Semantic.DeepEqual(old.Spec.Namespaces, template.Spec.Namespaces)
 	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
@@ -99,7 +96,7 @@ func losses(old, template *v1alpha1.NamespaceTemplate, variants []render.Variant
 		}
 	}
 	var all []loss
-	for _, before := range variantsOf(old) {
+	for _, before := range variantsOf(ctx, old) {
 		for _, object := range before.Objects() {
 			if !closed(object) {
 				continue
@@ -123,13 +120,13 @@ func identify(object *unstructured.Unstructured) string {
 }
 
 // variantsOf returns the variants of a template, or of one with so many overlays that nobody can look at all of them what each does by itself.
-func variantsOf(template *v1alpha1.NamespaceTemplate) []render.Variant {
-	if variants, err := render.Variants(template); err == nil {
+func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []render.Variant {
+	if variants, err := render.Variants(ctx, template); err == nil {
 		return variants
 	}
 	var variants []render.Variant
 	add := func(overlays ...string) {
-		if compiled, err := render.Compile(template, overlays); err == nil {
+		if compiled, err := render.Compile(ctx, template, overlays); err == nil {
 			variants = append(variants, render.Variant{Compiled: compiled, Overlays: overlays})
 		}
 	}

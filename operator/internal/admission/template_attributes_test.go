@@ -71,10 +71,10 @@ func TestLosses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			variants, err := render.Variants(test.after)
+			variants, err := render.Variants(t.Context(), test.after)
 			require.NoError(t, err)
 			var found []string
-			for _, lost := range losses(test.before, test.after, variants, func(object *unstructured.Unstructured) bool { return object.GetLabels()["env"] != "" }) {
+			for _, lost := range losses(t.Context(), edit{test.before, test.after}, variants, func(object *unstructured.Unstructured) bool { return object.GetLabels()["env"] != "" }) {
 				text := lost.before.GetName() + ": " + lost.before.GetLabels()["env"]
 				switch {
 				case lost.now == nil:

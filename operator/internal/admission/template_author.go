@@ -100,3 +100,7 @@ func (t *Template) mayMyself(ctx context.Context, q question) (bool, error) {
 	}
 	return review.Status.Allowed, nil
 }
+
+func (t *Template) author(user authenticationv1.UserInfo) *author {
+	return &author{user: user, reviews: t.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[question]bool{}}
+}

@@ -35,9 +35,10 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: author}
 rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [create]}
-- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [create]}
-- {apiGroups: [example.com], resources: [things], verbs: [create]}
+- {apiGroups: [""], resources: [configmaps], verbs: [create, patch]}
+- {apiGroups: [""], resources: [resourcequotas], verbs: [create]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [create, patch]}
+- {apiGroups: [example.com], resources: [things], verbs: [create, patch]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -68,7 +69,7 @@ rules:
 ---
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: NamespaceTemplate
-metadata: {name: other}
+metadata: {name: z-other}
 spec:
   namespaces: {labelSelector: {}}
   templates:
@@ -76,6 +77,40 @@ spec:
     kind: Role
     metadata: {name: shared}
     rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: NamespaceTemplate
+metadata: {name: earlier, annotations: {policy/namespace-template-apply: disable}}
+spec:
+  namespaces: {labelSelector: {matchLabels: {team: a}}}
+  templates:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: overridden}}
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: RoleBinding
+    metadata: {name: binds}
+    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bound}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: escalates}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [escalate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: changes-earlier}
+rules:
+- {apiGroups: [policy.nstpl.dev], resources: [namespacetemplates], resourceNames: [earlier], verbs: [patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: deletes-configmaps}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [delete]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: left, namespace: default, labels: {policy/namespace-template-name: updated}}
 `
 
 // suite asks the validator with a real API server behind it.
@@ -98,10 +133,12 @@ func newSuite(t *testing.T) suite {
 	kubectl("", "apply", "--server-side", "-k", "../../../manifests/crd")
 	kubectl("", "wait", "--for=condition=Established", "--timeout=30s", "crd/namespacetemplates.policy.nstpl.dev")
 	kubectl(rights, "apply", "-f", "-")
-	for user, role := range map[string]string{"author": "author", "binder": "binds-edit", "powerful": "binds-all", "operator": "operator"} {
+	for user, role := range map[string]string{"author": "author", "binder": "binds-edit", "powerful": "binds-all", "operator": "operator",
+		"escalator": "escalates", "changer": "changes-earlier", "deleter": "deletes-configmaps"} {
 		kubectl("", "create", "clusterrolebinding", user, "--clusterrole="+role, "--user="+user)
 	}
-	kubectl("", "create", "clusterrolebinding", "also-authors", "--clusterrole=author", "--user=binder", "--user=powerful", "--user=viewer")
+	kubectl("", "create", "clusterrolebinding", "also-authors", "--clusterrole=author", "--user=binder", "--user=powerful", "--user=viewer",
+		"--user=escalator", "--user=changer", "--user=deleter")
 	kubectl("", "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=viewer")
 	require.Eventually(t, func() bool { // until the API server goes by them
 		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i", "list", "pods", "--as=viewer").Run() == nil
@@ -128,7 +165,7 @@ func newSuite(t *testing.T) suite {
 		config.Impersonate.UserName = user
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		return suite{validator: admission.NewTemplate(mapper, clients, reader, attributes)}
+		return suite{validator: admission.NewTemplate(mapper, clients, reader, reader, attributes)}
 	}
 	require.Eventually(t, func() bool {
 		role := &rbacv1.ClusterRole{}
@@ -163,7 +200,10 @@ func (s suite) ask(t *testing.T, user string, old, updated *unstructured.Unstruc
 	if user == "admin" {
 		request.UserInfo.Groups = append(request.UserInfo.Groups, "system:masters")
 	}
-	if old != nil {
+	switch {
+	case updated == nil:
+		request.Operation = admissionv1.Delete
+	case old != nil:
 		request.Operation = admissionv1.Update
 	}
 	return request, s.validator.Validate(t.Context(), request)
@@ -177,6 +217,10 @@ const (
 
 func bindingTo(kind, name string) string {
 	return strings.NewReplacer("KIND", kind, "NAME", name).Replace(binding)
+}
+
+func configMapNamed(name string) string {
+	return "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}}]"
 }
 
 func roleOf(name, rule string) string {
@@ -204,25 +248,34 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		"a kind nobody knows, without a right": {"author", "templates: [{apiVersion: example.com/v1, kind: Other, metadata: {name: a}}]", "may not create others.example.com"},
 		"cluster-admin, plainly":               {"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"), "bind clusterroles.rbac.authorization.k8s.io \"cluster-admin\""},
 		"cluster-admin, in an older version": {"author", "templates:\n" + strings.Replace(bindingTo("ClusterRole", "cluster-admin"), "/v1,", "/v1beta1,", 1),
-			"bind clusterroles"},
-		"cluster-admin, by an administrator": {"admin", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"), ""},
-		"a ClusterRole whose rules are held": {"author", "templates:\n" + bindingTo("ClusterRole", "pods"), ""},
-		"view, whose rules are held":         {"viewer", "templates:\n" + bindingTo("ClusterRole", "view"), ""},
-		"edit, of which half is held":        {"viewer", "templates:\n" + bindingTo("ClusterRole", "edit"), "more; user \"viewer\" needs the right to bind"},
-		"edit, with bind on it":              {"binder", "templates:\n" + bindingTo("ClusterRole", "edit"), ""},
-		"admin, with bind on edit":           {"binder", "templates:\n" + bindingTo("ClusterRole", "admin"), `bind clusterroles.rbac.authorization.k8s.io "admin"`},
-		"a ClusterRole to come":              {"author", "templates:\n" + bindingTo("ClusterRole", "absent"), `no ClusterRole "absent" yet`},
-		"a ClusterRole that can't be":        {"author", "templates:\n" + bindingTo("ClusterRole", "a/../cluster-admin"), "yet"},
-		"the creator as a ClusterRole":       {"binder", "templates:\n" + bindingTo("ClusterRole", "$(CREATOR)"), "lets others choose the ClusterRole"},
-		"the namespace as a ClusterRole":     {"binder", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "lets others choose the ClusterRole"},
-		"part of a ClusterRole's name":       {"binder", "templates:\n" + bindingTo("ClusterRole", "e$(NAMESPACE)"), "lets others choose the ClusterRole"},
-		"a token, with bind on all":          {"powerful", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), ""},
-		"a token as a kind":                  {"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it can be Role or ClusterRole"},
-		"a Role of unknown rules":            {"author", "templates:\n" + bindingTo("Role", "a"), "is not declared by this template"},
-		"a Role of unknown rules, with bind": {"powerful", "templates:\n" + bindingTo("Role", "a"), ""},
-		"a Role whose rules are held":        {"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a"), ""},
-		"a Role named by the namespace":      {"author", "templates:\n" + roleOf("x-$(NAMESPACE)", holdsPods) + bindingTo("Role", "x-$(NAMESPACE)"), ""},
-		"a Role of another template":         {"author", "templates:\n" + roleOf("shared", holdsPods) + bindingTo("Role", "shared"), "another template may declare Role shared too"},
+			"the cluster serves RoleBinding.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/v1beta1"},
+		"cluster-admin, by an administrator":                 {"admin", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"), ""},
+		"a ClusterRole whose rules are held":                 {"author", "templates:\n" + bindingTo("ClusterRole", "pods"), ""},
+		"view, whose rules are held":                         {"viewer", "templates:\n" + bindingTo("ClusterRole", "view"), ""},
+		"edit, of which half is held":                        {"viewer", "templates:\n" + bindingTo("ClusterRole", "edit"), "more; user \"viewer\" needs the right to bind"},
+		"edit, with bind on it":                              {"binder", "templates:\n" + bindingTo("ClusterRole", "edit"), ""},
+		"admin, with bind on edit":                           {"binder", "templates:\n" + bindingTo("ClusterRole", "admin"), `bind clusterroles.rbac.authorization.k8s.io "admin"`},
+		"a ClusterRole to come":                              {"author", "templates:\n" + bindingTo("ClusterRole", "absent"), `no ClusterRole "absent" yet`},
+		"a ClusterRole that can't be":                        {"author", "templates:\n" + bindingTo("ClusterRole", "a/../cluster-admin"), "yet"},
+		"the creator as a ClusterRole":                       {"binder", "templates:\n" + bindingTo("ClusterRole", "$(CREATOR)"), "lets others choose the ClusterRole"},
+		"the namespace as a ClusterRole":                     {"binder", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "lets others choose the ClusterRole"},
+		"part of a ClusterRole's name":                       {"binder", "templates:\n" + bindingTo("ClusterRole", "e$(NAMESPACE)"), "lets others choose the ClusterRole"},
+		"a token, with bind on all":                          {"powerful", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), ""},
+		"a token as a kind":                                  {"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it can be Role or ClusterRole"},
+		"a Role of unknown rules":                            {"author", "templates:\n" + bindingTo("Role", "a"), "is not declared by this template"},
+		"a Role of unknown rules, with bind":                 {"powerful", "templates:\n" + bindingTo("Role", "a"), ""},
+		"a Role whose rules are held":                        {"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a"), ""},
+		"a Role named by the namespace":                      {"author", "templates:\n" + roleOf("x-$(NAMESPACE)", holdsPods) + bindingTo("Role", "x-$(NAMESPACE)"), ""},
+		"a Role of another template":                         {"author", "templates:\n" + roleOf("shared", holdsPods) + bindingTo("Role", "shared"), "another template may declare Role shared too"},
+		"a Role that another template binds":                 {"escalator", "templates:\n" + roleOf("bound", anything), `template earlier may bind it; user "escalator" needs the right to bind roles`},
+		"a Role that another template binds, and is held":    {"author", "templates:\n" + roleOf("bound", holdsPods), ""},
+		"a Role that another template binds, with bind":      {"powerful", "templates:\n" + roleOf("bound", anything), ""},
+		"a Role that another template may bind":              {"escalator", "templates:\n" + roleOf("$(NAMESPACE)", anything), `template earlier may bind it`},
+		"an object of another template":                      {"author", configMapNamed("overridden"), `template earlier too, which this one overrides, since its name comes later: user "author" needs the right to patch namespacetemplates.policy.nstpl.dev "earlier"`},
+		"an object that may be another template's":           {"author", configMapNamed("over$(NAMESPACE)"), "which this one overrides"},
+		"an object of a template that one may change":        {"changer", configMapNamed("overridden"), ""},
+		"an object of another template, in other namespaces": {"author", configMapNamed("overridden") + "\nnamespaces: {labelSelector: {matchLabels: {team: b}}}", ""},
+		"an object of another template, by an administrator": {"admin", configMapNamed("overridden"), ""},
 		"a Role that may be left out": {"author", "templates:\n" + roleOf("a, annotations: {by: $(CREATOR)}", holdsPods) + bindingTo("Role", "a"),
 			"without which it may be left out"},
 		"a Role that would conflict": {"author", "templates:\n" + roleOf("a, resourceVersion: '1'", holdsPods) + bindingTo("Role", "a"),
@@ -255,10 +308,15 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 - {name: o, namespaces: {labelSelector: {matchLabels: {a: a}}}, labels: {mark: "yes"}}
 - {name: p, namespaces: {labelSelector: {matchLabels: {b: b}}}, patches: [{patch: '[` + toAdmin + `]', target: {kind: RoleBinding, labelSelector: mark=yes}}]}
 `, "RoleBinding b with overlays o, p"},
-		"more overlays than can be combined": {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, "in a template of their own"},
-		"many overlays, by an administrator": {"admin", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, ""},
-		"many overlays, and no RBAC":         {"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n" + sevenOverlays, ""},
-		"everything at once":                 {"author", "templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n" + roleOf("a", anything), "has 2 problems:"},
+		"more overlays than can be combined":       {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, "in a template of their own"},
+		"many overlays, by an administrator":       {"admin", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, ""},
+		"many overlays, and no RBAC":               {"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n" + sevenOverlays, ""},
+		"kinds before contents":                    {"author", "templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n" + roleOf("a", anything), "has 2 problems:\n- user \"author\" may not create secrets"},
+		"everything at once":                       {"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin") + roleOf("a", anything), "has 2 problems:"},
+		"a kind that the author may not patch":     {"author", "templates: [{apiVersion: v1, kind: ResourceQuota, metadata: {name: a}}]", `"author" may not patch resourcequotas`},
+		"a version that the cluster doesn't serve": {"admin", "templates: [{apiVersion: rbac.authorization.k8s.io/v2, kind: Role, metadata: {name: a}}]", "not as rbac.authorization.k8s.io/v2"},
+		"a version of a group that is not served":  {"admin", "templates: [{apiVersion: policy.nstpl.dev/v7, kind: Thing, metadata: {name: a}}]", "serves the API group policy.nstpl.dev as policy.nstpl.dev/v1alpha1, not as policy.nstpl.dev/v7"},
+		"a kind that Kubernetes doesn't have":      {"admin", "templates: [{apiVersion: apps/v1, kind: Thing, metadata: {name: a}}]", "the cluster has no apps/v1 Thing"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -281,8 +339,12 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR)}}`))
 		require.NoError(t, err)
 		require.Len(t, request.Warnings, 2)
-		require.Contains(t, request.Warnings[0], "jane@example.com")
-		require.Contains(t, request.Warnings[1], "doesn't know example.com/v1 Thing yet")
+		require.Contains(t, request.Warnings[0], "doesn't know example.com/v1 Thing yet")
+		require.Contains(t, request.Warnings[1], "jane@example.com")
+
+		request, err = s.ask(t, "admin", nil, object(t, "templates:\n"+roleOf("shared", holdsPods)))
+		require.NoError(t, err)
+		require.Equal(t, []string{"Role.rbac.authorization.k8s.io shared is declared by template z-other too, whose name comes later: where both select a namespace, that one is populated"}, request.Warnings)
 	})
 }
 
@@ -326,29 +388,100 @@ func testUpdates(t *testing.T, s suite) {
 	finalized := object(t, spec)
 	finalized.SetFinalizers([]string{v1alpha1.DeletionFinalizer})
 	finalized.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
+	owned := object(t, configMaps("Delete", "left"))
+	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "gone", UID: "gone"}})
+	off := object(t, configMaps("Delete", "left"))
+	off.SetAnnotations(disabled)
+	orphaned := object(t, configMaps("Orphan", "left"))
+	orphaned.SetAnnotations(disabled)
+	narrow := "\nnamespaces: {labelSelector: {matchLabels: {a: b}}}"
+	drop := `
+overlays: [{name: o, namespaces: {labelSelector: {}}, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: left}}'}]}]`
+	dropTogether := `
+overlays:
+- {name: o, namespaces: {labelSelector: {}}, labels: {mark: "yes"}}
+- {name: p, namespaces: {labelSelector: {}}, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}', target: {labelSelector: mark=yes}}]}`
+	replaced := `templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: left, annotations: {policy/replace: "true"}}}]`
 	tests := map[string]struct {
 		old, updated *unstructured.Unstructured
-		refused      bool
+		// want is what a refusal says; "" admits.
+		want string
 	}{
-		"a finalizer":                 {object(t, spec), finalized, false},
-		"other annotations":           {object(t, spec), annotated(map[string]string{"a": "b"}), false},
-		"switching off":               {object(t, spec), annotated(disabled), false},
-		"switching on":                {annotated(disabled), object(t, spec), true},
-		"requiring a permission":      {object(t, spec), annotated(required), false},
-		"requiring none any more":     {annotated(required), object(t, spec), true},
-		"another selector":            {object(t, spec), object(t, spec+"namespaces: {labelSelector: {matchLabels: {a: b}}}\n"), true},
-		"another policy on deletion":  {object(t, spec), object(t, spec+"deletionPolicy: Delete\n"), true},
-		"taking the dangerous out":    {object(t, spec), object(t, "templates: []"), false},
-		"putting something dangerous": {object(t, "templates: []"), object(t, spec), true},
+		"a finalizer":                 {object(t, spec), finalized, ""},
+		"other annotations":           {object(t, spec), annotated(map[string]string{"a": "b"}), ""},
+		"switching off":               {object(t, spec), annotated(disabled), ""},
+		"switching on":                {annotated(disabled), object(t, spec), "bind"},
+		"requiring a permission":      {object(t, spec), annotated(required), ""},
+		"requiring none any more":     {annotated(required), object(t, spec), "bind"},
+		"another selector":            {object(t, spec), object(t, spec+"namespaces: {labelSelector: {matchLabels: {a: b}}}\n"), "bind"},
+		"another policy on deletion":  {object(t, spec), object(t, spec+"deletionPolicy: Delete\n"), "delete rolebindings"},
+		"taking the dangerous out":    {object(t, spec), object(t, "templates: []"), "delete rolebindings"},
+		"putting something dangerous": {object(t, "templates: []"), object(t, spec), "bind"},
+		"another roleRef": {object(t, "templates:\n"+bindingTo("ClusterRole", "pods")), object(t, "templates:\n"+roleOf("a", holdsPods)+bindingTo("Role", "a")),
+			"delete rolebindings"},
+		"other subjects": {object(t, "templates:\n"+bindingTo("ClusterRole", "pods")),
+			object(t, "templates:\n"+strings.ReplaceAll(bindingTo("ClusterRole", "pods"), "name: author", "name: other")), ""},
+
+		"no objects any more":                 {object(t, configMaps("Orphan", "left")), object(t, "templates: []"), "delete configmaps"},
+		"another name":                        {object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "other")), "delete configmaps"},
+		"other contents":                      {object(t, configMaps("Orphan", "left")), object(t, strings.Replace(configMaps("Orphan", "left"), "{name", "{annotations: {a: b}, name", 1)), ""},
+		"what is deleted later":               {nil, object(t, configMaps("Delete", "other")), "left in namespace default"},
+		"what an earlier template has left":   {nil, object(t, configMaps("Orphan", "other")), "ConfigMap left in namespace default is left from template updated"},
+		"the same name as what was left":      {nil, object(t, configMaps("Orphan", "left")), ""},
+		"other namespaces, objects stay":      {object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+narrow), ""},
+		"other namespaces, and others' rest":  {object(t, configMaps("Orphan", "other")), object(t, configMaps("Orphan", "other")+narrow), "left in namespace default"},
+		"fewer namespaces":                    {object(t, configMaps("Delete", "left")), object(t, configMaps("Delete", "left")+narrow), "delete configmaps"},
+		"all namespaces":                      {object(t, configMaps("Delete", "left")+narrow), object(t, configMaps("Delete", "left")), ""},
+		"fewer namespaces, and objects stay":  {object(t, configMaps("Delete", "left")), object(t, configMaps("Orphan", "left")+narrow), ""},
+		"that its objects are deleted":        {object(t, configMaps("Orphan", "left")), object(t, configMaps("Delete", "left")), "delete configmaps"},
+		"switching off what is deleted then":  {object(t, configMaps("Delete", "left")), off, "delete configmaps"},
+		"switching off what stays then":       {object(t, configMaps("Orphan", "left")), orphaned, ""},
+		"an owner of what is deleted":         {object(t, configMaps("Delete", "left")), owned, "delete configmaps"},
+		"a new one with an owner":             {nil, owned, "delete configmaps"},
+		"deletion":                            {object(t, configMaps("Delete", "left")), nil, "delete configmaps"},
+		"deletion of what is off":             {off, nil, ""},
+		"deletion of what stays":              {object(t, configMaps("Orphan", "left")), nil, ""},
+		"an overlay that drops it":            {object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+drop), "delete configmaps"},
+		"two overlays that drop it":           {object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+dropTogether), "delete configmaps"},
+		"an overlay that dropped it before":   {object(t, configMaps("Orphan", "left")+drop), object(t, configMaps("Orphan", "left")+drop+"\ndriftPolicy: Report"), ""},
+		"an overlay that drops what was left": {nil, object(t, configMaps("Orphan", "left")+drop), "left in namespace default"},
+		"that it is created anew":             {object(t, configMaps("Orphan", "left")), object(t, replaced), "delete configmaps"},
+		"many overlays, which may drop it": {object(t, configMaps("Orphan", "left")),
+			object(t, configMaps("Orphan", "left")+"\n"+strings.Replace(sevenOverlays, "name: g,", `name: g, patches: [{patch: '[{"op": "test", "path": "/kind", "value": "ConfigMap"}]', target: {kind: ConfigMap}}],`, 1)),
+			"delete configmaps"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.ask(t, "author", test.old, test.updated)
-			if !test.refused {
-				require.NoError(t, err)
-				return
+			for _, template := range []*unstructured.Unstructured{test.old, test.updated} {
+				if template != nil {
+					template.SetName("updated")
+				}
 			}
-			require.ErrorAs(t, err, new(*admission.Refused))
+			if test.old != nil {
+				test.old.Object["status"] = map[string]any{"kinds": []any{map[string]any{"group": "", "kind": "ConfigMap"}}}
+			}
+			for _, user := range []string{"author", "admin"} {
+				_, err := s.ask(t, user, test.old, test.updated)
+				if test.want == "" || user == "admin" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorAs(t, err, new(*admission.Refused))
+				require.ErrorContains(t, err, test.want)
+			}
+			if strings.Contains(test.want, "configmaps") || strings.Contains(test.want, "left") {
+				_, err := s.ask(t, "deleter", test.old, test.updated)
+				require.NoError(t, err, "whoever may delete them")
+			}
 		})
 	}
+}
+
+// configMaps is a spec with ConfigMaps.
+func configMaps(deletionPolicy string, names ...string) string {
+	spec := "deletionPolicy: " + deletionPolicy + "\ntemplates:\n"
+	for _, name := range names {
+		spec += "- {apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}}\n"
+	}
+	return spec
 }
