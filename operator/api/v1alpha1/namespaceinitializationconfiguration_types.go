@@ -50,6 +50,8 @@ type Initializer struct {
 
 	// namespaceSelector selects the new namespaces that wait for it; {} selects every one.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="(!has(self.matchLabels) || size(self.matchLabels) <= 16) && (!has(self.matchExpressions) || size(self.matchExpressions) <= 16)",message="a selector has at most 16 matchLabels and 16 matchExpressions"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15].map(i, i < size(self.matchExpressions) && has(self.matchExpressions[i].values) ? size(self.matchExpressions[i].values) : 0).sum() <= 128",message="the matchExpressions of a selector have at most 128 values together"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 
 	// timeoutSeconds is how long a namespace waits, from its creation.

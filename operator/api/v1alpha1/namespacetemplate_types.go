@@ -45,12 +45,15 @@ type NamespaceTemplateSpec struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.labelSelector.matchLabels) || size(self.labelSelector.matchLabels) <= 32) && (!has(self.labelSelector.matchExpressions) || size(self.labelSelector.matchExpressions) <= 32)",message="a selector has at most 32 matchLabels and 32 matchExpressions"
+	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31].map(i, i < size(self.labelSelector.matchExpressions) && has(self.labelSelector.matchExpressions[i].values) ? size(self.labelSelector.matchExpressions[i].values) : 0).sum() <= 1024",message="the matchExpressions of a selector have at most 1024 values together"
 	Namespaces NamespaceSelector `json:"namespaces"`
 
 	// templates are the namespace-scoped objects to populate. $(NAMESPACE) and $(CREATOR) in string values stand for
 	// the namespace's name and its creator; $$(NAMESPACE) is a literal $(NAMESPACE).
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	Templates []runtime.RawExtension `json:"templates,omitempty"`
 
@@ -109,30 +112,37 @@ type Overlay struct {
 	// namespaces selects, among the template's namespaces, those that get the overlay. A selector that can't be read
 	// makes the condition Accepted false: rules for it in every overlay would exceed the API server's budget.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="(!has(self.labelSelector.matchLabels) || size(self.labelSelector.matchLabels) <= 32) && (!has(self.labelSelector.matchExpressions) || size(self.labelSelector.matchExpressions) <= 32)",message="a selector has at most 32 matchLabels and 32 matchExpressions"
+	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31].map(i, i < size(self.labelSelector.matchExpressions) && has(self.labelSelector.matchExpressions[i].values) ? size(self.labelSelector.matchExpressions[i].values) : 0).sum() <= 1024",message="the matchExpressions of a selector have at most 1024 values together"
 	Namespaces NamespaceSelector `json:"namespaces"`
 
 	// patches are strategic merge or JSON 6902 patches.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
 	Patches []Patch `json:"patches,omitempty"`
 
 	// labels are added to the metadata of every object, never to selectors or pod templates.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
 
 	// annotations are added to the metadata of every object.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
 
 	// images replaces names, tags or digests of images.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
 	Images []Image `json:"images,omitempty"`
 
 	// replicas replaces the replica counts of workloads.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=128
 	Replicas []Replica `json:"replicas,omitempty"`
 }
 
@@ -141,6 +151,7 @@ type Patch struct {
 	// patch is a strategic merge patch or a list of JSON 6902 operations, as YAML or JSON.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=262144
 	Patch string `json:"patch"`
 
 	// target selects the objects to patch. A strategic merge patch without one patches the object it names.
@@ -151,16 +162,22 @@ type Patch struct {
 // PatchTarget selects objects of a template. Values are regular expressions that match as a whole, as in kustomize.
 type PatchTarget struct {
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Group string `json:"group,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Version string `json:"version,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Kind string `json:"kind,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Name string `json:"name,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	LabelSelector string `json:"labelSelector,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	AnnotationSelector string `json:"annotationSelector,omitempty"`
 }
 
@@ -169,12 +186,16 @@ type Image struct {
 	// name of the image to replace, without tag.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
 	Name string `json:"name"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=1024
 	NewName string `json:"newName,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=128
 	NewTag string `json:"newTag,omitempty"`
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
 	Digest string `json:"digest,omitempty"`
 }
 
@@ -182,6 +203,7 @@ type Image struct {
 type Replica struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// +required
 	// +kubebuilder:validation:Minimum=0
@@ -284,8 +306,10 @@ type NamespaceCounts struct {
 
 // GroupKind names a kind.
 type GroupKind struct {
+	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group"`
-	Kind  string `json:"kind"`
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
 }
 
 // ObjectFailure says why an object is not in a namespace.

@@ -58,6 +58,7 @@ type PolicySpaceQuota struct {
 	// nothing new is let in until enough has gone. As with a ResourceQuota, a limit on cpu or memory makes every pod state what it
 	// requests.
 	// +required
+	// +kubebuilder:validation:MaxProperties=64
 	Hard corev1.ResourceList `json:"hard"`
 }
 

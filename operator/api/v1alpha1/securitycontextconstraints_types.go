@@ -130,17 +130,23 @@ type SecurityContextConstraints struct {
 	// users may use the constraints.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=1024
 	Users []string `json:"users,omitempty"`
 
 	// groups may use the constraints.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=1024
 	Groups []string `json:"groups,omitempty"`
 
 	// seccompProfiles may be used: runtime/default, unconfined, localhost/ and the name of a file, or * for all. Pods without
 	// one get the first. Without any, pods may have none.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
 	// +kubebuilder:validation:items:XValidation:rule="self != 'localhost/'",message="localhost/ needs the name of a file"
 	SeccompProfiles []string `json:"seccompProfiles,omitempty"`
 

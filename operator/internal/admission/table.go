@@ -73,8 +73,8 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 					admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 			},
 			MatchConditions: templateConditions(),
-			FailurePolicy:  admissionregistrationv1.Fail, // a template grants rights
-			TimeoutSeconds: 10,
+			FailurePolicy:   admissionregistrationv1.Fail, // a template grants rights
+			TimeoutSeconds:  10,
 		},
 		{
 			Name: "attribute-rules", Validator: rules,
