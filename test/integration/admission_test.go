@@ -445,6 +445,12 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
 	require.ErrorContains(t, err, says+"/any")
 	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
+	// An empty name is that of any template.
+	labelled.Labels[v1alpha1.TemplateNameLabel] = ""
+	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
+	require.ErrorContains(t, err, says+" in the API group")
+	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says+" in the API group")
+	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), says+", namespacetemplates/"+s.name("defaults"))
 	require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), says)
 	for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
 		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)

@@ -1,0 +1,404 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// gadgets is a custom resource with lists that are merged by key, fields without a schema, and the subresources status and scale.
+const gadgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.com}
+spec:
+  group: example.com
+  names: {kind: Gadget, plural: gadgets, singular: gadget}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            x-kubernetes-preserve-unknown-fields: true
+            properties:
+              replicas: {type: integer}
+              ports:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items:
+                  type: object
+                  required: [name]
+                  properties: {name: {type: string}, port: {type: integer}}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+const mayPopulateDeployments = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: integration-deployments
+  labels: {policy.nstpl.dev/aggregate-to-operator: "true"}
+rules:
+- {apiGroups: [apps], resources: [deployments], verbs: [list, watch, create, patch, delete]}
+`
+
+// guardedKinds are declared objects, and for each an edit of declared fields, and a node of FieldsV1 that has only leaves below it.
+var guardedKinds = map[string]struct{ declared, edit, node string }{
+	"ConfigMap": {
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, labels: {a: b}}\ndata: {a: declared, b: declared}\n",
+		`{"data": {"a": "changed"}}`, "f:data",
+	},
+	"RoleBinding": {
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: guarded}\n" +
+			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n" +
+			"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: readers}]\n",
+		`{"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}]}`, "f:labels",
+	},
+	"NetworkPolicy": {
+		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: guarded}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n",
+		`{"spec": {"podSelector": {"matchLabels": {"no": "pod"}}}}`, "f:spec",
+	},
+	"ResourceQuota": {
+		"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: guarded}\nspec: {hard: {services: \"3\", secrets: \"90\"}}\n",
+		`{"spec": {"hard": {"services": "1000"}}}`, "f:hard",
+	},
+	"Deployment": {
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: guarded}\nspec:\n  replicas: 0\n  selector: {matchLabels: {a: b}}\n" +
+			"  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a, env: [{name: A, value: b}]}]}}\n",
+		`{"spec": {"paused": true, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "changed", "env": [{"name": "A", "value": "b"}]}]}}}}`,
+		"f:labels",
+	},
+	"Gadget": {
+		"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: guarded}\n" +
+			"spec: {replicas: 1, ports: [{name: web, port: 80}, {name: metrics, port: 81}], a: {b: {c: {d: {e: {f: declared, g: declared}}}}}}\n",
+		`{"spec": {"ports": [{"name": "web", "port": 8080}, {"name": "metrics", "port": 81}], "a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "declared"}}}}}}}`, "f:e",
+	},
+}
+
+// evidence is the scene of users who may edit everything in a namespace, and try to hide that they did.
+type evidence struct {
+	*scene
+	ns *corev1.Namespace
+	// admin holds the ClusterRole admin in the namespace, and may write the kinds that admin leaves out.
+	admin client.Client
+	kind  string
+}
+
+func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTemplate)) evidence {
+	t.Helper()
+	s := newScene(t, shared)
+	s.declare("defaults", guardedKinds[kind].declared, change...)
+	e := evidence{scene: s, ns: s.populatedNamespace("a"), kind: kind}
+	name := s.name("admin")
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns.Name, Name: "more"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"}},
+			{APIGroups: []string{"example.com"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		},
+	}
+	require.NoError(t, s.client.Create(t.Context(), role))
+	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "admin"}, {Kind: "Role", Name: "more"}} {
+		ref.APIGroup = rbacv1.GroupName
+		require.NoError(t, s.client.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.ns.Name, Name: "admin-" + ref.Name}, RoleRef: ref,
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+		}))
+	}
+	config, err := s.cluster.UserConfig(name)
+	require.NoError(t, err)
+	e.admin, err = client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, e.patch(`{}`, client.DryRunAll)) })
+	return e
+}
+
+// live reads the object.
+func (e evidence) live() *unstructured.Unstructured {
+	e.t.Helper()
+	return e.mustStored(e.ns, parse(e.t, guardedKinds[e.kind].declared)[0])
+}
+
+func (e evidence) patch(body string, options ...client.PatchOption) error {
+	return e.admin.Patch(e.t.Context(), e.live(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
+}
+
+// update reads the object, changes it, and replaces it whatever was written in between.
+func (e evidence) update(change func(*unstructured.Unstructured), options ...client.UpdateOption) error {
+	object := e.live()
+	change(object)
+	if e.kind != "Gadget" { // an update of a custom resource needs a version
+		object.SetResourceVersion("")
+	}
+	return e.admin.Update(e.t.Context(), object, options...)
+}
+
+// edited returns the object with the edit made.
+func (e evidence) edited(object *unstructured.Unstructured) *unstructured.Unstructured {
+	e.t.Helper()
+	merged, err := mergePatched(object, guardedKinds[e.kind].edit)
+	require.NoError(e.t, err)
+	return merged
+}
+
+// applied is what a user applies who copies all that the operator wrote, but for the edit.
+func (e evidence) applied() *unstructured.Unstructured {
+	e.t.Helper()
+	live, declared := e.live(), parse(e.t, guardedKinds[e.kind].declared)[0]
+	declared.SetNamespace(e.ns.Name)
+	declared.SetLabels(live.GetLabels())
+	declared.SetAnnotations(live.GetAnnotations())
+	return e.edited(declared)
+}
+
+// apply applies what was edited by server-side apply.
+func (e evidence) apply(manager string, options ...client.ApplyOption) error {
+	return e.admin.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(e.applied()),
+		append(options, client.FieldOwner(manager), client.ForceOwnership)...)
+}
+
+// forge changes the entry of the operator.
+func forge(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsEntry)) {
+	entries := object.GetManagedFields()
+	for i := range entries {
+		if populate.IsOwnEntry(&entries[i]) {
+			change(&entries[i])
+		}
+	}
+	object.SetManagedFields(entries)
+}
+
+// hollow returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for everything below it.
+func hollow(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.FieldsV1 {
+	t.Helper()
+	leaves := regexp.MustCompile(`"` + node + `":\{("[^"]+":\{\},?)+\}`)
+	require.Regexp(t, leaves, fields.GetRawString())
+	return metav1.NewFieldsV1(leaves.ReplaceAllString(fields.GetRawString(), `"`+node+`":{}`))
+}
+
+// attacks are ways to hide an edit. Each returns the refusal.
+func (e evidence) attacks() map[string]func() error {
+	before := e.live()
+	patches := func(body string, options ...client.PatchOption) func() error {
+		return func() error { return e.patch(body, options...) }
+	}
+	updates := func(change func(*unstructured.Unstructured), options ...client.UpdateOption) func() error {
+		return func() error { return e.update(change, options...) }
+	}
+	forged := func(change func(*metav1.ManagedFieldsEntry)) func() error {
+		return updates(func(object *unstructured.Unstructured) { forge(object, change) })
+	}
+	entries, err := json.Marshal(before.GetManagedFields())
+	require.NoError(e.t, err)
+	all := map[string]func() error{
+		"apply as nstpl": func() error { return e.apply(v1alpha1.FieldManager) },
+		"patch as nstpl": patches(guardedKinds[e.kind].edit, client.FieldOwner(v1alpha1.FieldManager)),
+		"update as nstpl": updates(func(object *unstructured.Unstructured) { object.Object = e.edited(object).Object },
+			client.FieldOwner(v1alpha1.FieldManager)),
+		"reset by a patch":   patches(`{"metadata": {"managedFields": [{}]}}`),
+		"reset by an update": updates(func(object *unstructured.Unstructured) { object.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) }),
+		"reset by a JSON patch": func() error {
+			return e.admin.Patch(e.t.Context(), e.live(), client.RawPatch(types.JSONPatchType,
+				[]byte(`[{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]`)))
+		},
+		"edit and reset": patches(`{"metadata": {"managedFields": [{}]}, ` + guardedKinds[e.kind].edit[1:]),
+		"another manager's name": forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.Manager = "mine"
+		}),
+		"an Update": forged(func(entry *metav1.ManagedFieldsEntry) { entry.Operation = metav1.ManagedFieldsOperationUpdate }),
+		"of status": forged(func(entry *metav1.ManagedFieldsEntry) { entry.Subresource = "status" }),
+		// A request that changes times only changes nothing.
+		"another time": updates(func(object *unstructured.Unstructured) {
+			object.SetFinalizers([]string{"example.com/mine"})
+			forge(object, func(entry *metav1.ManagedFieldsEntry) { entry.Time = &metav1.Time{Time: entry.Time.AddDate(0, 0, 1)} })
+		}),
+		"a version that is not served": forged(func(entry *metav1.ManagedFieldsEntry) { entry.APIVersion = "example.com/v0" }),
+		"a field more": forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.FieldsV1 = metav1.NewFieldsV1(`{"f:more":{},` + entry.FieldsV1.GetRawString()[1:])
+		}),
+		"no fields": forged(func(entry *metav1.ManagedFieldsEntry) { entry.FieldsV1 = metav1.NewFieldsV1(`{}`) }),
+		"a field as whole": forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.FieldsV1 = hollow(e.t, entry.FieldsV1, guardedKinds[e.kind].node)
+		}),
+		// The first write is an edit like any other, and lets the entry shrink. The second one is to bring it back.
+		"edit, and replace with the old managedFields": func() error {
+			if err := e.patch(guardedKinds[e.kind].edit); err != nil {
+				return fmt.Errorf("an edit: %w", err)
+			}
+			return e.patch(fmt.Sprintf(`{"metadata": {"managedFields": %s}}`, entries))
+		},
+	}
+	if e.kind != "Gadget" {
+		// For custom resources the API server takes an empty list for none.
+		all["an empty list"] = updates(func(object *unstructured.Unstructured) { object.SetManagedFields([]metav1.ManagedFieldsEntry{}) })
+		all["two updates in a row"] = func() error {
+			first, second := e.edited(before), e.edited(before)
+			first.SetResourceVersion("")
+			second.SetResourceVersion("")
+			if err := e.admin.Update(e.t.Context(), first); err != nil {
+				return fmt.Errorf("an edit: %w", err)
+			}
+			return e.admin.Update(e.t.Context(), second)
+		}
+	} else {
+		all["an item as whole"] = forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `,"f:port":{}`, "", 1))
+			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `{".":{},"f:name":{}}`, "{}", 1))
+		})
+		// The API server would write down the same for an edit of all declared fields of an object without a schema.
+		all["edit all below a field without schema"] = patches(`{"spec": {"a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "changed"}}}}}}}`)
+	}
+	return all
+}
+
+// A user who may edit populated objects can't hide the edit: the API server's record of what the operator applied is changed by edits
+// only.
+func TestDriftCannotBeHidden(t *testing.T) {
+	t.Parallel()
+	_, err := shared.kubectl(t.Context(), gadgets, "apply", "--filename", "-")
+	require.NoError(t, err)
+	_, err = shared.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "gadgets.example.com")
+	require.NoError(t, err)
+	_, err = shared.kubectl(t.Context(), mayPopulateDeployments, "apply", "--filename", "-")
+	require.NoError(t, err)
+	require.NoError(t, shared.aggregated(t.Context()))
+	for _, kind := range slices.Sorted(maps.Keys(guardedKinds)) {
+		t.Run(kind+"/Report", func(t *testing.T) {
+			t.Parallel()
+			e := newEvidence(t, kind, report)
+			for name, try := range e.attacks() {
+				err := try()
+				require.True(t, apierrors.IsForbidden(err), "%s: %v\n%v", name, err, e.live().GetManagedFields())
+				require.ErrorContains(t, err, "needs the verb patch on namespacetemplates/"+e.name("defaults"), name)
+			}
+			// Only edits went through, and they are seen.
+			e.condition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Contains(c, condition.Message, "guarded drifted: ")
+			})
+			e.honest()
+			// Whoever may patch the template may do all this.
+			e.permit(e.name("patch"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: e.name("admin")}, rbacv1.PolicyRule{
+				APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
+				ResourceNames: []string{e.name("defaults")}, Verbs: []string{"patch"},
+			})
+			e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.apply(v1alpha1.FieldManager)) })
+		})
+		t.Run(kind+"/Correct", func(t *testing.T) {
+			t.Parallel()
+			e := newEvidence(t, kind)
+			for name, try := range e.attacks() {
+				// The operator may have corrected the edit in between: then there is nothing to hide, and nothing is refused.
+				if err := try(); err != nil {
+					require.True(t, apierrors.IsForbidden(err) || apierrors.IsConflict(err), "%s: %v", name, err)
+				}
+				e.holds(e.ns, guardedKinds[kind].declared)
+			}
+		})
+	}
+}
+
+// honest are the ways in which a user changes a populated object without hiding anything. All of them are allowed.
+func (e evidence) honest() {
+	e.t.Helper()
+	edit := guardedKinds[e.kind].edit
+	for name, try := range map[string]func() error{
+		"kubectl patch": func() error { return e.patch(edit, client.FieldOwner("kubectl-patch")) },
+		"no manager":    func() error { return e.patch(edit) },
+		"kubectl apply": func() error { return e.apply("kubectl") },
+		"kubectl edit":  func() error { return e.update(func(o *unstructured.Unstructured) { o.Object = e.edited(o).Object }) },
+		"metadata": func() error {
+			return e.patch(`{"metadata": {"labels": {"mine": "too"}, "annotations": {"mine": "too"}, "finalizers": []}}`)
+		},
+		"a declared one": func() error { return e.patch(`{"metadata": {"labels": {"a": "c"}}}`) },
+		"an owner": func() error {
+			owner := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "name": %q, "uid": %q}`, e.ns.Name, e.ns.UID)
+			return e.patch(`{"metadata": {"ownerReferences": [` + owner + `]}}`)
+		},
+		"without managedFields": func() error { return e.update(func(o *unstructured.Unstructured) { o.SetManagedFields(nil) }) },
+		"a dry run as nstpl":    func() error { return e.apply(v1alpha1.FieldManager, client.DryRunAll) },
+	} {
+		require.NoError(e.t, try(), name)
+	}
+	if e.kind != "Gadget" && e.kind != "Deployment" {
+		return
+	}
+	scale := func(replicas int, manager string, kind types.PatchType) error {
+		body := fmt.Sprintf(`{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "guarded", "namespace": %q}, "spec": {"replicas": %d}}`, e.ns.Name, replicas)
+		options := []client.SubResourcePatchOption{client.FieldOwner(manager)}
+		if kind == types.ApplyPatchType {
+			options = append(options, client.ForceOwnership) //nolint:staticcheck // there is no typed apply configuration
+		}
+		return e.admin.SubResource("scale").Patch(e.t.Context(), e.live(), client.RawPatch(kind, []byte(body)), options...)
+	}
+	require.NoError(e.t, scale(2, "kubectl", types.MergePatchType))
+	if e.kind == "Deployment" { // scales of custom resources can't be applied
+		require.NoError(e.t, scale(3, v1alpha1.FieldManager, types.ApplyPatchType))
+	}
+	require.NotContains(e.t, e.own(), "f:replicas", "scaling is drift, whichever manager the request names")
+	if e.kind == "Deployment" { // admin may not write its status
+		return
+	}
+	status := e.live()
+	status.Object["status"] = map[string]any{"replicas": int64(2)}
+	require.NoError(e.t, e.admin.Status().Update(e.t.Context(), status))
+	resetting := e.live()
+	resetting.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+	require.NoError(e.t, e.admin.Status().Update(e.t.Context(), resetting))
+	require.NotEmpty(e.t, e.own(), "subresources reset nothing")
+}
+
+// own returns what the operator owns of the object.
+func (e evidence) own() string {
+	e.t.Helper()
+	fields := ""
+	forge(e.live(), func(entry *metav1.ManagedFieldsEntry) { fields = entry.FieldsV1.GetRawString() })
+	return fields
+}
+
+// What is compared is little, however large the object is.
+func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	var data strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&data, "  key-%d: v\n", i)
+	}
+	s.declare("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(), report)
+	ns := s.populatedNamespace("a")
+	jane := s.person(s.name("jane"))
+	patch := func(body string, options metav1.PatchOptions) error {
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "large", types.MergePatchType, []byte(body), options)
+		return err
+	}
+	require.NoError(t, patch(`{"data": {"key-1": "changed", "key-2": null, "mine": "too"}}`, metav1.PatchOptions{}))
+	require.NoError(t, patch(`{"metadata": {"annotations": {"mine": "`+strings.Repeat("x", 200_000)+`"}}}`, metav1.PatchOptions{}))
+	require.True(t, apierrors.IsForbidden(patch(`{"metadata": {"managedFields": [{}]}}`, metav1.PatchOptions{})))
+	require.True(t, apierrors.IsForbidden(patch(`{"data": {"key-1": "more"}}`, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})))
+}
