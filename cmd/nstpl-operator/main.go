@@ -32,7 +32,7 @@ func main() {
 		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
 	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,
 		"how long to go on after being told to end, while clients are led to other replicas")
-	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-* and the operator's own")
+	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-system, kube-public, kube-node-lease and the operator's own")
 	users := flag.String("attribute-exempt-users", "system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may touch protected attributes whatever the rules say")
 	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system", "comma-separated groups of such users")

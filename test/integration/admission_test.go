@@ -241,6 +241,10 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	})
 	_, err := jane.create("bare", nil, nil)
 	refused(err, takenOff.Name)
+	_, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "kube-" + s.id, Labels: map[string]string{sceneLabel: s.id},
+	}}, metav1.CreateOptions{})
+	refused(err, takenOff.Name)
 
 	ns, err := jane.create("a", restricted, nil)
 	require.NoError(t, err)
@@ -404,7 +408,14 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 	closed(born(s.name("a"), scene, nil), "namespace-template")
 	open(born(s.name("a"), map[string]string{"other": "label"}, nil))
 	open(born(s.name("a"), map[string]string{"off": s.id}, nil))
-	open(born("kube-"+s.id, scene, nil))
+	// The namespaces of Kubernetes exist, so a name that begins like theirs is like any other.
+	closed(born("kube-"+s.id, scene, nil), "namespace-template")
+	closed(born("kube-system-"+s.id, scene, nil), "namespace-template")
+	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "kube-system", Labels: scene,
+	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
+	closed(generated, "namespace-template")
 	// What a request says itself does not open.
 	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"), map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
 	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}), "namespace-template")
@@ -460,6 +471,7 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
 	jane.permit("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults")))) })
+	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "of one template only")
 	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
 	s.delete(ns)
 	s.eventually(func(c *assert.CollectT) {

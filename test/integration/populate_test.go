@@ -653,9 +653,11 @@ func TestNamespacesThatAreNeverPopulated(t *testing.T) {
 	template := s.declare("defaults", configMap(s.id, "v"))
 	excluded := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-by-flag"}}
 	require.NoError(t, s.client.Create(t.Context(), excluded))
+	like := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-like"}}
+	require.NoError(t, s.client.Create(t.Context(), like))
 	namespaces := map[string]bool{
 		"default": true, "kube-system": false, "kube-public": false, "kube-node-lease": false,
-		v1alpha1.OperatorNamespace: false, excluded.Name: false,
+		v1alpha1.OperatorNamespace: false, excluded.Name: false, like.Name: true,
 	}
 	for name := range namespaces {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -663,7 +665,7 @@ func TestNamespacesThatAreNeverPopulated(t *testing.T) {
 	}
 	s.populatedNamespace("marker")
 	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 2, Populated: 2}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
 	})
 	for name, populated := range namespaces {
 		_, err := s.stored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, parse(t, configMap(s.id, ""))[0])

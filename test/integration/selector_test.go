@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // warnings are what the API server says beside its answers.
@@ -178,4 +179,27 @@ func TestAdmissionSelectsTheSameEverywhere(t *testing.T) {
 	require.NotEmpty(t, selected)
 	require.Equal(t, 2, strings.Count(use, selected), "of the namespace as it is to be, and as it was")
 	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "of templates, and of initializers")
+}
+
+// The namespaces of the system stand in several expressions. All name those that Go does.
+func TestAdmissionLeavesTheSameNamespacesAlone(t *testing.T) {
+	t.Parallel()
+	lists := regexp.MustCompile(`\['kube-[^\]]*\]`)
+	for file, count := range map[string]int{"initialization.yaml": 3, "template-use.yaml": 1} {
+		text, err := os.ReadFile("../../manifests/admission/" + file)
+		require.NoError(t, err)
+		found := lists.FindAllString(string(text), -1)
+		require.Len(t, found, count, file)
+		require.Equal(t, count+1, len(strings.Split(string(text), "'kube-system'")), "%s: no other expression names them", file)
+		for _, list := range found {
+			names := strings.Split(strings.Trim(list, "[]"), ", ")
+			for _, name := range names {
+				require.True(t, match.OfTheSystem(strings.Trim(name, "'")), name)
+			}
+			require.Len(t, names, 4)
+		}
+	}
+	for _, name := range []string{"kube-", "kube-x", "kube-system-2", "nstpl-system-2", "default"} {
+		require.False(t, match.OfTheSystem(name), name)
+	}
 }

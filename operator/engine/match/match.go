@@ -1,4 +1,4 @@
-// Package match says which NamespaceTemplates populate a namespace, in which order, and why the others don't.
+// Package match decides which NamespaceTemplates populate a namespace, in which order, and why the others don't.
 //
 // It follows "Namespace Match" and "Opt-out" of the Namespace Population proposal.
 package match
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +15,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Unpopulated says why no template ever populates a namespace, or returns "". The namespaces in exclude are left
-// alone besides kube-system and its kind and the operator's own.
+// systemNamespaces are Kubernetes' own. They exist before anything is installed, so no user can create them to avoid population.
+// Other names that begin with kube- are like any other name. manifests/admission lists the same namespaces.
+var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// Unpopulated returns why no template ever populates a namespace, or "". Besides the namespaces of Kubernetes and of the operator,
+// those in exclude are left alone.
 func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	switch {
-	case strings.HasPrefix(ns.Name, "kube-"):
-		return "namespaces named kube-* are never populated"
+	case slices.Contains(systemNamespaces, ns.Name):
+		return "the namespaces of Kubernetes are never populated"
 	case ns.Name == v1alpha1.OperatorNamespace:
 		return "the operator's own namespace is never populated"
 	case ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating:
@@ -35,9 +38,10 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	return ""
 }
 
-// OfTheSystem tells whether a namespace is Kubernetes' or the operator's own: nobody initializes those.
+// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. These are not initialized and are in no policy
+// space.
 func OfTheSystem(name string) bool {
-	return strings.HasPrefix(name, "kube-") || name == v1alpha1.OperatorNamespace
+	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace
 }
 
 // OptedOut tells whether a namespace is opted out of population. What was populated before stays as it is.

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -101,10 +100,15 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *Request)
 	return nil
 }
 
-// namespaceOf returns what selectors and rules look at. A name that the API server is to make starts with its prefix.
+// namespaceOf returns the part of a namespace that selectors and rules look at. The API server appends five random characters to a
+// generateName after admission. Any five stand for them here, so that the prefix alone is not taken for a name.
 func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
+	name := object.GetName()
+	if name == "" {
+		name = object.GetGenerateName() + "xxxxx"
+	}
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: cmp.Or(object.GetName(), object.GetGenerateName()), Labels: object.GetLabels(), Annotations: object.GetAnnotations(),
+		Name: name, Labels: object.GetLabels(), Annotations: object.GetAnnotations(),
 	}}
 }
 

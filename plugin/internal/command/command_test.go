@@ -107,7 +107,7 @@ func TestStandingOf(t *testing.T) {
 		"reported": {&corev1.Namespace{ObjectMeta: matching, Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{condition}}},
 			"False", "ObjectsFailed", []string{"t"}},
 		"opted out":   {&corev1.Namespace{ObjectMeta: out}, "<none>", "OptedOut", []string{}},
-		"excluded":    {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-x"}}, "<none>", "Excluded", []string{}},
+		"excluded":    {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, "<none>", "Excluded", []string{}},
 		"no template": {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, "<none>", "NoTemplate", []string{}},
 	}
 	for name, test := range tests {
