@@ -17,15 +17,18 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// unlimited is the limit of a namespace's ResourceQuota: it is there to count, and it is the spaces that limit.
-var unlimited = resource.MustParse("1E")
+// Unlimited is the limit of each resource in a namespace's ResourceQuota, which exists to count: the spaces limit.
+var Unlimited = resource.MustParse("1E")
+
+// maxUncounted is how many namespaces with unknown usage the status of a space names.
+const maxUncounted = 10
 
 // Counted returns the limits of the ResourceQuota of a namespace below some spaces: every resource that one of them limits.
 func Counted(lineage []*v1alpha1.PolicySpace) corev1.ResourceList {
 	counted := corev1.ResourceList{}
 	for _, space := range lineage {
 		for name := range Hard(space) {
-			counted[name] = unlimited
+			counted[name] = Unlimited
 		}
 	}
 	return counted
@@ -93,7 +96,7 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 		if !limited {
 			continue
 		}
-		if _, counted := space.Status.Hard[name]; !counted {
+		if _, counted := space.Status.Hard[name]; !counted || len(space.Status.Uncounted) > 0 {
 			uncounted.Resources = append(uncounted.Resources, string(name))
 			continue
 		}
@@ -150,9 +153,40 @@ func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus
 		at = len(status.Bookings)
 		status.Bookings = append(status.Bookings, v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
 	}
-	status.Bookings[at].Since = change.Since
+	if older(status.Bookings[at].Since, change.Since) {
+		status.Bookings[at].Since = change.Since // a write that goes on from an earlier state fails
+	}
 	maps.Copy(status.Bookings[at].Used, booked)
 	status.Quota = summary(status.Used, hard)
+	return status
+}
+
+// Beyond reports whether more is booked for a namespace than it is known to use.
+func Beyond(booking v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
+	for name, booked := range booking.Used {
+		if known := used[name]; booked.Cmp(known) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Confirm returns the status of a space in which what is booked for a namespace is what it is known to use: what was booked before is
+// written down, or can't be any more. It changes nothing if the booking goes on from what is seen, or from a later state.
+func Confirm(space *v1alpha1.PolicySpace, namespace string, seen Observed) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == namespace })
+	if at < 0 || seen.ResourceVersion != "" && !older(status.Bookings[at].Since, seen.ResourceVersion) {
+		return status
+	}
+	for name, booked := range status.Bookings[at].Used {
+		total := status.Used[name].DeepCopy()
+		total.Sub(booked)
+		total.Add(seen.Used[name])
+		status.Used[name], status.Bookings[at].Used[name] = total, seen.Used[name]
+	}
+	status.Bookings[at].Since = seen.ResourceVersion
+	status.Quota = summary(status.Used, Hard(space))
 	return status
 }
 
@@ -160,6 +194,8 @@ func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus
 type Observed struct {
 	Used            corev1.ResourceList
 	ResourceVersion string
+	// Unknown reports that the namespace may use more than Used says: its ResourceQuota is missing or was changed.
+	Unknown bool
 }
 
 // Settle returns the status of a space as what is written down in its namespaces has it. What is booked and may still be written down
@@ -175,13 +211,16 @@ func Settle(space *v1alpha1.PolicySpace, namespaces []string, observed map[strin
 	for name, limit := range hard {
 		used[name] = resource.Quantity{Format: limit.Format}
 	}
-	status.Bookings = nil
+	status.Bookings, status.Uncounted = nil, nil
 	for _, namespace := range namespaces {
 		seen, booking := observed[namespace], bookings[namespace]
 		if booking.Namespace == "" || seen.ResourceVersion != "" && older(booking.Since, seen.ResourceVersion) {
 			booking.Used = nil // it is written down by now, or can't be any more
 		} else {
 			status.Bookings = append(status.Bookings, booking)
+		}
+		if seen.Unknown && len(hard) > 0 && len(status.Uncounted) < maxUncounted {
+			status.Uncounted = append(status.Uncounted, namespace)
 		}
 		more := false
 		for name := range hard {

@@ -125,6 +125,16 @@ func TestSettleCounts(t *testing.T) {
 	require.Empty(t, counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}}, "a", "b"))
 	require.Equal(t, list("pods", "5"), counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}, "b": {Used: list("pods", "0", "services", "0")}}, "a", "b"))
 	require.Equal(t, list("pods", "5"), counted(nil, "a", "b", "new"))
+	// While it is unknown what is used in one namespace, nothing is allowed.
+	more := quota.Change{Namespace: "b", New: list("pods", "1")}
+	require.Empty(t, s.Status.Uncounted)
+	require.NoError(t, quota.Check(s, more))
+	counted(map[string]quota.Observed{"a": {Unknown: true}, "b": {}}, "a", "b")
+	require.Equal(t, []string{"a"}, s.Status.Uncounted)
+	require.ErrorContains(t, quota.Check(s, more), "is not counted yet")
+	require.NoError(t, quota.Check(s, quota.Change{Namespace: "b", Old: list("pods", "2"), New: list("pods", "1")}))
+	counted(nil, "a", "b")
+	require.NoError(t, quota.Check(s, more))
 	delete(s.Spec.Quota.Hard, "pods")
 	require.Empty(t, counted(nil, "a", "b", "new"))
 	require.NotContains(t, s.Status.Quota, "pods")

@@ -96,6 +96,13 @@ type PolicySpaceStatus struct {
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 
+	// uncounted names some of the namespaces whose usage is unknown, because their ResourceQuota nstpl-policyspace is missing or was
+	// changed. The operator repairs it. Until then, everything that the quota limits is denied.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Uncounted []string `json:"uncounted,omitempty"`
+
 	// bookings are what is let in and not seen to be written down yet.
 	// +optional
 	// +listType=atomic

@@ -654,6 +654,11 @@ func (in *PolicySpaceStatus) DeepCopyInto(out *PolicySpaceStatus) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.Uncounted != nil {
+		in, out := &in.Uncounted, &out.Uncounted
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Bookings != nil {
 		in, out := &in.Bookings, &out.Bookings
 		*out = make([]QuotaBooking, len(*in))

@@ -26,9 +26,9 @@ const (
 	youngPatience, lookAgain = counters.Uncountable + 2*time.Second, 20 * time.Millisecond
 )
 
-// counted returns the policyspaces of a namespace once the API server counts in it what a request creates, if it is a young one: what
-// was created before, nothing would charge. Most users are held for as long; this is for those who may initialize namespaces, and for
-// Kubernetes' controllers. The operator is not asked to wait: it counts in a namespace after it has populated it.
+// counted returns the policyspaces of a namespace once the API server counts in it what a request creates: what is created before is not
+// charged. It waits in a young namespace, where most users are held for as long, and where the ResourceQuota is missing or was changed,
+// until it is repaired. The operator does not wait: it counts in a namespace after it has populated it.
 func (t *Turns) counted(ctx context.Context, request *Request, created schema.GroupResource) ([]string, error) {
 	ns, err := t.quota.namespace(ctx, request.Namespace)
 	if err != nil {
@@ -37,7 +37,7 @@ func (t *Turns) counted(ctx context.Context, request *Request, created schema.Gr
 	patience := time.NewTimer(youngPatience)
 	defer patience.Stop()
 	for {
-		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil || time.Since(ns.CreationTimestamp.Time) > young {
+		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil {
 			return hierarchy.SpacesOf(ns), nil
 		}
 		uncounted, err := t.uncounted(ctx, ns, created)
@@ -58,11 +58,16 @@ func (t *Turns) counted(ctx context.Context, request *Request, created schema.Gr
 	}
 }
 
-// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every namespace is counted again later.
+// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every young namespace is counted again
+// later.
 func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created schema.GroupResource) (*quota.UncountedError, error) {
 	lineage, placed, err := t.lineage(ctx, ns)
 	if err != nil {
 		return nil, err
+	}
+	isYoung := time.Since(ns.CreationTimestamp.Time) <= young
+	if !placed && !isYoung {
+		return nil, nil // it moves into them later, with all that it uses then
 	}
 	counter := &corev1.ResourceQuota{}
 	err = t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
@@ -79,7 +84,7 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 			continue
 		}
 		for limit := range quota.Hard(space) {
-			if _, counted := used[limit]; (!counted || !placed) && !quota.Early(limit) && quota.Requested(limit) == created {
+			if _, counted := used[limit]; (!counted || !placed) && !(isYoung && quota.Early(limit)) && quota.Requested(limit) == created {
 				return &quota.UncountedError{Space: name, Resources: []string{string(limit)}}, nil
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -48,6 +49,8 @@ type PolicySpaces struct {
 	// fresh says that the cache is known to have what was counted before this process was asked.
 	fresh  bool
 	forest hierarchy.Forest
+	// counted are the young namespaces of which it was known in a space what they use, and when they were created.
+	counted map[inSpace]time.Time
 	// open are bookings that are not written down, by space and namespace, and since when that is known.
 	open map[booking]time.Time
 	due  workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -55,9 +58,14 @@ type PolicySpaces struct {
 
 type booking struct{ space, namespace, since string }
 
+type inSpace struct {
+	space     string
+	namespace types.UID
+}
+
 // SetupWithManager has policyspaces looked at as they change, and as namespaces in them do or use more or less.
 func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
-	r.open = map[booking]time.Time{}
+	r.open, r.counted = map[booking]time.Time{}, map[inSpace]time.Time{}
 	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	// How many namespaces there are may be said a little later than what they use.
 	in := func(object client.Object, after time.Duration) {

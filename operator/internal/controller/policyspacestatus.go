@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,13 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -43,7 +44,7 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if len(status.Hard) < len(quota.Hard(space)) && wait == 0 {
+	if (len(status.Hard) < len(quota.Hard(space)) || len(status.Uncounted) > 0) && wait == 0 {
 		wait = statusDelay // what is never counted, nothing tells of
 	}
 	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(space.Status, status) && settled < manyBookings {
@@ -66,6 +67,10 @@ func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, b
 	switch {
 	case broken != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", broken.Error()
+	case len(status.Uncounted) > 0:
+		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
+		ready.Message = fmt.Sprintf("the ResourceQuota %s is missing or was changed in some namespaces (%s): requests that the quota limits are denied until it is repaired",
+			v1alpha1.QuotaName, strings.Join(status.Uncounted[:min(len(status.Uncounted), 3)], ", "))
 	case len(status.Hard) < len(quota.Hard(space)):
 		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
 		ready.Message = fmt.Sprintf("what is used is not counted yet in %d namespaces (%s): nothing that the quota limits is let in until it is",
@@ -123,7 +128,8 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 }
 
 // observe returns the namespaces in a policyspace and below it, and what is counted in them. One that is being deleted counts as long
-// as it is there.
+// as it is there. What is used is unknown where the ResourceQuota is missing, was changed or is not counted yet, but for namespaces that
+// are so new that nothing was counted in them before.
 func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace) ([]string, map[string]quota.Observed, error) {
 	list := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.Name)}, client.UnsafeDisableDeepCopy); err != nil {
@@ -138,14 +144,56 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
 		}
-		if err == nil {
-			observed[ns.Name] = quota.Observed{Used: counters.Used(counter), ResourceVersion: counter.ResourceVersion}
-		} else if ns.DeletionTimestamp != nil {
+		if err != nil && ns.DeletionTimestamp != nil {
 			continue
+		}
+		used := counters.Used(counter)
+		isCounted := countsAll(used, space)
+		if isCounted {
+			r.count(space, ns)
+		}
+		observed[ns.Name] = quota.Observed{
+			Used: used, ResourceVersion: counter.ResourceVersion, Unknown: !isCounted && ns.DeletionTimestamp == nil && !r.isNew(space, ns),
 		}
 		names = append(names, ns.Name)
 	}
 	return names, observed, nil
+}
+
+// countsAll reports whether the usage of all that a policyspace enforces is among what is used.
+func countsAll(used corev1.ResourceList, space *v1alpha1.PolicySpace) bool {
+	for name := range quota.Hard(space) {
+		_, enforced := space.Status.Hard[name]
+		if _, counted := used[name]; enforced && !counted {
+			return false
+		}
+	}
+	return true
+}
+
+// young is how old a namespace is at most while it is taken for one in which nothing was counted yet.
+const young = 10 * time.Second
+
+// count remembers that what a young namespace uses is counted.
+func (r *PolicySpaces) count(space *v1alpha1.PolicySpace, ns *corev1.Namespace) {
+	if time.Since(ns.CreationTimestamp.Time) > young || len(space.Status.Hard) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := inSpace{space.Name, ns.UID}
+	if _, known := r.counted[key]; !known {
+		maps.DeleteFunc(r.counted, func(_ inSpace, created time.Time) bool { return time.Since(created) > young })
+		r.counted[key] = ns.CreationTimestamp.Time
+	}
+}
+
+// isNew reports whether a namespace, in which nothing is counted, is so new that nothing was.
+func (r *PolicySpaces) isNew(space *v1alpha1.PolicySpace, ns *corev1.Namespace) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, counted := r.counted[inSpace{space.Name, ns.UID}]
+	return !counted && (initialize.Initializing(ns) || time.Since(ns.CreationTimestamp.Time) <= young)
 }
 
 // uncounted returns the namespaces of which it is not known what is used.
@@ -191,17 +239,10 @@ func (r *PolicySpaces) letGo(
 			wait = max(wait, left)
 			continue
 		}
-		if err := r.touch(ctx, one.namespace); err != nil {
+		if _, err := counters.Renew(ctx, r.Client, one.namespace); client.IgnoreNotFound(err) != nil {
 			return 0, err
 		}
 		delete(r.open, one)
 	}
 	return wait, nil
-}
-
-func (r *PolicySpaces) touch(ctx context.Context, namespace string) error {
-	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
-	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, now())
-	err := r.Client.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
-	return client.IgnoreNotFound(err)
 }

@@ -31,12 +31,8 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-const (
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedBy      = "nstpl"
-	// counterNote explains to those who find it in their namespace what the ResourceQuota is.
-	counterNote = "The API server counts here what the quotas of policyspaces limit. The limits are theirs: kubectl get policyspaces."
-)
+// counterNote explains to those who find it in their namespace what the ResourceQuota is.
+const counterNote = "The API server counts here what the quotas of policyspaces limit. The limits are theirs: kubectl get policyspaces."
 
 // Quotas sees to it that the API server counts in each namespace that is under the quota of a policyspace.
 type Quotas struct {
@@ -82,13 +78,13 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// countsOf is what of a ResourceQuota says which resources are counted.
+// countsOf returns what of a ResourceQuota says which resources are counted, and whether it is as the operator wrote it.
 func countsOf(object client.Object) string {
 	counter, ok := object.(*corev1.ResourceQuota)
 	if !ok {
 		return ""
 	}
-	return fmt.Sprint(resources(counter.Spec.Hard), resources(counter.Status.Hard), resources(counter.Status.Used))
+	return fmt.Sprint(resources(counter.Spec.Hard), resources(counter.Status.Hard), resources(counter.Status.Used), counters.Intact(counter))
 }
 
 func resources(list corev1.ResourceList) []corev1.ResourceName { return slices.Sorted(maps.Keys(list)) }
@@ -117,15 +113,21 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, r.create(ctx, ns, want)
 	case err != nil:
 		return reconcile.Result{}, err
-	case counter.Labels[managedByLabel] != managedBy:
-		return reconcile.Result{}, fmt.Errorf("ResourceQuota %s of namespace %s is somebody else's, and the operator needs the name: delete it", counter.Name, ns.Name)
 	case len(want) == 0:
-		return reconcile.Result{}, client.IgnoreNotFound(r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}))
+		return reconcile.Result{}, r.remove(ctx, counter)
+	case !counters.Intact(counter):
+		return reconcile.Result{}, r.repair(ctx, ns, counter, withRecount(want))
 	}
 	if initialize.Initializing(ns) {
 		r.Queue.AddWaiting(ns.Name, 0)
 	}
 	limits := resources(counter.Spec.Hard)
+	if !slices.Equal(limits, resources(counter.Status.Hard)) {
+		if left := settleTime - time.Since(counters.ToldAt(counter)); left > 0 {
+			return reconcile.Result{RequeueAfter: left}, nil // the cache may not have what was written last
+		}
+		return reconcile.Result{}, r.change(ctx, counter, withRecount(want))
+	}
 	if slices.Equal(limits, resources(want)) {
 		return reconcile.Result{RequeueAfter: untilUncountable(counter)}, nil
 	}
@@ -141,6 +143,9 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	r.forget(ns.Name)
 	return reconcile.Result{}, nil
 }
+
+// settleTime is how long what is enforced may differ from what is counted after the operator wrote both.
+const settleTime = time.Second
 
 // recountDelay is how far the API server's controller may be behind when it counts for the first time: what was created just before it
 // was told to count may have been created too early to be charged, and too late to be seen. Then it counts again, when nothing was
@@ -196,8 +201,6 @@ func withRecount(want corev1.ResourceList) corev1.ResourceList {
 	return again
 }
 
-func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
-
 // wanted returns the limits of a namespace's ResourceQuota: none if it is under no quota.
 func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.ResourceList, error) {
 	var lineage []*v1alpha1.PolicySpace
@@ -218,8 +221,8 @@ func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.Resou
 func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.ResourceList) error {
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ns.Name, Name: v1alpha1.QuotaName, Labels: map[string]string{managedByLabel: managedBy},
-			Annotations: map[string]string{"description": counterNote, v1alpha1.RecountAnnotation: now()},
+			Namespace: ns.Name, Name: v1alpha1.QuotaName, Labels: map[string]string{counters.ManagedByLabel: counters.ManagedBy},
+			Annotations: map[string]string{"description": counterNote, v1alpha1.RecountAnnotation: counters.Now()},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: want},
 	}
@@ -233,13 +236,38 @@ func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.R
 	return r.enforce(ctx, counter, want)
 }
 
+// remove deletes the ResourceQuota of a namespace that is under no quota, if it is the operator's.
+func (r *Quotas) remove(ctx context.Context, counter *corev1.ResourceQuota) error {
+	if counter.Labels[counters.ManagedByLabel] != counters.ManagedBy {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}))
+}
+
+// repair makes a ResourceQuota that somebody changed, or created, what the operator writes. The API server counts anew.
+func (r *Quotas) repair(ctx context.Context, ns *corev1.Namespace, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
+	ctrl.LoggerFrom(ctx).Info("repairing the ResourceQuota that counts for policyspaces", "namespace", ns.Name)
+	if !counters.MustBeReplaced(counter) {
+		return r.change(ctx, counter, want)
+	}
+	if err := r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("replace ResourceQuota %s of namespace %s: %w", counter.Name, ns.Name, err)
+	}
+	return r.create(ctx, ns, want)
+}
+
 func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	changed := counter.DeepCopy()
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
+	if changed.Labels == nil {
+		changed.Labels = map[string]string{}
+	}
+	changed.Labels[counters.ManagedByLabel] = counters.ManagedBy
 	changed.Spec.Hard = want
-	changed.Annotations[v1alpha1.RecountAnnotation] = now()
+	changed.Annotations["description"] = counterNote
+	changed.Annotations[v1alpha1.RecountAnnotation] = counters.Now()
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(counter)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -248,7 +276,14 @@ func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want
 
 // enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in uncounted.
 func (r *Quotas) enforce(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": counter.UID}, "status": map[string]any{"hard": want}})
+	hard := map[corev1.ResourceName]any{}
+	for name := range counter.Status.Hard {
+		hard[name] = nil
+	}
+	for name, limit := range want {
+		hard[name] = limit
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": counter.UID}, "status": map[string]any{"hard": hard}})
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,25 @@
 package counters
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+// ManagedByLabel has the value ManagedBy on the operator's own ResourceQuotas.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "nstpl"
 )
 
 // Uncountable is after how long what is not counted is taken for something that the API server doesn't count, such as what no API has.
@@ -18,21 +30,64 @@ const Uncountable = 5 * time.Second
 // ToldAt is when the API server was told last what to count; long ago if that is not known.
 func ToldAt(counter *corev1.ResourceQuota) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
-	if err != nil {
+	if err != nil || time.Until(at) > 0 {
 		return counter.CreationTimestamp.Time
 	}
 	return at
 }
 
-// Used returns what is used: nothing of what the API server doesn't count.
-func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
-	if time.Since(ToldAt(counter)) < Uncountable {
-		return counter.Status.Used
+// Now returns the value of the annotation that says when the API server was told.
+func Now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+
+// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it fails.
+func Renew(ctx context.Context, writer client.Writer, namespace string) (*corev1.ResourceQuota, error) {
+	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
+	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, Now())
+	return counter, writer.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
+}
+
+// Intact reports whether a ResourceQuota is as the operator writes it. The resources that it counts may be any: they change with the
+// policyspaces. What another one has counted is not what the namespace uses.
+func Intact(counter *corev1.ResourceQuota) bool {
+	_, told := counter.Annotations[v1alpha1.RecountAnnotation]
+	return told && !MustBeReplaced(counter) && counter.Labels[ManagedByLabel] == ManagedBy &&
+		limitsNothing(counter.Spec.Hard) && limitsNothing(counter.Status.Hard)
+}
+
+// MustBeReplaced reports whether no patch can make a ResourceQuota what the operator writes. Scopes are immutable, and what was counted
+// within them is not what the namespace uses; what a template declares is populated again, and pruned.
+func MustBeReplaced(counter *corev1.ResourceQuota) bool {
+	_, populated := counter.Labels[v1alpha1.TemplateNameLabel]
+	return populated || len(counter.Spec.Scopes) > 0 || counter.Spec.ScopeSelector != nil
+}
+
+func limitsNothing(hard corev1.ResourceList) bool {
+	for name, limit := range hard {
+		if name == v1alpha1.RecountResource && limit.IsZero() {
+			continue
+		}
+		if limit.Cmp(quota.Unlimited) != 0 {
+			return false
+		}
 	}
+	return true
+}
+
+// Used returns what is used: nothing of what the API server doesn't count, and nothing at all if somebody changed what it counts.
+func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
 	used := corev1.ResourceList{}
-	for name := range counter.Spec.Hard {
-		used[name] = resource.Quantity{}
+	if !Intact(counter) {
+		return used
+	}
+	if time.Since(ToldAt(counter)) >= Uncountable {
+		for name := range counter.Spec.Hard {
+			used[name] = resource.Quantity{}
+		}
 	}
 	maps.Copy(used, counter.Status.Used)
+	maps.DeleteFunc(used, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		_, charged := counter.Status.Hard[name] // of other resources the API server writes down nothing more
+		return !charged
+	})
 	return used
 }

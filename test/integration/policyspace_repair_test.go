@@ -1,0 +1,150 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// spoilings are what an administrator, or a template from before templates were vetted for it, may do to the ResourceQuota that counts.
+var spoilings = map[string]func(s *scene, counter *corev1.ResourceQuota){
+	"other values":     patches("", `{"spec": {"hard": {"pods": "100"}}}`),
+	"other resources":  patches("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
+	"enforced values":  patches("status", `{"status": {"hard": {"pods": "100"}}}`),
+	"nothing enforced": patches("status", `{"status": {"hard": null, "used": null}}`),
+	"no label":         patches("", `{"metadata": {"labels": null}}`),
+	"a template":       patches("", `{"metadata": {"labels": {"policy/namespace-template-name": "forged"}}, "spec": {"hard": {"pods": "100"}}}`),
+	"scopes": replaces(func(c *corev1.ResourceQuota) {
+		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
+	}),
+	"scopes, by a template": replaces(func(c *corev1.ResourceQuota) {
+		c.Labels = map[string]string{v1alpha1.TemplateNameLabel: "forged"}
+		c.Spec.Hard = resourceList("pods", "100")
+		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
+	}),
+	"a selector": replaces(func(c *corev1.ResourceQuota) {
+		c.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"high"}},
+		}}
+	}),
+	"deletion": func(s *scene, counter *corev1.ResourceQuota) { s.delete(counter) },
+}
+
+func patches(subresource, patch string) func(*scene, *corev1.ResourceQuota) {
+	return func(s *scene, counter *corev1.ResourceQuota) {
+		s.t.Helper()
+		body := client.RawPatch("application/merge-patch+json", []byte(patch))
+		if subresource == "status" {
+			require.NoError(s.t, s.client.Status().Patch(s.t.Context(), counter.DeepCopy(), body))
+		} else {
+			require.NoError(s.t, s.client.Patch(s.t.Context(), counter.DeepCopy(), body))
+		}
+	}
+}
+
+// replaces puts another ResourceQuota in the place of the one that counts, before the operator creates one again.
+func replaces(change func(*corev1.ResourceQuota)) func(*scene, *corev1.ResourceQuota) {
+	return func(s *scene, counter *corev1.ResourceQuota) {
+		s.t.Helper()
+		other := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: counter.Namespace, Name: counter.Name, Labels: counter.Labels, Annotations: counter.Annotations},
+			Spec:       *counter.Spec.DeepCopy(),
+		}
+		change(other)
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, client.IgnoreNotFound(s.client.Delete(s.t.Context(), counter.DeepCopy())))
+			assert.NoError(c, s.client.Create(s.t.Context(), other.DeepCopy()))
+		})
+	}
+}
+
+// full fills a policyspace of 3 pods, from two namespaces.
+func (s *scene) full(short string) (first, second string) {
+	s.t.Helper()
+	s.space(short, "", "pods", "3")
+	first, second = s.opened(short+"-first", short), s.opened(short+"-second", short)
+	s.counted(first, second)
+	for _, ns := range []string{first, first, second} {
+		require.NoError(s.t, s.insists(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "p-"}, Spec: podNamed(ns, "p").Spec}))
+	}
+	s.sum(short, "pods: 3/3")
+	return first, second
+}
+
+// stillFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any namespace.
+func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
+	s.t.Helper()
+	counter := &corev1.ResourceQuota{}
+	s.eventually(func(c *assert.CollectT) {
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: spoiled, Name: v1alpha1.QuotaName}, counter)) {
+			assert.Equal(c, map[string]string{"app.kubernetes.io/managed-by": "nstpl"}, counter.Labels)
+			assert.Contains(c, counter.Annotations, v1alpha1.RecountAnnotation)
+			assert.Equal(c, "1E", counter.Spec.Hard.Pods().String())
+			assert.Equal(c, "1E", counter.Status.Hard.Pods().String())
+			assert.Empty(c, counter.Spec.Scopes)
+			assert.Nil(c, counter.Spec.ScopeSelector)
+		}
+	})
+	for _, ns := range namespaces {
+		s.eventually(func(c *assert.CollectT) {
+			err := s.client.Create(s.t.Context(), podNamed(ns, "more"))
+			if err == nil || apierrors.IsAlreadyExists(err) {
+				s.t.Errorf("allowed in %s: %v", ns, err)
+				return
+			}
+			assert.ErrorContains(c, err, fmt.Sprintf("exceeded quota in policyspace %q, requested: pods=4, limit: pods=3", s.name(short)))
+		})
+	}
+	s.counted(namespaces...)
+	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Equal(c, "pods: 3/3", status.Quota)
+		assert.Empty(c, status.Uncounted)
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+	})
+}
+
+// Whatever becomes of the ResourceQuota that counts, it is repaired, and nothing is allowed meanwhile that would exceed a quota.
+func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	first, second := s.full("a")
+	for name, spoil := range spoilings {
+		t.Log(name)
+		counter := &corev1.ResourceQuota{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: first, Name: v1alpha1.QuotaName}, counter))
+		spoil(s, counter)
+		s.stillFull("a", first, first, second)
+	}
+}
+
+// What was spoiled while the operator was down is repaired when it is back.
+func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	spaces, namespaces := map[string]string{}, map[string][2]string{}
+	for name := range spoilings {
+		spaces[name] = fmt.Sprint("s", len(spaces))
+		first, second := s.full(spaces[name])
+		namespaces[name] = [2]string{first, second}
+	}
+	require.NoError(t, s.operator.kill())
+	for name, spoil := range spoilings {
+		counter := &corev1.ResourceQuota{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName}, counter))
+		spoil(s, counter)
+	}
+	require.NoError(t, s.startOperator(t.Context()))
+	for name := range spoilings {
+		t.Log(name)
+		s.stillFull(spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
+	}
+}
