@@ -162,7 +162,7 @@ func newQuota(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interfac
 	if err := mgr.Add(refusals); err != nil {
 		return nil, err
 	}
-	return admission.NewQuota(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient().Status(), refusals.Tell)
+	return admission.NewQuota(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), refusals.Tell)
 }
 
 // newKeeper makes the certificate good for the Service, and for the host of the URL in its place.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,11 +24,16 @@ type desk struct {
 	waiting []*booking
 	// last is the space as it was after the last booking, which the cache may not know yet. Only who is busy uses it.
 	last *v1alpha1.PolicySpace
+
+	// concluding is held while bookings are waited for that stand in the way of others.
+	concluding sync.Mutex
 }
 
 type booking struct {
 	change quota.Change
-	done   chan error
+	// seen is what is known of namespaces whose bookings stood in the way.
+	seen map[string]quota.Observed
+	done chan error
 }
 
 // bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above. What is booked below
@@ -36,7 +42,7 @@ func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Chang
 	for _, name := range spaces {
 		space, err := q.get(ctx, q.cached, name)
 		if err == nil && space != nil && limits(space, change) {
-			err = q.book(ctx, name, change)
+			err = q.insist(ctx, name, change)
 		}
 		if err != nil {
 			return err
@@ -45,10 +51,28 @@ func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Chang
 	return nil
 }
 
+// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come.
+func (q *Quota) insist(ctx context.Context, name string, change quota.Change) error {
+	var seen map[string]quota.Observed
+	for {
+		err := q.book(ctx, name, change, seen)
+		if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
+			return err
+		}
+		space, err := q.get(ctx, q.live, name)
+		if err != nil || space == nil {
+			return err
+		}
+		if seen, err = q.makeRoom(ctx, space, change); err != nil {
+			return err
+		}
+	}
+}
+
 // book writes a change down in a space, unless the space turns out to have no room for it.
-func (q *Quota) book(ctx context.Context, name string, change quota.Change) error {
+func (q *Quota) book(ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed) error {
 	at := q.desk(name)
-	mine := &booking{change: change, done: make(chan error, 1)}
+	mine := &booking{change: change, seen: seen, done: make(chan error, 1)}
 	at.mu.Lock()
 	at.waiting = append(at.waiting, mine)
 	if !at.busy {
@@ -111,6 +135,9 @@ func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booki
 			if !limits(booked, one.change) {
 				continue
 			}
+			for namespace, seen := range one.seen {
+				booked.Status = quota.Confirm(booked, namespace, seen)
+			}
 			if errs[i] = room(booked, one.change); errs[i] == nil {
 				booked.Status, news = quota.Book(booked, one.change), true
 			}
@@ -121,7 +148,7 @@ func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booki
 		if !news {
 			return errs, nil
 		}
-		switch err := q.statuses.Update(ctx, booked); {
+		switch err := q.client.Status().Update(ctx, booked); {
 		case err == nil:
 			at.last = booked
 			return errs, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,7 +30,7 @@ const apiServer = "system:apiserver"
 type Quota struct {
 	// cached and live read PolicySpaces and Namespaces, cached ResourceQuotas too.
 	cached, live client.Reader
-	statuses     client.SubResourceWriter
+	client       client.Client
 	onRefusal    func(refusal Refusal)
 	subscribers  subscribers
 
@@ -38,6 +39,14 @@ type Quota struct {
 	written func(namespace string, decided decided)
 	// desks are where bookings of a space queue.
 	desks map[string]*desk
+	// booked are the bookings that the cache has, by space and namespace.
+	booked map[string]map[string]known
+}
+
+// known is a booking, by the resourceVersion that it goes on from, and when it was first seen.
+type known struct {
+	since string
+	at    time.Time
 }
 
 // decided is what became of a change.
@@ -51,9 +60,12 @@ type decided struct {
 
 // NewQuota returns the validator. onRefusal is called with what is refused.
 func NewQuota(
-	ctx context.Context, cached cache.Cache, live client.Reader, statuses client.SubResourceWriter, onRefusal func(Refusal),
+	ctx context.Context, cached cache.Cache, live client.Reader, writer client.Client, onRefusal func(Refusal),
 ) (*Quota, error) {
-	q := &Quota{cached: cached, live: live, statuses: statuses, onRefusal: onRefusal, desks: map[string]*desk{}, written: func(string, decided) {}}
+	q := &Quota{
+		cached: cached, live: live, client: writer, onRefusal: onRefusal, written: func(string, decided) {},
+		desks: map[string]*desk{}, booked: map[string]map[string]known{},
+	}
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.ResourceQuota{}} {
 		if _, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return nil, err
@@ -64,9 +76,14 @@ func NewQuota(
 		return nil, err
 	}
 	_, err = spaces.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { q.subscribers.tell() },
+		AddFunc:    func(object any) { q.changed(&v1alpha1.PolicySpace{}, object.(*v1alpha1.PolicySpace)) },
 		UpdateFunc: func(old, object any) { q.changed(old.(*v1alpha1.PolicySpace), object.(*v1alpha1.PolicySpace)) },
-		DeleteFunc: func(any) { q.subscribers.tell() },
+		DeleteFunc: func(object any) {
+			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
+				q.forget(name.Name)
+			}
+			q.subscribers.tell()
+		},
 	})
 	return q, err
 }
@@ -76,9 +93,10 @@ func (q *Quota) OnChange(do func()) { q.subscribers.add(do) }
 
 // changed sees what other replicas booked.
 func (q *Quota) changed(old, space *v1alpha1.PolicySpace) {
-	if !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
+	if old.UID != space.UID || !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
 		q.subscribers.tell()
 	}
+	q.remember(space)
 	before := make(map[string]string, len(old.Status.Bookings))
 	for i := range old.Status.Bookings {
 		before[old.Status.Bookings[i].Namespace] = old.Status.Bookings[i].Since
@@ -88,6 +106,26 @@ func (q *Quota) changed(old, space *v1alpha1.PolicySpace) {
 			q.written(booking.Namespace, decided{since: booking.Since})
 		}
 	}
+}
+
+// remember notes when bookings were first seen.
+func (q *Quota) remember(space *v1alpha1.PolicySpace) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before, now := q.booked[space.Name], map[string]known{}
+	for i := range space.Status.Bookings {
+		booking := &space.Status.Bookings[i]
+		if now[booking.Namespace] = before[booking.Namespace]; now[booking.Namespace].since != booking.Since {
+			now[booking.Namespace] = known{booking.Since, time.Now()}
+		}
+	}
+	q.booked[space.Name] = now
+}
+
+func (q *Quota) forget(space string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.booked, space)
 }
 
 // Validate is asked about updates of the statuses of ResourceQuotas.
@@ -102,6 +140,12 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 	}
 	spaces, err := q.spacesOf(ctx, request.Namespace)
 	if err != nil {
+		return err
+	}
+	if len(spaces) == 0 {
+		return nil
+	}
+	if err := q.confirm(ctx, change); err != nil {
 		return err
 	}
 	decision := decided{since: change.Since}
@@ -187,7 +231,7 @@ func (q *Quota) check(ctx context.Context, spaces []string, change quota.Change)
 		if space == nil {
 			continue
 		}
-		if err := room(space, change); err != nil {
+		if _, err := q.makeRoom(ctx, space, change); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -99,28 +100,37 @@ func (t *Turns) Validate(ctx context.Context, request *Request) error {
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
 	spaces, err := t.counted(ctx, request, created)
 	if err != nil {
-		return t.quota.refuse(request, err, false)
+		return t.refuse(request, err)
 	}
 	if len(spaces) == 0 {
 		return nil
 	}
-	spacious, err := t.look(ctx, spaces, created)
+	spacious, err := t.look(ctx, spaces, created, dryRun(request))
 	if err != nil {
-		return t.quota.refuse(request, err, false)
+		return t.refuse(request, err)
 	}
 	if spacious || dryRun(request) || !t.wait(ctx, request.Namespace) {
 		return nil
 	}
 	// Those before may have taken what was left.
-	if _, err := t.look(ctx, spaces, created); err != nil {
+	if _, err := t.look(ctx, spaces, created, false); err != nil {
 		t.end(request.Namespace)
-		return t.quota.refuse(request, err, false)
+		return t.refuse(request, err)
 	}
 	return nil
 }
 
-// look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more.
-func (t *Turns) look(ctx context.Context, spaces []string, created schema.GroupResource) (spacious bool, err error) {
+// refuse is Quota's, but what is not counted yet is a reason to come again: nothing is charged for the request.
+func (t *Turns) refuse(request *Request, err error) error {
+	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
+		return &Later{Message: uncounted.Error(), After: comeAgain}
+	}
+	return t.quota.refuse(request, err, false)
+}
+
+// look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more. A dry run takes
+// no bookings away.
+func (t *Turns) look(ctx context.Context, spaces []string, created schema.GroupResource, dryRun bool) (spacious bool, err error) {
 	spacious = true
 	certain := true
 	for _, name := range spaces {
@@ -141,7 +151,12 @@ func (t *Turns) look(ctx context.Context, spaces []string, created schema.GroupR
 			if space == nil {
 				continue
 			}
-			if err := quota.Check(space, quota.OneMore(created)); err != nil {
+			if dryRun {
+				err = quota.Check(space, quota.OneMore(created))
+			} else {
+				_, err = t.quota.makeRoom(ctx, space, quota.OneMore(created))
+			}
+			if err != nil {
 				return false, err
 			}
 		}

@@ -1,0 +1,189 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// stranger is a client on the network that is not the API server.
+func stranger() *http.Client {
+	return &http.Client{
+		Timeout:   time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // it does not care who answers
+	}
+}
+
+// forge claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that is allowed, and the
+// HTTP status of an answer that is no review.
+func (s *scene) forge(ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int) (allowed bool, status int, err error) {
+	after := counter.DeepCopy()
+	after.Status.Used = resourceList("pods", fmt.Sprint(pods))
+	body := func(object *corev1.ResourceQuota) runtime.RawExtension {
+		object.APIVersion, object.Kind = "v1", "ResourceQuota"
+		data, _ := json.Marshal(object) // a ResourceQuota can be written
+		return runtime.RawExtension{Raw: data}
+	}
+	review := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "forged", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"},
+			Resource:    metav1.GroupVersionResource{Version: "v1", Resource: "resourcequotas"},
+			SubResource: "status", Name: counter.Name, Namespace: counter.Namespace, Operation: admissionv1.Update,
+			UserInfo: authenticationv1.UserInfo{Username: "system:apiserver", Groups: []string{"system:masters"}},
+			Object:   body(after), OldObject: body(counter.DeepCopy()),
+		},
+	}
+	data, err := json.Marshal(review)
+	if err != nil {
+		return false, 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.webhookAddress+"/validate", bytes.NewReader(data))
+	if err != nil {
+		return false, 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := from.Do(request)
+	if err != nil {
+		return false, 0, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return false, response.StatusCode, nil
+	}
+	answer := admissionv1.AdmissionReview{}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return false, 0, err
+	}
+	return answer.Response.Allowed, http.StatusOK, nil
+}
+
+func (s *scene) counter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
+	counter := &corev1.ResourceQuota{}
+	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
+}
+
+// A review that goes on from a state that is not stored is not the API server's: nothing is booked for it.
+func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "2")
+	ns := s.opened("n", "a")
+	s.counted(ns)
+	current, err := s.counter(t.Context(), ns)
+	require.NoError(t, err)
+	for name, change := range map[string]func(*corev1.ResourceQuota){
+		"none":     func(c *corev1.ResourceQuota) { c.ResourceVersion = "" },
+		"old":      func(c *corev1.ResourceQuota) { c.ResourceVersion = "1" },
+		"future":   func(c *corev1.ResourceQuota) { c.ResourceVersion = "999999999999" },
+		"no":       func(c *corev1.ResourceQuota) { c.ResourceVersion = "x" },
+		"less":     func(c *corev1.ResourceQuota) { c.Status.Used = nil },
+		"more":     func(c *corev1.ResourceQuota) { c.Status.Used = resourceList("pods", "1") },
+		"too many": func(c *corev1.ResourceQuota) { c.ResourceVersion += "0" },
+	} {
+		forged := current.DeepCopy()
+		change(forged)
+		allowed, _, err := s.forge(t.Context(), stranger(), forged, 2)
+		require.NoError(t, err)
+		require.False(t, allowed, name)
+	}
+	space := &v1alpha1.PolicySpace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
+	require.Equal(t, "pods: 0/2", space.Status.Quota)
+	require.Empty(t, space.Status.Bookings)
+}
+
+// Whoever knows what is stored can have room booked, and takes it from nobody, however often they do.
+func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("root", "", "pods", "6")
+	s.space("a", "root", "pods", "4")
+	s.space("b", "root", "pods", "6")
+	namespaces := []string{s.opened("n1", "a"), s.opened("n2", "a"), s.opened("n3", "b")}
+	s.counted(namespaces...)
+	ctx, stop := context.WithCancel(t.Context())
+	var forgers sync.WaitGroup
+	booked := make(chan struct{})
+	once := sync.OnceFunc(func() { close(booked) })
+	for _, ns := range namespaces {
+		forgers.Go(func() {
+			from := stranger()
+			for ctx.Err() == nil {
+				current, err := s.counter(ctx, ns)
+				if err != nil {
+					continue
+				}
+				used := current.Status.Used[corev1.ResourcePods]
+				for more := 6; more > 0; more-- {
+					if allowed, _, err := s.forge(ctx, from, current, int(used.Value())+more); err == nil && allowed {
+						once()
+					}
+				}
+			}
+		})
+	}
+	t.Cleanup(forgers.Wait)
+	t.Cleanup(stop)
+	<-booked
+	s.eventually(func(c *assert.CollectT) { // it is full of what does not exist
+		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(namespaces[0], "dry"), client.DryRunAll), "exceeded quota in policyspace")
+	})
+	for i, ns := range []string{namespaces[0], namespaces[1], namespaces[0], namespaces[1], namespaces[2], namespaces[2]} {
+		pod := podNamed(ns, fmt.Sprint("p", i))
+		s.eventually(func(c *assert.CollectT) { assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy()))) })
+	}
+	for _, ns := range namespaces {
+		for i := range 5 {
+			require.Error(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("more", i))))
+		}
+	}
+	stop()
+	forgers.Wait()
+	s.sum("root", "pods: 6/6")
+	s.sum("a", "pods: 4/4")
+	there := 0
+	for _, ns := range namespaces {
+		pods := &corev1.PodList{}
+		require.NoError(t, s.client.List(t.Context(), pods, client.InNamespace(ns)))
+		there += len(pods.Items)
+	}
+	require.Equal(t, 6, there)
+}
+
+// One forged review, as anyone may send it, does not have the next real pod denied.
+func TestPolicySpaceQuotaOfOneForgedReview(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "2")
+	first, second := s.opened("first", "a"), s.opened("second", "a")
+	s.counted(first, second)
+	for i, ns := range []string{first, second} { // in the namespace of the review, and in another one
+		current, err := s.counter(t.Context(), first)
+		require.NoError(t, err)
+		allowed, _, err := s.forge(t.Context(), stranger(), current, 2)
+		require.NoError(t, err)
+		require.True(t, allowed)
+		s.sum("a", "pods: 2/2")
+		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")), "%d", i)
+	}
+	s.exceeds(s.client.Create(t.Context(), podNamed(second, "q")), "a", "pods=3", "pods=2")
+	s.sum("a", "pods: 2/2")
+}
