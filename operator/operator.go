@@ -47,6 +47,9 @@ type Options struct {
 	WebhookURL string
 	// WebhookCertDir holds tls.crt and tls.key if somebody else makes them.
 	WebhookCertDir string
+	// WebhookClientCAFile holds the authorities, as PEM, of which the API server's certificate must be. Without it the webhooks answer
+	// whoever reaches them.
+	WebhookClientCAFile string
 	// MutateNamespaces has the operator do what MutatingAdmissionPolicies do since Kubernetes 1.36.
 	MutateNamespaces bool
 	// AttributeExemptUsers and AttributeExemptGroups may touch protected attributes whatever the rules say.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -73,6 +74,9 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		serving.TLSOpts = []func(*tls.Config){func(config *tls.Config) { config.GetCertificate = keeper.GetCertificate }}
 		configurations.Endpoint.Bundle, renewed = keeper.Bundle, keeper.Changed()
 	}
+	if options.WebhookClientCAFile != "" {
+		serving.TLSOpts = append(serving.TLSOpts, identifyClients(options.WebhookClientCAFile))
+	}
 	host, port, err := net.SplitHostPort(options.WebhookAddress)
 	if err == nil {
 		serving.Host = host
@@ -82,7 +86,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		return fmt.Errorf("--webhook-bind-address is %q, not host:port: %w", options.WebhookAddress, err)
 	}
 	server := webhook.NewServer(serving)
-	table.Serve(server, admissionMetrics, ending)
+	table.Serve(server, admissionMetrics, options.WebhookClientCAFile != "", ending)
 	if err := mgr.Add(server); err != nil {
 		return err
 	}
@@ -90,6 +94,27 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		return fmt.Errorf("set up the controller of webhook configurations: %w", err)
 	}
 	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, options, configurations))
+}
+
+// identifyClients has client certificates verified. A client without one completes the handshake, as the readiness probe does, and is
+// answered no review. The file is read for every connection, so that authorities can be replaced.
+func identifyClients(file string) func(*tls.Config) {
+	return func(config *tls.Config) {
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			authorities := x509.NewCertPool()
+			data, err := os.ReadFile(file)
+			if err == nil && !authorities.AppendCertsFromPEM(data) {
+				err = errors.New("it holds no certificate")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("--webhook-client-ca-file %s: %w", file, err)
+			}
+			verifying := config.Clone()
+			verifying.GetConfigForClient = nil
+			verifying.ClientAuth, verifying.ClientCAs = tls.VerifyClientCertIfGiven, authorities
+			return verifying, nil
+		}
+	}
 }
 
 // newAttributes also has it said of the rules whether they are enforced.

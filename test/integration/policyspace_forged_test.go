@@ -148,7 +148,9 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 	})
 	for i, ns := range []string{namespaces[0], namespaces[1], namespaces[0], namespaces[1], namespaces[2], namespaces[2]} {
 		pod := podNamed(ns, fmt.Sprint("p", i))
-		s.eventually(func(c *assert.CollectT) { assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy()))) })
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))
+		})
 	}
 	for _, ns := range namespaces {
 		for i := range 5 {

@@ -71,7 +71,8 @@ rules:
   verbs: [list, watch, create, patch, delete]
 `
 
-func newWorld(ctx context.Context) (w *world, err error) {
+// newWorld starts a control plane whose API server has additional arguments.
+func newWorld(ctx context.Context, apiServerArgs ...string) (w *world, err error) {
 	w = &world{}
 	if w.dir, err = os.MkdirTemp("", "nstpl-world-"); err != nil {
 		return nil, err
@@ -91,9 +92,9 @@ func newWorld(ctx context.Context) (w *world, err error) {
 	}
 	w.webhookAddress = addresses[0]
 	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
-	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: []string{
+	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: append([]string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
-	}})
+	}, apiServerArgs...)})
 	if err != nil {
 		return nil, err
 	}

@@ -32,11 +32,16 @@ type caller struct{ plugin, revision string }
 type callerKey struct{}
 
 // Serve has a server answer for the table. Once ending is closed, each answer asks the client for a new connection the next time,
-// which leads to another replica: a request that is under way on an old one as the server closes it fails.
-func (t Table) Serve(server webhook.Server, metrics *Metrics, ending <-chan struct{}) {
+// which leads to another replica: a request that is under way on an old one as the server closes it fails. If clients are identified, those
+// without a certificate that the server verified are answered nothing.
+func (t Table) Serve(server webhook.Server, metrics *Metrics, identified bool, ending <-chan struct{}) {
 	c := chain{table: t, metrics: metrics}
 	register := func(path string, hook http.Handler) {
 		server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if identified && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+				http.Error(w, "a client certificate is required", http.StatusUnauthorized)
+				return
+			}
 			select {
 			case <-ending:
 				w.Header().Set("Connection", "close")

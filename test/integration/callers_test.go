@@ -1,0 +1,148 @@
+package integration_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// authority signs client certificates.
+type authority struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return authority{certificate, key}
+}
+
+// issue returns a client certificate.
+func (a authority) issue(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// write makes the files of a certificate and its key in a folder.
+func write(t *testing.T, dir, name string, certificate []byte, key crypto.PrivateKey) {
+	t.Helper()
+	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".crt"), data, 0o600))
+	if key == nil {
+		return
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+}
+
+// The files by which an API server identifies itself to webhooks, as docs/operations.md has them.
+const (
+	admissionConfiguration = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: MutatingAdmissionWebhook
+  configuration: &webhooks
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: WebhookAdmissionConfiguration
+    kubeConfigFile: %[1]s/webhooks.kubeconfig
+- name: ValidatingAdmissionWebhook
+  configuration: *webhooks
+`
+	webhookKubeconfig = `
+apiVersion: v1
+kind: Config
+users:
+- name: '*'
+  user: {client-certificate: %[1]s/apiserver.crt, client-key: %[1]s/apiserver.key}
+`
+)
+
+// With client certificates, the webhooks answer the API server and nobody else.
+func TestWebhooksKnowTheirCaller(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	clients := newAuthority(t)
+	server := clients.issue(t, "kube-apiserver")
+	write(t, dir, "ca", clients.certificate.Raw, nil)
+	write(t, dir, "apiserver", server.Certificate[0], server.PrivateKey)
+	for name, text := range map[string]string{"admission.yaml": admissionConfiguration, "webhooks.kubeconfig": webhookKubeconfig} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, text, dir), 0o600))
+	}
+	w, err := newWorld(t.Context(), "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.end()) })
+	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+
+	// The API server is answered: templates are vetted, and quotas counted.
+	s := newScene(t, w)
+	s.declare("t", configMap("a", "v"))
+	s.space("a", "", "pods", "1")
+	ns := s.opened("n", "a")
+	s.counted(ns)
+	require.NoError(t, s.insists(podNamed(ns, "p")))
+	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=2", "pods=1")
+	s.delete(podNamed(ns, "p"))
+	s.sum("a", "pods: 0/1")
+
+	// Others are not.
+	with := func(certificate tls.Certificate) *http.Client {
+		client := stranger()
+		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
+		return client
+	}
+	counter, err := s.counter(t.Context(), ns)
+	require.NoError(t, err)
+	_, status, err := s.forge(t.Context(), stranger(), counter, 1)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusUnauthorized, status)
+	for _, path := range []string{"/mutate", "/validate", "/validate/attributes/1"} {
+		response, err := stranger().Post("https://"+w.webhookAddress+path, "application/json", nil)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+	}
+	_, _, err = s.forge(t.Context(), with(newAuthority(t).issue(t, "kube-apiserver")), counter, 1)
+	require.Error(t, err, "another authority's")
+	allowed, _, err := s.forge(t.Context(), with(server), counter, 1)
+	require.NoError(t, err)
+	require.True(t, allowed, "the API server's")
+
+	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't answer.
+	require.NoError(t, w.operator.kill())
+	require.ErrorContains(t, s.client.Create(t.Context(), s.template("u", configMap("b", "v"))), "https://"+w.webhookAddress+"/validate?timeout=")
+	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+}
