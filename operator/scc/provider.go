@@ -65,6 +65,10 @@ func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations ma
 
 // admit sets on a pod what the constraint gives and the pod leaves open, and returns what it does not allow.
 func (p *provider) admit(pod *corev1.Pod) []Reason {
+	if isWindows(pod) {
+		p.admitWindows(pod)
+		return p.reasons
+	}
 	p.generatePod(pod)
 	p.validatePod(pod)
 	eachContainer(&pod.Spec, func(path string, c *container) {
@@ -158,6 +162,17 @@ func (p *provider) validatePod(pod *corev1.Pod) {
 	}
 	p.checkProfile(path+".seccompProfile", given.SeccompProfile)
 	p.checkSELinux(path+".seLinuxOptions", given.SELinuxOptions)
+	p.checkHost(pod)
+	if p.UserNamespaceLevel == v1alpha1.RequirePodLevel && (pod.Spec.HostUsers == nil || *pod.Spec.HostUsers) {
+		p.refuse("spec.hostUsers", "it must be false")
+	}
+	p.checkSysctls(path+".sysctls", given.Sysctls)
+	p.checkVolumes(pod.Spec.Volumes)
+	p.checkHostProcess(path, given.WindowsOptions)
+}
+
+// checkHost denies the namespaces of the host that the constraint does not allow.
+func (p *provider) checkHost(pod *corev1.Pod) {
 	for _, feature := range []struct {
 		name              string
 		asked, mayBeAsked bool
@@ -170,11 +185,6 @@ func (p *provider) validatePod(pod *corev1.Pod) {
 			p.refuse("spec."+feature.name, "it is not allowed to be true")
 		}
 	}
-	if p.UserNamespaceLevel == v1alpha1.RequirePodLevel && (pod.Spec.HostUsers == nil || *pod.Spec.HostUsers) {
-		p.refuse("spec.hostUsers", "it must be false")
-	}
-	p.checkSysctls(path+".sysctls", given.Sysctls)
-	p.checkVolumes(pod.Spec.Volumes)
 }
 
 func (p *provider) checkGroups(field string, groups []int64, allowed []v1alpha1.IDRange) {
@@ -225,17 +235,9 @@ func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container)
 	}
 	p.checkProfile(path+".seccompProfile", profile)
 	privileged := given.Privileged != nil && *given.Privileged
-	if privileged && !p.AllowPrivilegedContainer {
-		p.refuse(path+".privileged", "privileged containers are not allowed")
-	}
+	p.checkPrivileged(path, of, given)
 	p.checkCapabilities(path+".capabilities", given.Capabilities)
-	if !p.AllowHostPorts {
-		for i, port := range c.ports {
-			if port.HostPort > 0 {
-				p.refuse(fmt.Sprintf("%s.ports[%d].hostPort", strings.TrimSuffix(path, ".securityContext"), i), "host ports are not allowed")
-			}
-		}
-	}
+	p.checkHostPorts(strings.TrimSuffix(path, ".securityContext"), c.ports)
 	if p.ReadOnlyRootFilesystem && (given.ReadOnlyRootFilesystem == nil || !*given.ReadOnlyRootFilesystem) {
 		p.refuse(path+".readOnlyRootFilesystem", "it must be true")
 	}

@@ -36,6 +36,8 @@ type Request struct {
 	NamespaceAnnotations map[string]string
 	// Constraints are all that there are, Defaulted and in order.
 	Constraints []*v1alpha1.SecurityContextConstraints
+	// First names the constraint that is tried before all others, if it exists. Empty means none.
+	First string
 	// UnknownVolumes are the fields of the pod's volumes that Pod lacks: see UnknownVolumes.
 	UnknownVolumes []string
 	// Usable tells by whose right a constraint may be used: ServiceAccountSubject, UserSubject or, if it may not, "". It is asked
@@ -75,11 +77,6 @@ type Verdict struct {
 // Allowed tells whether a constraint admits the pod.
 func (v Verdict) Allowed() bool { return v.Constraint != "" }
 
-// Exempt tells whether constraints say nothing about a pod: Windows knows none of what they are about.
-func Exempt(pod *corev1.Pod) bool {
-	return pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows
-}
-
 // Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that can't be
 // evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace is yet to be given, and it
 // allows the rest: the pod is not to have another constraint for being early.
@@ -93,6 +90,9 @@ func Review(request Request) Verdict {
 				Message: "there are no such SecurityContextConstraints"}}
 			return verdict
 		}
+	}
+	if first := slices.IndexFunc(candidates, func(c *v1alpha1.SecurityContextConstraints) bool { return c.Name == request.First }); first > 0 {
+		candidates = slices.Concat(candidates[first:first+1], candidates[:first], candidates[first+1:])
 	}
 	for _, constraint := range candidates {
 		subject := request.Usable(constraint)

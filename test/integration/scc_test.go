@@ -172,7 +172,6 @@ func TestSCCOfPods(t *testing.T) {
 		return who.Patch(t.Context(), p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
 	}
 	require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
-	require.ErrorContains(t, patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`), "can't be changed")
 	require.ErrorContains(t, patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`), "can't be changed")
 	require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`), "privileged containers are not allowed")
 	require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))

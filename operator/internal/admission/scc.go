@@ -91,34 +91,47 @@ func (s *SCC) NamespaceSelector() *metav1.LabelSelector {
 	}}
 }
 
-// Mutate has a constraint set what a pod leaves open, and writes its name on the pod.
+// Mutate sets what a constraint generates and a new pod or ephemeral container leaves open. It records the constraint on the pod, whatever
+// the request says about that. A pod that exists is recorded anew at every update, since another constraint may admit it now.
 func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 	if s.exempt(request) {
 		return nil
+	}
+	if err := requiresAnother(request); err != nil {
+		return err
 	}
 	pod, err := podOf(request.Object)
 	if err != nil {
 		return err
 	}
-	mode := scc.MayMutate
-	if request.Operation == admissionv1.Update {
-		mode = scc.MayMutateEphemeralContainers
-	}
-	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(request.Object.Object), mode)
+	asked := scc.Request{Pod: pod, Mode: modeOf(request), UnknownVolumes: scc.UnknownVolumes(request.Object.Object)}
+	verdict, err := s.review(ctx, request, asked)
 	if err != nil || verdict == nil {
 		return err
 	}
 	if !verdict.Allowed() {
 		return &Refused{s.refusal(request, verdict)}
 	}
-	return write(request.Object, pod, verdict, request.Operation == admissionv1.Create)
+	// The API server ignores what a subresource changes in the metadata.
+	return write(request.Object, pod, verdict, request.SubResource == "")
 }
 
-// Validate sees to it that a pod is one that some constraint admits as it is, whatever was done to it since it was mutated, and
-// that nobody enters a pod that they could not have made.
+// modeOf returns what a constraint may set. Once a pod exists, only new ephemeral containers can still be changed.
+func modeOf(request *Request) scc.Mode {
+	switch {
+	case request.Operation == admissionv1.Create:
+		return scc.MayMutate
+	case request.SubResource == "ephemeralcontainers":
+		return scc.MayMutateEphemeralContainers
+	}
+	return scc.MayNotMutate
+}
+
+// Validate denies a pod that no constraint admits as it is, whatever other webhooks changed after Mutate, and denies exec and attach to
+// callers who could not have created the pod.
 func (s *SCC) Validate(ctx context.Context, request *Request) error {
 	if request.Revision == "" || s.exempt(request) {
-		return nil // who asks by another's webhook may not have asked for the mutation
+		return nil // the API server called the webhook of another plugin, and may not have called Mutate
 	}
 	if request.Operation == admissionv1.Connect {
 		return s.guard(ctx, request)
@@ -127,26 +140,32 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 	if err != nil {
 		return err
 	}
-	if request.OldObject != nil && request.SubResource == "" {
-		for _, key := range []string{v1alpha1.RequiredSCCAnnotation, v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
-			before, there := request.OldObject.GetAnnotations()[key]
-			after, still := pod.Annotations[key]
-			if before != after || there != still && key != v1alpha1.RequiredSCCAnnotation {
-				return &Refused{fmt.Sprintf("pod %s/%s: the annotation %s can't be changed", request.Namespace, pod.Name, key)}
-			}
-		}
+	if err := requiresAnother(request); err != nil {
+		return err
 	}
-	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(request.Object.Object), scc.MayNotMutate)
+	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
+	asked := scc.Request{Pod: pod, Mode: scc.MayNotMutate, First: recorded, UnknownVolumes: scc.UnknownVolumes(request.Object.Object)}
+	verdict, err := s.review(ctx, request, asked)
 	if err != nil || verdict == nil {
 		return err
 	}
 	if !verdict.Allowed() {
 		return &Refused{s.refusal(request, verdict)}
 	}
-	if required := pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" && request.OldObject == nil && pod.Annotations[v1alpha1.SCCAnnotation] != required {
-		return &Refused{fmt.Sprintf("pod %s/%s requires SecurityContextConstraints %s and was admitted by %q", request.Namespace, givenName(request), required, pod.Annotations[v1alpha1.SCCAnnotation])}
+	if request.SubResource == "" && (recorded != verdict.Constraint || pod.Annotations[v1alpha1.SCCSubjectAnnotation] != verdict.Subject) {
+		return &Later{Message: fmt.Sprintf("pod %s/%s is admitted by SecurityContextConstraints %s, but its annotation %s is %q: constraints have just changed, repeat the request",
+			request.Namespace, givenName(request), verdict.Constraint, v1alpha1.SCCAnnotation, recorded), After: time.Second}
 	}
 	return nil
+}
+
+// requiresAnother denies an update of a pod that names another required constraint. A subresource can't change annotations.
+func requiresAnother(request *Request) error {
+	const key = v1alpha1.RequiredSCCAnnotation
+	if request.OldObject == nil || request.SubResource != "" || request.OldObject.GetAnnotations()[key] == request.Object.GetAnnotations()[key] {
+		return nil
+	}
+	return &Refused{fmt.Sprintf("pod %s/%s: the annotation %s can't be changed", request.Namespace, request.Name, key)}
 }
 
 // guard judges the pod as if the caller made it, as it is.
@@ -167,7 +186,7 @@ func (s *SCC) guard(ctx context.Context, request *Request) error {
 	if s.options.CallerGuardsExec {
 		pod.Spec.ServiceAccountName = ""
 	}
-	verdict, err := s.review(ctx, request, pod, scc.UnknownVolumes(found.Object), scc.MayMutate)
+	verdict, err := s.review(ctx, request, scc.Request{Pod: pod, Mode: scc.MayMutate, UnknownVolumes: scc.UnknownVolumes(found.Object)})
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -183,20 +202,22 @@ func (s *SCC) exempt(request *Request) bool {
 	return slices.Contains(s.options.ExemptNamespaces, request.Namespace) || ofAMirrorPod(request)
 }
 
-// review returns nil if no constraint says anything about the pod. It waits for what the namespace is to be given, if a constraint needs it.
-func (s *SCC) review(ctx context.Context, request *Request, pod *corev1.Pod, unknown []string, mode scc.Mode) (*scc.Verdict, error) {
+// review completes a request with the constraints and their users, and decides it. It returns nil if there are no constraints. It waits
+// for the user IDs and SELinux level of a young namespace if a constraint needs them.
+func (s *SCC) review(ctx context.Context, request *Request, asked scc.Request) (*scc.Verdict, error) {
 	all, err := s.constraints.orLive(ctx, s.live)
-	if err != nil || len(all) == 0 || scc.Exempt(pod) {
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	var failure error
-	asked := scc.Request{Pod: pod, UnknownVolumes: unknown, Mode: mode, Constraints: all, Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
-		subject, err := s.grants.by(ctx, request, pod, constraint, s.options.Intersection)
+	asked.Constraints = all
+	asked.Usable = func(constraint *v1alpha1.SecurityContextConstraints) string {
+		subject, err := s.grants.by(ctx, request, asked.Pod, constraint, s.options.Intersection)
 		if err != nil && failure == nil {
 			failure = err
 		}
 		return subject
-	}}
+	}
 	var verdict scc.Verdict
 	look := func(ctx context.Context) (bool, error) {
 		ns := &corev1.Namespace{}

@@ -14,10 +14,10 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// write brings the security contexts that a constraint made onto the object, and where it is named, its name. What this program
-// doesn't know of a pod stays.
-func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, named bool) error {
-	if named {
+// write copies the security contexts that a constraint generated to the object and, if record is set, the constraint's name. Fields that
+// this program does not know are kept.
+func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, record bool) error {
+	if record {
 		annotations := maps.Clone(object.GetAnnotations())
 		if annotations == nil {
 			annotations = map[string]string{}

@@ -57,13 +57,11 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 	pods := func(operation admissionregistrationv1.OperationType, resources ...string) admissionregistrationv1.RuleWithOperations {
 		return rule("", "v1", admissionregistrationv1.NamespacedScope, resources, operation)
 	}
-	made := []admissionregistrationv1.RuleWithOperations{
-		pods(admissionregistrationv1.Create, "pods"), pods(admissionregistrationv1.Update, "pods/ephemeralcontainers"),
+	written := []admissionregistrationv1.RuleWithOperations{
+		pods(admissionregistrationv1.Create, "pods"),
+		pods(admissionregistrationv1.Update, "pods", "pods/ephemeralcontainers", "pods/resize"),
 	}
-	judged := slices.Concat(made, []admissionregistrationv1.RuleWithOperations{
-		pods(admissionregistrationv1.Update, "pods", "pods/resize"),
-		pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach"),
-	})
+	judged := slices.Concat(written, []admissionregistrationv1.RuleWithOperations{pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach")})
 	return Table{
 		{
 			Name: "template", Validator: template,
@@ -105,9 +103,9 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 			Webhooks:       attributes.Webhooks,
 		},
 		{
-			Name: "scc", Mutator: scc, Rules: made, NamespaceSelector: scc.NamespaceSelector(),
+			Name: "scc", Mutator: scc, Rules: written, NamespaceSelector: scc.NamespaceSelector(),
 			FailurePolicy:  admissionregistrationv1.Fail, // a pod could be root
-			TimeoutSeconds: 15, Webhooks: scc.Webhooks(made),
+			TimeoutSeconds: 15, Webhooks: scc.Webhooks(written),
 		},
 		{
 			Name: "scc", Validator: scc, Rules: judged, NamespaceSelector: scc.NamespaceSelector(),

@@ -46,7 +46,7 @@ func (o *sccReview) explain(one sccAnswer) error {
 		return table.Print(o.Out, false)
 	}
 	if one.Constraint == nil {
-		output.Line(o.Out, "%s is admitted as it is: constraints say nothing about Windows, nor about the namespaces %s", one.object, strings.Join(scc.ExemptNamespaces, " and "))
+		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", one.object, strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
 	}
 	output.Line(o.Out, "%s is admitted by %s, by right of the %s", one.object, *one.Constraint,

@@ -143,7 +143,7 @@ func (o *sccReview) review(ctx context.Context, s *sccSetting, object *unstructu
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default" // as admission does
 	}
-	if scc.Exempt(pod) || slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
+	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
 		return sccAnswer{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, given: pod}, nil
 	}
 	annotations, err := s.annotations(ctx, pod.Namespace)

@@ -1,0 +1,257 @@
+package integration_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// podAdmin returns clients of a user who may do everything with pods in all namespaces, and nothing else.
+func (s *scene) podAdmin(name string) (client.Client, kubernetes.Interface) {
+	s.t.Helper()
+	s.permit(s.name(name), userSubject(name), rbacv1.PolicyRule{
+		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{
+			"namespaces", "pods", "bindings", "pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/resize", "pods/status",
+		},
+	})
+	config, err := s.cluster.UserConfig(name)
+	require.NoError(s.t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	return s.clientOf(config), clients
+}
+
+// record returns the constraint that a pod names, and by whose right.
+func (s *scene) record(pod *corev1.Pod) [2]string {
+	s.t.Helper()
+	found := &corev1.Pod{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(pod), found))
+	return [2]string{found.Annotations[v1alpha1.SCCAnnotation], found.Annotations[v1alpha1.SCCSubjectAnnotation]}
+}
+
+func forge(key, value string) client.Patch {
+	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
+}
+
+// Every update that is judged records which constraint admits the pod, whatever the update says about that.
+func TestSCCRecordAtUpdates(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	ns := s.namespace("a").Name
+	jane, _ := s.podAdmin("jane")
+	plain := podNamed(ns, "plain")
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
+	require.Equal(t, [2]string{"restricted", "user"}, s.record(plain))
+
+	// Forged or removed, the record is put right.
+	for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
+		for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
+			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), forge(key, value)))
+			require.Equal(t, [2]string{"restricted", "user"}, s.record(plain), "%s: %s", key, value)
+		}
+	}
+	_, err := s.kubectl(t.Context(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
+		"apply", "--server-side", "--force-conflicts", "--filename", "-")
+	require.NoError(t, err)
+	require.Equal(t, "restricted", s.record(plain)[0])
+	for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
+		err := jane.Patch(t.Context(), plain.DeepCopy(), forge(v1alpha1.RequiredSCCAnnotation, value))
+		require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
+		if err != nil {
+			require.ErrorContains(t, err, "can't be changed")
+		}
+	}
+
+	// Another constraint that admits the pod by now is recorded: at a label, and at an image. Subresources change no annotation.
+	raised := `[{"op": "add", "path": "/priority", "value": 7}]`
+	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
+	require.NoError(t, err)
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))))
+		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": null}}}`))))
+		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.record(plain))
+	})
+	require.NoError(t, s.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bindingOf(ns, "privileged")}}))
+	image := func(name string) client.Patch {
+		return client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
+	}
+	tries := 0
+	s.eventually(func(c *assert.CollectT) {
+		tries++
+		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
+		assert.Equal(c, [2]string{"restricted", "user"}, s.record(plain))
+	})
+	found := &corev1.Pod{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
+	found.Annotations[v1alpha1.SCCAnnotation] = "privileged"
+	found.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
+	require.Equal(t, [2]string{"restricted", "user"}, s.record(plain))
+}
+
+// bindingOf returns the name of the only RoleBinding of a namespace to a role of sccRole.
+func (s *scene) bindingOf(namespace, constraint string) string {
+	s.t.Helper()
+	list := &rbacv1.RoleBindingList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(namespace)))
+	for _, binding := range list.Items {
+		if binding.RoleRef.Name == s.name(constraint) {
+			return binding.Name
+		}
+	}
+	s.t.Fatalf("no RoleBinding to %s", s.name(constraint))
+	return ""
+}
+
+// Subresources that copy annotations to a pod change no record, and do what they are for, with the operator or without.
+func TestSCCRecordBySubresources(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	ns := s.namespace("a").Name
+	_, jane := s.podAdmin("jane")
+	pods := jane.CoreV1().Pods(ns)
+	made := podNamed(ns, "p", func(p *corev1.Pod) {
+		p.Spec.SchedulerName = "none"
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	})
+	s.eventually(func(c *assert.CollectT) {
+		_, err := pods.Create(t.Context(), made.DeepCopy(), metav1.CreateOptions{})
+		assert.NoError(c, err)
+	})
+	refused := func(err error, key string) {
+		t.Helper()
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", key, err)
+		require.ErrorContains(t, err, "cannot be changed through", key)
+	}
+	try := func() {
+		for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation, v1alpha1.RequiredSCCAnnotation} {
+			for _, kind := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType} {
+				body := fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {%q: "privileged"}}}`, key)
+				options := metav1.PatchOptions{}
+				if kind == types.ApplyPatchType {
+					options = metav1.PatchOptions{FieldManager: "jane", Force: new(true)}
+				}
+				_, err := pods.Patch(t.Context(), "p", kind, body, options, "status")
+				refused(err, key+" by "+string(kind))
+			}
+			found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+			require.NoError(t, err)
+			found.Annotations = maps.Clone(found.Annotations)
+			delete(found.Annotations, v1alpha1.SCCAnnotation)
+			_, err = pods.UpdateStatus(t.Context(), found, metav1.UpdateOptions{})
+			refused(err, key)
+
+			binding := &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{key: "privileged"}},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+			}
+			refused(pods.Bind(t.Context(), binding, metav1.CreateOptions{}), key)
+			refused(jane.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").Body(binding).Do(t.Context()).Error(), key)
+			refused(pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
+		}
+		require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+	}
+	try()
+	_, err := pods.Patch(t.Context(), "p", types.StrategicMergePatchType,
+		[]byte(`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
+	require.NoError(t, err)
+	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+
+	require.NoError(t, s.operator.kill())
+	try()
+	_, err = pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	require.NoError(t, pods.Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{"b": "c"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
+	}, metav1.CreateOptions{}))
+	found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "n", found.Spec.NodeName)
+	require.Equal(t, "b", found.Annotations["a"])
+	require.Equal(t, "c", found.Annotations["b"])
+	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+}
+
+// Windows pods get no further than Linux pods.
+func TestSCCOfWindowsPods(t *testing.T) {
+	t.Parallel()
+	s := sccWorld(t)
+	ns := s.namespace("a").Name
+	jane, _ := s.podAdmin("jane")
+	windows := func(change ...func(*corev1.PodSpec)) *corev1.Pod {
+		return podNamed(ns, "w", func(p *corev1.Pod) {
+			p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+			for _, do := range change {
+				do(&p.Spec)
+			}
+		})
+	}
+	hostProcess := func(spec *corev1.PodSpec) {
+		spec.HostNetwork = true
+		spec.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
+			HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
+		}}
+	}
+	s.eventually(func(c *assert.CollectT) {
+		pod := windows()
+		if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
+			assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
+			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)}, pod.Spec.Containers[0].SecurityContext, "nothing that Windows does not know")
+		}
+	})
+	for says, change := range map[string]func(*corev1.PodSpec){
+		"windowsOptions.hostProcess": hostProcess,
+		"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
+			spec.HostNetwork = true
+			spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true), RunAsUserName: new("a")}}
+		},
+		"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
+		"hostPath volumes": func(spec *corev1.PodSpec) {
+			spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}}}}
+		},
+		"hostPort": func(spec *corev1.PodSpec) {
+			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
+		},
+		"runAsUserName": func(spec *corev1.PodSpec) {
+			spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")}}
+		},
+	} {
+		err := jane.Create(t.Context(), windows(change), client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
+		require.ErrorContains(t, err, says)
+		undeclared := windows(change)
+		undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
+		err = jane.Create(t.Context(), undeclared, client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
+		require.ErrorContains(t, err, says)
+	}
+
+	// Who may use a constraint with privileged containers may run them, and nobody else joins them.
+	pod := windows(hostProcess)
+	require.NoError(t, s.client.Create(t.Context(), pod))
+	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()), "hostProcess")
+	plain := windows()
+	plain.Name = "plain"
+	require.NoError(t, jane.Create(t.Context(), plain))
+	plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "d", Image: "d", SecurityContext: &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}},
+	}}}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()), "spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+}
