@@ -157,6 +157,7 @@ func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
+				controller.ServiceAccount():                               {Transform: controller.IdentityOnly},
 				&corev1.ResourceQuota{}:                                   {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName)},
 				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
 				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,

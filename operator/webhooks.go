@@ -141,7 +141,9 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*adm
 // newSCC also has namespaces given what constraints go by.
 func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
 	exempt := slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces)
-	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews())
+	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews(), func(ctx context.Context, reference scc.Reference) (scc.Identity, error) {
+		return controller.Identity(ctx, mgr.GetAPIReader(), reference)
+	})
 	constraints, err := admission.NewSCC(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, admission.SCCOptions{
 		ExemptNamespaces: exempt, Intersection: options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,
 	})
@@ -155,6 +157,12 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface,
 	}
 	if err := allocations.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
+	}
+	references := &controller.References{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Recorder: mgr.GetEventRecorder(controller.Reporter),
+	}
+	if err := references.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of references: %w", err)
 	}
 	return constraints, nil
 }

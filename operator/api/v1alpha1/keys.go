@@ -72,6 +72,10 @@ const (
 	SCCAnnotation        = "policy.nstpl.dev/scc"
 	SCCSubjectAnnotation = "policy.nstpl.dev/validated-scc-subject-type"
 
+	// ReferencesAnnotation holds, on SecurityContextConstraints, the UIDs of the ServiceAccounts and Namespaces that users and groups
+	// name, as the operator last saw them. An entry whose object has another UID by now, or none, is removed.
+	ReferencesAnnotation = "policy.nstpl.dev/references"
+
 	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation are what the operator gives a Namespace, that no other
 	// has: user ids and groups, as first/size, and an SELinux level.
 	UIDRangeAnnotation           = "policy.nstpl.dev/scc.uid-range"

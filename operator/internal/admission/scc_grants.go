@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,7 +14,6 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -28,12 +28,16 @@ const (
 // SCCGrants tell who may use which constraints.
 type SCCGrants struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
+	current CurrentIdentity
 	answers *utilcache.LRUExpireCache
 }
 
-// NewSCCGrants returns grants that ask the API server about the verb use.
-func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface) *SCCGrants {
-	return &SCCGrants{reviews: reviews, answers: utilcache.NewLRUExpireCache(keptAnswers)}
+// CurrentIdentity reads the UIDs of the objects that a reference names from the API server.
+type CurrentIdentity func(ctx context.Context, reference scc.Reference) (scc.Identity, error)
+
+// NewSCCGrants returns grants that ask the API server about the verb use, and about the identity of what constraints name.
+func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface, current CurrentIdentity) *SCCGrants {
+	return &SCCGrants{reviews: reviews, current: current, answers: utilcache.NewLRUExpireCache(keptAnswers)}
 }
 
 // by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's, or
@@ -64,8 +68,8 @@ func subjectIf(allowed bool, subject string) string {
 }
 
 func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, namespace string, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
-	if scc.Lists(constraint, attributes.Requester{Name: who.Username, Groups: who.Groups}) {
-		return true, nil
+	if listed, err := g.listed(ctx, who, constraint); listed || err != nil {
+		return listed, err
 	}
 	key := fmt.Sprintf("%q %q %q %q %q %q", who.Username, who.UID, who.Groups, who.Extra, namespace, constraint.Name)
 	if answer, known := g.answers.Get(key); known {
@@ -86,4 +90,31 @@ func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, name
 	}
 	g.answers.Add(key, allowed, lifetime)
 	return allowed, nil
+}
+
+// listed reports whether users or groups of a constraint name a user. An entry does not count for an object that was created anew under a
+// name whose owner was deleted: the operator has yet to remove that entry.
+func (g *SCCGrants) listed(ctx context.Context, who authenticationv1.UserInfo, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
+	named := func(reference scc.Reference, isReference bool) (bool, error) {
+		seen, found := scc.Seen(constraint, reference)
+		if !isReference || !found {
+			return true, nil
+		}
+		current, err := g.current(ctx, reference)
+		return err == nil && !seen.Stale(current), err
+	}
+	if who.Username != "" && slices.Contains(constraint.Users, who.Username) {
+		if listed, err := named(scc.UserReference(who.Username)); listed || err != nil {
+			return listed, err
+		}
+	}
+	for _, group := range who.Groups {
+		if !slices.Contains(constraint.Groups, group) {
+			continue
+		}
+		if listed, err := named(scc.GroupReference(group)); listed || err != nil {
+			return listed, err
+		}
+	}
+	return false, nil
 }
