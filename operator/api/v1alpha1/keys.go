@@ -57,6 +57,14 @@ const (
 	// has it no longer is found.
 	TreeLabel = "policy.nstpl.dev/tree"
 
+	// AdoptAnnotation set to "true" on a Namespace consents to a tree of policies taking over the namespace, although it existed before:
+	// Roles, RoleBindings and ResourceQuotas in it that the tree does not declare are deleted. Setting it needs the right to delete those.
+	AdoptAnnotation = "policy.nstpl.dev/adopt"
+
+	// InTreeAnnotation set to "true" on a Namespace says that a tree of policies manages it: the namespace was created in one, or was
+	// adopted. The operator keeps it.
+	InTreeAnnotation = "policy.nstpl.dev/in-tree"
+
 	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be let go, and when
 	// its limits change: it is the time of that.
 	RecountAnnotation = "policy.nstpl.dev/recounted"

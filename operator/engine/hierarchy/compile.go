@@ -140,6 +140,9 @@ func (d *Directory) namespace() *corev1.Namespace {
 		labels[v1alpha1.PolicySpaceLabel] = d.Parent.Name
 	}
 	ns.Labels = labels
+	// No folder makes an existing namespace look as if a tree had created it.
+	delete(ns.Labels, v1alpha1.InitializingLabel)
+	delete(ns.Annotations, v1alpha1.InTreeAnnotation)
 	return ns
 }
 
@@ -171,7 +174,10 @@ func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.Nam
 		},
 	}
 	if d.Namespace != nil {
-		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Name}}
+		// Only while it is in the tree: if it existed before, it is left alone until it is adopted.
+		root := d.Lineage()[0].Name
+		template.Spec.Namespaces.LabelSelector.MatchExpressions[0].Key = DepthLabel(root)
+		template.Spec.Namespaces.LabelSelector.MatchLabels = map[string]string{corev1.LabelMetadataName: d.Name}
 	}
 	objects, err := d.populated()
 	if err != nil {

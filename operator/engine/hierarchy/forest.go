@@ -110,21 +110,34 @@ func (f Forest) Below(space string) map[string]bool {
 // DepthLabel returns the key of the label that namespaces in a policyspace and below it have.
 func DepthLabel(space string) string { return space + v1alpha1.DepthLabelSuffix }
 
-// DepthLabels returns the depth labels that a namespace is to have: how many steps up each of its policyspaces is. With a
-// BrokenError it keeps those that it has: nothing is taken from it before it is known where it is. The namespaces
-// of the system are in none.
-func (f Forest) DepthLabels(ns *corev1.Namespace) (map[string]string, error) {
+// place is where a namespace is among policyspaces.
+type place struct {
+	// depths are its depth labels: how many steps up each of its policyspaces is.
+	depths map[string]string
+	// inTree reports whether a tree manages it.
+	inTree bool
+}
+
+func placeOf(ns *corev1.Namespace) place { return place{OwnDepthLabels(ns), InTree(ns)} }
+
+// placeFor returns where a namespace is to be. With an error, which is a BrokenError or a NotAdoptedError, it stays where it is:
+// nothing is taken from it, or done to it, before that is settled. The namespaces of the system are in no policyspace.
+func (f Forest) placeFor(ns *corev1.Namespace) (place, error) {
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
 	if space == "" || match.OfTheSystem(ns.Name) {
-		return map[string]string{}, nil
+		return place{}, nil
 	}
 	lineage, err := f.Lineage(space)
 	if err != nil {
-		return OwnDepthLabels(ns), err
+		return placeOf(ns), err
 	}
-	want := map[string]string{}
+	tree := treeOf(lineage)
+	if tree != "" && !MayBeInTree(ns) {
+		return placeOf(ns), &NotAdoptedError{Namespace: ns.Name, Tree: tree}
+	}
+	want := place{depths: map[string]string{}, inTree: tree != ""}
 	for i, above := range lineage {
-		want[DepthLabel(above.Name)] = strconv.Itoa(i + 1)
+		want.depths[DepthLabel(above.Name)] = strconv.Itoa(i + 1)
 	}
 	return want, nil
 }
@@ -140,21 +153,29 @@ func OwnDepthLabels(ns *corev1.Namespace) map[string]string {
 	return own
 }
 
-// Placed returns a namespace with the depth labels that it is to have: itself, if it has them. The error is a BrokenError.
+// Placed returns a namespace with the depth labels and the annotation policy.nstpl.dev/in-tree that it is to have: itself, if it has
+// them. The error is a BrokenError or a NotAdoptedError.
 func (f Forest) Placed(ns *corev1.Namespace) (*corev1.Namespace, error) {
-	want, err := f.DepthLabels(ns)
-	own := OwnDepthLabels(ns)
-	if maps.Equal(own, want) {
+	want, err := f.placeFor(ns)
+	own := placeOf(ns)
+	if maps.Equal(own.depths, want.depths) && own.inTree == want.inTree {
 		return ns, err
 	}
 	placed := ns.DeepCopy()
-	for key := range own {
+	for key := range own.depths {
 		delete(placed.Labels, key)
 	}
 	if placed.Labels == nil {
 		placed.Labels = map[string]string{}
 	}
-	maps.Copy(placed.Labels, want)
+	maps.Copy(placed.Labels, want.depths)
+	delete(placed.Annotations, v1alpha1.InTreeAnnotation)
+	if want.inTree {
+		if placed.Annotations == nil {
+			placed.Annotations = map[string]string{}
+		}
+		placed.Annotations[v1alpha1.InTreeAnnotation] = "true"
+	}
 	return placed, err
 }
 

@@ -18,6 +18,18 @@ var ofKubernetes = []ObjectID{
 	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
 }
 
+// notAdopted reports whether a template is a tree's and the namespace existed before the tree and was not adopted: see
+// hierarchy.NotAdoptedError. Such a template deletes nothing that it does not declare. It matches only if the tree took over a
+// policyspace that the namespace is in.
+func notAdopted(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
+	return template.Labels[v1alpha1.TreeLabel] != "" && declared.Namespace.Annotations[v1alpha1.InTreeAnnotation] != "true"
+}
+
+// onlyReports reports whether a template leaves undeclared objects in the namespace alone.
+func onlyReports(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
+	return template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport || notAdopted(declared, template)
+}
+
 // authority returns the template that is authoritative for a kind in the namespace, or nil. Where several are, one that only reports
 // goes before the others: nothing is deleted that somebody wants to look at first.
 func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemplate {
@@ -26,7 +38,7 @@ func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemp
 		if !slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
 			continue
 		}
-		if found == nil || template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport {
+		if found == nil || onlyReports(declared, template) {
 			found = template
 		}
 	}
@@ -36,7 +48,7 @@ func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemp
 // deletes reports whether undeclared objects of a kind are deleted in the namespace.
 func deletes(declared Declared, kind schema.GroupKind) bool {
 	template := authority(declared, kind)
-	return template != nil && template.Spec.AuthoritativePolicy != v1alpha1.AuthoritativeReport
+	return template != nil && !onlyReports(declared, template)
 }
 
 // judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why it would be
@@ -56,6 +68,8 @@ func judgeUndeclared(declared Declared, change Change) Change {
 		change.Reason = "a template may declare it once the namespace's creator is known"
 	case template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport:
 		change.Undeclared, change.Reason = true, reason+"; authoritativePolicy is Report"
+	case notAdopted(declared, template):
+		change.Undeclared, change.Reason = true, reason+"; the namespace is not adopted"
 	default:
 		change.Undeclared, change.Action, change.Reason = true, Prune, reason
 	}

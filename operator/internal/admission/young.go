@@ -93,14 +93,15 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 }
 
 // lineage returns the policyspaces that a namespace is in, or is to be in, and whether it has its place already. What has none because
-// something above it is missing, or above itself, is in none.
+// something above it is missing, or above itself, is in none, nor is one that a tree leaves alone.
 func (t *Turns) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, placed bool, err error) {
 	if in := hierarchy.SpacesOf(ns); len(in) > 0 || match.OfTheSystem(ns.Name) {
 		return in, true, nil
 	}
 	for at := ns.Labels[v1alpha1.PolicySpaceLabel]; at != ""; {
 		space, err := t.quota.get(ctx, t.quota.cached, at)
-		if err != nil || space == nil || slices.Contains(names, at) {
+		if err != nil || space == nil || slices.Contains(names, at) ||
+			space.Labels[v1alpha1.TreeLabel] != "" && !hierarchy.MayBeInTree(ns) {
 			return nil, false, err
 		}
 		names, at = append(names, at), space.Spec.Parent

@@ -66,7 +66,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	ns = r.Ledger.Latest(ns)
-	placed, broken, err := r.place(ctx, ns)
+	placed, misplaced, err := r.place(ctx, ns)
 	if err != nil || placed == nil {
 		return reconcile.Result{}, err
 	}
@@ -79,7 +79,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if plan, err = r.sure(ctx, plan); err != nil {
 		return reconcile.Result{}, err
 	}
-	if broken != nil {
+	if misplaced != nil {
 		plan = plan.WithoutDeletions() // what replaces them may be where the namespace belongs
 	}
 	applier := r.Bulk
@@ -94,16 +94,17 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.conclude(ctx, ns, plan, result, broken)
+	return r.conclude(ctx, ns, plan, result, misplaced)
 }
 
-// place returns a namespace with the labels that say where it is, or why that is not known, so that it keeps those that it has. It is
-// nil if it must wait: a namespace that moves must find all templates that it is to inherit.
-func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, *hierarchy.BrokenError, error) {
-	placed, err := r.Spaces.Place(ctx, ns)
-	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
-	if err != nil && !isBroken {
-		return nil, nil, err
+// place returns a namespace with the labels that say where it is, or why it keeps those that it has: misplaced is a
+// hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil. The namespace is nil if it must wait: one that moves must find all
+// templates that it is to inherit.
+func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *corev1.Namespace, misplaced, err error) {
+	placed, misplaced = r.Spaces.Place(ctx, ns)
+	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
+	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {
+		return nil, nil, misplaced
 	}
 	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
 		current, err := r.Templates.Current(ctx, ns.ResourceVersion)
@@ -115,7 +116,7 @@ func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (*corev1.N
 			return nil, nil, nil
 		}
 	}
-	return placed, broken, nil
+	return placed, misplaced, nil
 }
 
 // sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not taken in yet.
@@ -152,11 +153,11 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 
 // conclude reports, and asks for another try if something failed.
 func (r *Namespaces) conclude(
-	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, broken *hierarchy.BrokenError,
+	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, misplaced error,
 ) (reconcile.Result, error) {
 	report := reportOf(plan, result)
-	if broken != nil {
-		report = report.withBroken(broken)
+	if misplaced != nil {
+		report = report.withMisplaced(misplaced)
 	}
 	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
 	done, err := r.done(ctx, plan, report)
@@ -166,7 +167,7 @@ func (r *Namespaces) conclude(
 	if !done && initialize.Initializing(ns) {
 		report = report.notYet(ns)
 	}
-	if err := r.report(ctx, ns, report, done, func() { r.announce(plan, result) }); err != nil {
+	if err := r.report(ctx, ns, report, done, func() { r.announce(plan, result, misplaced) }); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.announceCorrections(ctx, ns, result)
@@ -203,7 +204,7 @@ func (r *Namespaces) leave(ctx context.Context, ns, placed *corev1.Namespace) er
 	if err != nil {
 		return err
 	}
-	return r.report(ctx, ns, Report{Depths: depths(placed)}, done, func() {})
+	return r.report(ctx, ns, Report{Depths: depths(placed), InTree: hierarchy.InTree(placed)}, done, func() {})
 }
 
 // report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition is
@@ -248,8 +249,11 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 }
 
 // announce records an Event in the namespace for each thing that somebody should know.
-func (r *Namespaces) announce(plan populate.Plan, result populate.Result) {
+func (r *Namespaces) announce(plan populate.Plan, result populate.Result, misplaced error) {
 	ns := inside(plan.Namespace)
+	if isNotAdopted(misplaced) {
+		r.Recorder.Eventf(ns, nil, corev1.EventTypeWarning, reasonNotAdopted, "Place", "%s", shorten(misplaced.Error()))
+	}
 	// Events that differ in their note alone are counted as one, so each names the object that it is about.
 	warn := func(object populate.ObjectID, reason, action, note string, arguments ...any) {
 		r.Recorder.Eventf(ns, related(ns, object), corev1.EventTypeWarning, reason, action, note, arguments...)

@@ -78,7 +78,7 @@ func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 			if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
 				r.countSoon(statusDelay, space.Name) // if what is booked is never written down, nothing else tells of it
 			}
-			return notStatusAlone(e)
+			return notStatusAlone(e) || e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
 		}})).
 		Watches(&corev1.Namespace{}, handler.Funcs{
 			CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) { in(e.Object, statusDelay) },
@@ -121,8 +121,8 @@ func (r *PolicySpaces) countSoon(after time.Duration, spaces ...string) {
 	}
 }
 
-// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a hierarchy.BrokenError, or
-// says that the forest could not be read.
+// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a hierarchy.BrokenError or
+// a hierarchy.NotAdoptedError, or says that the forest could not be read.
 func (r *PolicySpaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,7 +198,7 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 		ns := &list.Items[i]
 		before, errBefore := r.forest.Placed(ns)
 		after, errAfter := next.Placed(ns)
-		if depths(before) != depths(after) || (errBefore == nil) != (errAfter == nil) {
+		if depths(before) != depths(after) || hierarchy.InTree(before) != hierarchy.InTree(after) || (errBefore == nil) != (errAfter == nil) {
 			moved = append(moved, ns.Name)
 			settled = settled || len(hierarchy.OwnDepthLabels(ns)) > 0
 		}
@@ -214,12 +214,13 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// elsewhere returns the policyspaces of which the paths are others in another forest.
+// elsewhere returns the policyspaces of which the paths, or the trees that they are of, are others in another forest.
 func elsewhere(a, b hierarchy.Forest) []string {
 	found := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {
 		before, after := a.Get(name), b.Get(name)
-		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent {
+		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent &&
+			before.Labels[v1alpha1.TreeLabel] == after.Labels[v1alpha1.TreeLabel] {
 			continue
 		}
 		maps.Copy(found, a.Below(name))

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,8 @@ type Report struct {
 	Seals   string
 	// Depths are the labels that say where the namespace is, as key=value, separated by commas.
 	Depths string
+	// InTree reports whether a tree manages the namespace.
+	InTree bool
 	// Initializing says that the namespace waits for the initializers in Pending, separated by commas.
 	Initializing bool
 	Pending      string
@@ -36,6 +39,7 @@ const (
 	reasonObjectsFailed  = "ObjectsFailed"
 	reasonTemplateBroken = "TemplateNotAccepted"
 	reasonNoPolicySpace  = "PolicySpaceNotFound"
+	reasonNotAdopted     = "NotAdopted"
 )
 
 // maxMessage bounds a condition's message. The template's status and the Events have the rest.
@@ -43,7 +47,7 @@ const maxMessage = 1000
 
 // reportOf says what became of a plan.
 func reportOf(plan populate.Plan, result populate.Result) Report {
-	report := Report{Depths: depths(plan.Namespace)}
+	report := Report{Depths: depths(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
 	if len(plan.Templates) == 0 {
 		return report
 	}
@@ -107,11 +111,20 @@ func (r Report) notYet(ns *corev1.Namespace) Report {
 	return r
 }
 
-// withBroken says that it is not known what the namespace inherits.
-func (r Report) withBroken(broken *hierarchy.BrokenError) Report {
+// withMisplaced says why the namespace is not where its label says: it is not known what it would inherit there, or it existed before
+// the tree and is not adopted.
+func (r Report) withMisplaced(misplaced error) Report {
 	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace
-	r.Message = shorten(strings.TrimSuffix(broken.Error()+"; "+r.Message, "; "))
+	if isNotAdopted(misplaced) {
+		r.Reason = reasonNotAdopted
+	}
+	r.Message = shorten(strings.TrimSuffix(misplaced.Error()+"; "+r.Message, "; "))
 	return r
+}
+
+func isNotAdopted(misplaced error) bool {
+	_, is := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
+	return is
 }
 
 // fatal reports whether a failure keeps the namespace from being populated. An object that can't be pruned is too much,
@@ -150,7 +163,7 @@ func (r Report) saysTheSame(other Report) bool {
 
 // found returns what a namespace says of its population now.
 func found(ns *corev1.Namespace) (Report, metav1.Time) {
-	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: depths(ns), Initializing: initialize.Initializing(ns)}
+	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: depths(ns), InTree: hierarchy.InTree(ns), Initializing: initialize.Initializing(ns)}
 	if report.Initializing {
 		report.Pending = ns.Annotations[v1alpha1.PendingAnnotation]
 	}
@@ -174,6 +187,12 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		}
 	}
 	annotations := map[string]any{v1alpha1.SealAnnotation: orNull(r.Seals)}
+	if r.InTree != hierarchy.InTree(ns) {
+		annotations[v1alpha1.InTreeAnnotation] = nil
+		if r.InTree {
+			annotations[v1alpha1.InTreeAnnotation] = "true"
+		}
+	}
 	labels := r.depthLabels(ns)
 	metadata := map[string]any{"uid": ns.UID, "annotations": annotations, "labels": labels}
 	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {

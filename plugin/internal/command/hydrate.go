@@ -14,14 +14,14 @@ import (
 
 type hydrate struct {
 	session
-	flat, audit bool
-	format      string
+	flat, audit, adopt bool
+	format             string
 }
 
 func newHydrate(s session) *cobra.Command {
 	h := &hydrate{session: s}
 	cmd := &cobra.Command{
-		Use:   "hydrate DIR [--flat] [--audit] [-o yaml|json]",
+		Use:   "hydrate DIR [--flat] [--audit] [--adopt] [-o yaml|json]",
 		Short: "Print the objects that a tree of policies stands for",
 		Long: templates.LongDesc(`
 			Print the objects that the tree of policies in a folder stands for, so that kubectl or any other tool can apply
@@ -32,6 +32,10 @@ func newHydrate(s session) *cobra.Command {
 			In the tree's namespaces, Roles, RoleBindings and ResourceQuotas that no template declares are deleted. With
 			--audit they are left and reported.
 
+			A Namespace of the tree that exists already is left alone and reported, so that nothing in it is deleted by
+			surprise. With --adopt the Namespaces get the annotation policy.nstpl.dev/adopt, and the tree takes over those that
+			exist. "kubectl nstpl diff --tree" lists what would be deleted in them. Later runs need no --adopt.
+
 			With --flat it prints instead what each namespace ends up with, as plain objects in it: inheritance resolved.`),
 		Example: templates.Examples(`
 			# Bring a cluster to a tree
@@ -39,6 +43,10 @@ func newHydrate(s session) *cobra.Command {
 
 			# First see what would be deleted in its namespaces
 			kubectl nstpl hydrate foo-corp --audit | kubectl apply -f -
+
+			# Take over namespaces of the tree that existed before it, once it is known what is deleted in them
+			kubectl nstpl diff --tree foo-corp -o table
+			kubectl nstpl hydrate foo-corp --adopt | kubectl apply -f -
 
 			# What each namespace ends up with
 			kubectl nstpl hydrate foo-corp --flat`),
@@ -50,6 +58,8 @@ func newHydrate(s session) *cobra.Command {
 				return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", h.format, yamlFormat, jsonFormat))
 			case h.flat && h.audit:
 				return usageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
+			case h.flat && h.adopt:
+				return usageError(cmd, fmt.Errorf("--adopt annotates Namespaces, which --flat does not print"))
 			}
 			return h.run(args[0])
 		},
@@ -57,6 +67,7 @@ func newHydrate(s session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&h.flat, "flat", false, "Print what each namespace ends up with, inheritance resolved.")
 	flags.BoolVar(&h.audit, "audit", false, "Have objects that the tree does not declare reported, not deleted.")
+	flags.BoolVar(&h.adopt, "adopt", false, "Have the tree take over Namespaces that exist already.")
 	flags.StringVarP(&h.format, "output", "o", yamlFormat, "Output format. One of: (yaml, json).")
 	completeValues(cmd, "output", yamlFormat, jsonFormat)
 	return cmd
@@ -82,13 +93,18 @@ func (h *hydrate) run(dir string) error {
 }
 
 func (h *hydrate) objects(tree *hierarchy.Tree) ([]*unstructured.Unstructured, error) {
-	switch {
-	case h.flat:
+	if h.flat {
 		return tree.FlatObjects()
-	case h.audit:
-		return tree.Compile(v1alpha1.AuthoritativeReport)
 	}
-	return tree.Compile(v1alpha1.AuthoritativeDelete)
+	policy := v1alpha1.AuthoritativeDelete
+	if h.audit {
+		policy = v1alpha1.AuthoritativeReport
+	}
+	objects, err := tree.Compile(policy)
+	if h.adopt {
+		hierarchy.Adopt(objects)
+	}
+	return objects, err
 }
 
 // validTree reads the tree in a folder, says what is to be known of it, and refuses one with violations.

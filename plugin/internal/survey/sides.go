@@ -70,9 +70,9 @@ func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change p
 	return Sides{Live: live, Stored: stored, Refusal: refusal}, err
 }
 
-// replaceable tells whether the operator deletes an object that it can't change in place.
+// replaceable reports whether the operator deletes an object that it can't change in place.
 func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
-	return populate.Ours(live) &&
+	return (populate.Ours(live) || change.Occupied) &&
 		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 

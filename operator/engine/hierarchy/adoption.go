@@ -1,0 +1,89 @@
+package hierarchy
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+)
+
+// NotAdoptedError says that a namespace, which existed before a tree claimed it, is left alone.
+type NotAdoptedError struct {
+	Namespace string
+	// Tree is the name of the tree's root.
+	Tree string
+}
+
+func (e *NotAdoptedError) Error() string {
+	return fmt.Sprintf("namespace %s existed before tree %s and is not adopted, so it is left alone: see what would be deleted with "+
+		"kubectl nstpl diff --tree, then annotate the namespace with %s=true, or apply the output of kubectl nstpl hydrate --adopt",
+		e.Namespace, e.Tree, v1alpha1.AdoptAnnotation)
+}
+
+// InTree reports whether a tree manages a namespace: the namespace was created in one, or was adopted.
+func InTree(ns *corev1.Namespace) bool { return ns.Annotations[v1alpha1.InTreeAnnotation] == "true" }
+
+// Adopted reports whether an annotation consents to a tree taking over a namespace.
+func Adopted(ns *corev1.Namespace) bool { return ns.Annotations[v1alpha1.AdoptAnnotation] == "true" }
+
+// Adopt makes the Namespaces among compiled objects consent to being taken over.
+func Adopt(objects []*unstructured.Unstructured) {
+	for _, object := range objects {
+		if object.GetKind() != kindNamespace {
+			continue
+		}
+		annotations := object.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.AdoptAnnotation] = "true"
+		object.SetAnnotations(annotations)
+	}
+}
+
+// MayBeInTree reports whether a tree may manage a namespace. A namespace that is still being initialized is new: nobody could write
+// into it yet. One without a UID does not exist yet.
+func MayBeInTree(ns *corev1.Namespace) bool {
+	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns) || createdInSpace(ns)
+}
+
+// createdInSpace reports whether the request that created a namespace put it into its policyspace. It is for namespaces that were
+// created while nothing marked new ones as initializing, nor noted their creator: before Kubernetes 1.36 the operator's webhook does
+// that, and the operator may be down. managedFields then name one writer in the second of the creation, who owns the label.
+func createdInSpace(ns *corev1.Namespace) bool {
+	if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; known {
+		return false
+	}
+	writers, owned := 0, false
+	for i := range ns.ManagedFields {
+		entry := &ns.ManagedFields[i]
+		if entry.Subresource != "" || entry.Time == nil || entry.Time.After(ns.CreationTimestamp.Time) || entry.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Metadata struct {
+				Labels map[string]any `json:"f:labels"`
+			} `json:"f:metadata"`
+		}
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+			return false
+		}
+		writers++
+		_, owned = fields.Metadata.Labels["f:"+v1alpha1.PolicySpaceLabel]
+	}
+	return writers == 1 && owned
+}
+
+// treeOf returns the name of the tree that the nearest of some policyspaces is of, or "" if none is of a tree.
+func treeOf(lineage []*v1alpha1.PolicySpace) string {
+	for _, space := range lineage {
+		if tree := space.Labels[v1alpha1.TreeLabel]; tree != "" {
+			return tree
+		}
+	}
+	return ""
+}
