@@ -44,7 +44,9 @@ func newDiff(s session) *cobra.Command {
 
 			With --tree it compares the tree of policies in a folder with the cluster: what "kubectl nstpl hydrate" prints with
 			what is there, and what is there of the tree and no longer in the folder. Namespaces that would be deleted come
-			first.
+			first. It lists every object that the operator would delete in the tree's namespaces. A namespace that existed before
+			the tree is left alone: what would be deleted in it by "kubectl nstpl hydrate --adopt" is listed as "delete if adopted".
+			It lists what another tree would leave behind if all its namespaces moved to this one, as when the root is renamed.
 
 			A field that no template declares is no difference. The values of Secrets are masked. The program that shows
 			the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are on standard

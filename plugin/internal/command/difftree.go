@@ -37,19 +37,27 @@ const (
 	treeCreate    = "create"
 	treeConfigure = "configure"
 	treeDelete    = "delete"
+	// treeLeaveAlone is for a Namespace that existed before the tree and is not adopted, treeDeleteIfAdopted for what is in it.
+	treeLeaveAlone      = "leave alone"
+	treeDeleteIfAdopted = "delete if adopted"
 )
 
 // treeChange is an object that would change if the cluster were brought to a tree, and what the tree has no longer deleted.
 type treeChange struct {
 	Object string `json:"object"`
-	Action string `json:"action"`
-	// Note says what is not known about it.
+	// Namespace is that of an object in a namespace of the tree, which the operator would delete.
+	Namespace string `json:"namespace,omitempty"`
+	Action    string `json:"action"`
+	// Note says why it is deleted or left alone, or what is not known about it.
 	Note string `json:"note,omitempty"`
 
 	kind  schema.GroupVersionKind
 	name  string
 	sides survey.Sides
 }
+
+// treeLive holds the objects of the cluster of the kinds that a tree is compiled to, by name.
+type treeLive map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
 
 func (c treeChange) deletesNamespace() bool {
 	return c.Action == treeDelete && c.kind == treeKinds[0]
@@ -70,51 +78,44 @@ func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 		return false, err
 	}
 	done := d.progress("comparing " + tree.Root.Name + " with the cluster")
-	changes, err := compareTree(ctx, c, tree.Root.Name, declared)
+	changes, unread, err := d.compareTree(ctx, c, tree.Root.Name, declared)
 	done()
 	if err != nil {
 		return false, err
 	}
-	return len(changes) > 0, d.writeTree(changes)
+	if err := d.writeTree(changes, unread); err != nil {
+		return false, err
+	}
+	if len(changes) == 0 && len(unread) > 0 {
+		return false, errors.New("nothing differs in what could be compared, but not everything could be: see above")
+	}
+	return len(changes) > 0, nil
 }
 
-// compareTree reads a list for each kind, and asks the API server by a dry run about each object that is not as declared. Deletions of
-// namespaces come first.
-func compareTree(ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured) ([]treeChange, error) {
-	var changes []treeChange
-	for _, kind := range treeKinds {
-		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
-			return nil, cluster.NotInstalledError{}
-		}
-		objects := c.Dynamic.Resource(mapping.Resource)
-		list, err := objects.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		live := map[string]*unstructured.Unstructured{}
-		for i := range list.Items {
-			live[list.Items[i].GetName()] = &list.Items[i]
-		}
-		var wanted []*unstructured.Unstructured
-		for _, object := range declared {
-			if object.GroupVersionKind() == kind {
-				wanted = append(wanted, object)
-			}
-		}
-		found := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
-			return compareObject(ctx, objects, live[object.GetName()], object)
-		})
-		for _, object := range wanted {
-			delete(live, object.GetName())
-		}
-		for _, name := range slices.Sorted(maps.Keys(live)) {
-			if live[name].GetLabels()[v1alpha1.TreeLabel] == root && live[name].GetDeletionTimestamp() == nil {
-				found = append(found, treeChange{Action: treeDelete, sides: survey.Sides{Live: live[name]}, kind: kind, name: name})
-			}
-		}
-		changes = append(changes, slices.DeleteFunc(found, func(change treeChange) bool { return change.Action == "" })...)
+// compareTree returns what would change, and what could not be read. Deletions of namespaces come first.
+func (d *diff) compareTree(
+	ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured,
+) (changes []treeChange, unread []survey.Unreadable, err error) {
+	live, err := readTree(ctx, c)
+	if err != nil {
+		return nil, nil, err
 	}
+	if changes, err = compareObjects(ctx, c, live, root, declared); err != nil {
+		return nil, nil, err
+	}
+	left, warnings := live.leftovers(root, declared)
+	for _, warning := range warnings {
+		d.note("Warning: %s", warning)
+	}
+	after, err := live.after(root, declared)
+	if err != nil {
+		return nil, nil, err
+	}
+	deleted, unread, err := after.deletions(ctx, c, d.format == "")
+	if err != nil {
+		return nil, nil, err
+	}
+	changes = slices.Concat(after.markLeftAlone(changes), left, deleted)
 	for i := range changes {
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
 	}
@@ -127,7 +128,77 @@ func compareTree(ctx context.Context, c *cluster.Cluster, root string, declared 
 		}
 		return 1
 	})
+	return changes, unread, nil
+}
+
+// readTree reads a list for each kind.
+func readTree(ctx context.Context, c *cluster.Cluster) (treeLive, error) {
+	live := treeLive{}
+	for _, kind := range treeKinds {
+		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return nil, cluster.NotInstalledError{}
+		}
+		list, err := c.Dynamic.Resource(mapping.Resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		live[kind] = map[string]*unstructured.Unstructured{}
+		for i := range list.Items {
+			live[kind][list.Items[i].GetName()] = &list.Items[i]
+		}
+	}
+	return live, nil
+}
+
+// compareObjects asks the API server by a dry run about each object that is not as declared.
+func compareObjects(
+	ctx context.Context, c *cluster.Cluster, live treeLive, root string, declared []*unstructured.Unstructured,
+) ([]treeChange, error) {
+	var changes []treeChange
+	for _, kind := range treeKinds {
+		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return nil, cluster.NotInstalledError{}
+		}
+		objects := c.Dynamic.Resource(mapping.Resource)
+		var wanted []*unstructured.Unstructured
+		for _, object := range declared {
+			if object.GroupVersionKind() == kind {
+				wanted = append(wanted, object)
+			}
+		}
+		found := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
+			return compareObject(ctx, objects, live[kind][object.GetName()], object)
+		})
+		changes = append(changes, slices.DeleteFunc(found, func(change treeChange) bool { return change.Action == "" })...)
+		changes = append(changes, live.remaining(kind, root, declared)...)
+	}
 	return changes, nil
+}
+
+// remaining returns the objects of a kind with a tree's label that are not declared.
+func (live treeLive) remaining(kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured) []treeChange {
+	var remaining []treeChange
+	isDeclared := ofKind(declared, kind)
+	for _, name := range slices.Sorted(maps.Keys(live[kind])) {
+		object := live[kind][name]
+		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil && object.GetDeletionTimestamp() == nil {
+			remaining = append(remaining, treeChange{Action: treeDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
+		}
+	}
+	return remaining
+}
+
+// ofKind returns the objects of a kind by name.
+func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) map[string]*unstructured.Unstructured {
+	found := map[string]*unstructured.Unstructured{}
+	for _, object := range objects {
+		if object.GroupVersionKind() == kind {
+			found[object.GetName()] = object
+		}
+	}
+	return found
 }
 
 // compareObject returns what would become of an object. Its action is empty if that is nothing.
@@ -196,10 +267,16 @@ func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured
 	return bare
 }
 
-func (d *diff) writeTree(changes []treeChange) error {
+func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error {
+	for _, kind := range unread {
+		d.note("unknown: %v", kind)
+	}
 	var doomed []string
 	for _, change := range changes {
-		if change.Note != "" {
+		switch {
+		case change.Namespace != "" && d.format == "":
+			d.note("%s: %s: %s", change.Namespace, change.Object, change.Note)
+		case change.Namespace == "" && change.Note != "":
 			d.note("%s %s", change.Object, change.Note)
 		}
 		if change.deletesNamespace() {
@@ -210,13 +287,10 @@ func (d *diff) writeTree(changes []treeChange) error {
 		d.note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
 			count(len(doomed), "namespace"), strings.Join(doomed, ", "))
 	}
+	d.explainDeletions(changes)
 	switch d.format {
 	case tableFormat:
-		table := output.Table{Columns: []string{"Object", "Action"}}
-		for _, change := range changes {
-			table.Rows = append(table.Rows, []string{change.Object, change.Action})
-		}
-		return table.Print(d.Out, false)
+		return treeTable(changes).Print(d.Out, false)
 	case jsonFormat:
 		return output.JSON(d.Out, map[string]any{"deletedNamespaces": append([]string{}, doomed...), "changes": append([]treeChange{}, changes...)})
 	}
@@ -230,6 +304,23 @@ func (d *diff) writeTree(changes []treeChange) error {
 		at = len(changes)
 	}
 	return errors.Join(d.showTree(changes[:at]), d.showTree(changes[at:]))
+}
+
+// treeTable has a column for namespaces only if objects in namespaces would be deleted.
+func treeTable(changes []treeChange) output.Table {
+	table := output.Table{Columns: []string{"Object", "Action"}}
+	inNamespaces := slices.ContainsFunc(changes, func(change treeChange) bool { return change.Namespace != "" })
+	if inNamespaces {
+		table.Columns = append(table.Columns, "Namespace")
+	}
+	for _, change := range changes {
+		row := []string{change.Object, change.Action}
+		if inNamespaces {
+			row = append(row, change.Namespace)
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table
 }
 
 func (d *diff) showTree(changes []treeChange) error {
@@ -247,7 +338,7 @@ func (d *diff) showTree(changes []treeChange) error {
 				delete(side.Object, "status") // no tree says it
 			}
 		}
-		if err := writeSides(differ, fileName(change.kind, "", change.name), change.sides); err != nil {
+		if err := writeSides(differ, fileName(change.kind, change.Namespace, change.name), change.sides); err != nil {
 			return fmt.Errorf("%s: %w", change.Object, err)
 		}
 	}

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -75,6 +76,8 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 			continue // an empty label, or a namespace that is in no space whatever it says
 		case space == nil:
 			space, node.Problem = root, broken.Error()
+		case isNotAdopted(broken):
+			node.Problem = broken.Error()
 		}
 		node.declare(survey.Declare(cache, index, placed))
 		node.limit(quotas)
@@ -82,6 +85,11 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 	}
 	root.sort()
 	return root, nil
+}
+
+func isNotAdopted(misplaced error) bool {
+	_, is := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
+	return is
 }
 
 func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *treeNode {

@@ -88,9 +88,12 @@ func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Name
 	if err != nil {
 		return nil, err
 	}
-	placed, broken := hierarchy.NewForest(spaces).Placed(ns)
-	if broken != nil {
-		p.note("unknown: what namespace/%s inherits: %v", ns.Name, broken)
+	placed, misplaced := hierarchy.NewForest(spaces).Placed(ns)
+	switch {
+	case isNotAdopted(misplaced):
+		p.note("Warning: %v", misplaced)
+	case misplaced != nil:
+		p.note("unknown: what namespace/%s inherits: %v", ns.Name, misplaced)
 	}
 	return placed, nil
 }

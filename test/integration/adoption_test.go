@@ -1,0 +1,345 @@
+package integration_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+func podQuota(name string) string {
+	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: \"100\"}}\n"
+}
+
+// folder is a tree of policies: paths and what the files hold.
+type folder map[string]string
+
+func (f folder) namespace(path, name string) folder {
+	f[path+"/namespace.yaml"] = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + ", labels: {" + sceneLabel + ": x}}\n"
+	return f
+}
+
+// applyTree does what "kubectl nstpl hydrate ROOT | kubectl apply" does, and returns what kubectl says.
+func (s *scene) applyTree(root string, files folder, adopt bool) (string, error) {
+	s.t.Helper()
+	fs := fstest.MapFS{}
+	for path, content := range files {
+		content = strings.ReplaceAll(content, sceneLabel+": x", sceneLabel+": "+s.id)
+		fs[path] = &fstest.MapFile{Data: []byte(content)}
+	}
+	loaded, err := hierarchy.Load(fs, root)
+	require.NoError(s.t, err)
+	require.Empty(s.t, loaded.Violations)
+	objects, err := loaded.Tree.Compile(v1alpha1.AuthoritativeDelete)
+	require.NoError(s.t, err)
+	if adopt {
+		hierarchy.Adopt(objects)
+	}
+	var stream bytes.Buffer
+	for _, object := range objects {
+		document, err := yaml.Marshal(object.Object)
+		require.NoError(s.t, err)
+		fmt.Fprintf(&stream, "---\n%s", document)
+	}
+	return s.kubectl(s.t.Context(), stream.String(), "apply", "--filename", "-")
+}
+
+func (s *scene) mustApplyTree(root string, files folder, adopt bool) {
+	s.t.Helper()
+	_, err := s.applyTree(root, files, adopt)
+	require.NoError(s.t, err)
+}
+
+// contents returns the objects of a YAML text as they are in a namespace, but for what Kubernetes counts.
+func (s *scene) contents(ns *corev1.Namespace, objects string) []map[string]any {
+	s.t.Helper()
+	var found []map[string]any
+	for _, object := range parse(s.t, objects) {
+		stored := s.mustStored(ns, object)
+		delete(stored.Object, "status")
+		stored.SetManagedFields(nil)
+		stored.SetResourceVersion("")
+		found = append(found, stored.Object)
+	}
+	return found
+}
+
+// managed waits until a tree manages a namespace or does not.
+func (s *scene) managed(ns *corev1.Namespace, inTree bool) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			assert.Equal(c, inTree, hierarchy.InTree(found))
+			assert.Equal(c, inTree, len(hierarchy.OwnDepthLabels(found)) > 0)
+		}
+	})
+}
+
+// notAdopted waits until a namespace says that it is left alone.
+func (s *scene) notAdopted(ns *corev1.Namespace, tree string) {
+	s.t.Helper()
+	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Equal(c, "NotAdopted", condition.Reason)
+		assert.Contains(c, condition.Message, "namespace "+ns.Name+" existed before tree "+tree+" and is not adopted, so it is left alone")
+	})
+}
+
+// A namespace that existed before a tree declares it keeps all that it has until it is adopted.
+func TestTreeLeavesExistingNamespacesAlone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	root, team := s.name("root"), s.name("team")
+	ns := s.namespace("existing")
+	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
+	ordinary := s.declare("ordinary", configMap("ordinary", "1"))
+	s.populated(ns)
+	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"), podQuota("undeclared-quota"))
+	// One has the name of what the tree declares.
+	before := documents(foreign, role("job-creator"))
+	s.put(ns.Name, before)
+	contents := s.contents(ns, before)
+
+	declared := `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: job-creator, namespace: ` + ns.Name + `}
+rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
+`
+	files := folder{
+		"viewers.yaml":                       viewer("viewers"),
+		team + "/quota.yaml":                 "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: quota}\nspec: {hard: {pods: 3}}\n",
+		team + "/" + ns.Name + "/role.yaml":  declared,
+		team + "/" + ns.Name + "/quota.yaml": podQuota("quota"),
+	}.namespace(team+"/"+ns.Name, ns.Name).namespace(team+"/"+added.Name, added.Name)
+	s.mustApplyTree(root, files, false)
+	s.managed(added, true)
+	s.holds(added, viewer(root+".viewers"))
+	s.notAdopted(ns, root)
+	s.event(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
+	untouched := func(value string) {
+		t.Helper()
+		s.edit(ordinary, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = raw(t, configMap("ordinary", value))
+		})
+		s.holds(ns, configMap("ordinary", value)) // other templates go on, and the operator has looked at the namespace
+		require.Equal(t, contents, s.contents(ns, before))
+		s.lacks(ns, documents(viewer(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
+		s.managed(ns, false)
+		s.notAdopted(ns, root)
+	}
+	untouched("2")
+	s.spaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.EqualValues(c, 1, status.Namespaces)
+	})
+	s.put(added.Name, foreign) // a namespace of the tree has what the tree declares, and nothing else
+	s.lacks(added, foreign)
+
+	// Neither a restart nor applying the tree again changes that.
+	s.restartOperator(t)
+	s.mustApplyTree(root, files, false)
+	untouched("3")
+
+	// Adopted, it is like the others, and stays so without the annotation.
+	s.mustApplyTree(root, files, true)
+	s.managed(ns, true)
+	s.lacks(ns, foreign)
+	s.holds(ns, documents(declared, viewer(root+".viewers"), podQuota("quota")))
+	s.populated(ns)
+	s.mustApplyTree(root, files, false)
+	s.restartOperator(t)
+	s.put(ns.Name, foreign)
+	s.lacks(ns, foreign)
+	s.managed(ns, true)
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	require.False(t, hierarchy.Adopted(found))
+
+	// It moves within the tree as any other, and whoever leaves it comes back only if adopted.
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, map[string]string{"root": "1"}, s.place(c, ns.Name)) })
+	s.holds(ns, viewer(root+".viewers"))
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	s.managed(ns, false)
+	s.lacks(ns, viewer(root+".viewers"))
+	s.put(ns.Name, foreign)
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
+	s.notAdopted(ns, root)
+	kept := s.contents(ns, foreign)
+	s.edit(ordinary, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, configMap("ordinary", "4"))
+	})
+	s.holds(ns, configMap("ordinary", "4"))
+	require.Equal(t, kept, s.contents(ns, foreign))
+}
+
+// A tree that takes over a policyspace leaves the namespaces in it as they are.
+func TestTreeTakesOverAPolicySpace(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("root", "")
+	s.space("team", "root")
+	foreign := documents(role("undeclared-role"), podQuota("undeclared-quota"))
+	// As a root and below it.
+	inRoot, inTeam := s.populatedIn("in-root", "root"), s.populatedIn("in-team", "team")
+	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
+		s.put(ns.Name, foreign)
+	}
+	files := folder{"viewers.yaml": viewer("viewers")}.namespace(s.name("team")+"/"+s.name("new"), s.name("new"))
+	s.mustApplyTree(s.name("root"), files, false)
+	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
+	s.managed(added, true)
+	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
+		s.notAdopted(ns, s.name("root"))
+		s.event(ns, corev1.EventTypeWarning, "Undeclared", "the namespace is not adopted")
+		s.holds(ns, foreign)
+	}
+	s.patchNamespace(inTeam, `{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": "true"}}}`)
+	s.lacks(inTeam, foreign)
+	s.populated(inTeam)
+	s.holds(inRoot, foreign)
+}
+
+// populatedIn creates a namespace in a policyspace and returns when the operator has given it its place.
+func (s *scene) populatedIn(short, space string) *corev1.Namespace {
+	s.t.Helper()
+	ns := s.namespace(short, s.in(space))
+	s.opens(ns)
+	return ns
+}
+
+// What is created in a tree while the operator is down is the tree's; what existed is not.
+func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	root := s.name("root")
+	files := folder{"viewers.yaml": viewer("viewers")}
+	s.mustApplyTree(root, files, false)
+	require.NoError(t, s.operator.kill())
+	ns, added := s.namespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
+	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"))
+	for _, object := range parse(t, foreign) { // not held, since the operator did not mark the namespace
+		object.SetNamespace(ns.Name)
+		require.NoError(t, s.client.Create(t.Context(), object))
+	}
+	s.mustApplyTree(root, files.namespace(ns.Name, ns.Name).namespace(added.Name, added.Name), false)
+	require.NoError(t, s.startOperator(t.Context()))
+	s.managed(added, true)
+	s.holds(added, viewer(root+".viewers"))
+	s.notAdopted(ns, root)
+	s.holds(ns, foreign)
+}
+
+// Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a tree.
+func TestAdoptionIsGuarded(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ns := s.namespace("n")
+	s.permit(s.name("namespaces"), userSubject("nadia"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"}, Verbs: []string{"create", "patch", "list"}})
+	config, err := s.cluster.UserConfig("nadia")
+	require.NoError(t, err)
+	nadia := s.clientOf(config)
+	patch := func(body string, status bool) error {
+		raw := client.RawPatch("application/merge-patch+json", []byte(body))
+		if status {
+			return nadia.Status().Patch(t.Context(), ns.DeepCopy(), raw)
+		}
+		return nadia.Patch(t.Context(), ns.DeepCopy(), raw)
+	}
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch(`{"metadata": {"labels": {"a": "b"}}}`, false)) })
+	adopt := `{"metadata": {"annotations": {"` + v1alpha1.AdoptAnnotation + `": "true"}}}`
+	for _, status := range []bool{false, true} {
+		require.ErrorContains(t, patch(adopt, status), "user nadia needs the verb delete on roles, rolebindings and resourcequotas in namespace "+ns.Name)
+		require.ErrorContains(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.InTreeAnnotation+`": "true"}}}`, status), "is kept by the operator")
+	}
+	for _, key := range []string{v1alpha1.AdoptAnnotation, v1alpha1.InTreeAnnotation} {
+		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("born"), Annotations: map[string]string{key: "true"}}}
+		require.ErrorContains(t, nadia.Create(t.Context(), born), "nstpl-tree-guard")
+	}
+	// Of the three kinds, none can be left out.
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"}, Subjects: []rbacv1.Subject{userSubject("nadia")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "nadia"},
+	}
+	rules := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"delete"}},
+	}}
+	require.NoError(t, s.client.Create(t.Context(), rules))
+	require.NoError(t, s.client.Create(t.Context(), binding))
+	s.eventually(func(c *assert.CollectT) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "nadia", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "delete", Group: rbacv1.GroupName, Resource: "roles"},
+		}}
+		assert.NoError(c, s.client.Create(t.Context(), review))
+		assert.True(c, review.Status.Allowed)
+	})
+	require.ErrorContains(t, patch(adopt, false), "needs the verb delete")
+	rules.Rules = append(rules.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"delete"}})
+	require.NoError(t, s.client.Update(t.Context(), rules))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch(adopt, false)) })
+	require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": null}}}`, false))
+}
+
+// Whoever applies a tree is told at once what is left alone, and that another tree is left behind.
+func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	said := &warnings{}
+	config, err := s.cluster.UserConfig("applier-of-trees", "system:masters")
+	require.NoError(t, err)
+	config.WarningHandlerWithContext = said
+	applier := s.clientOf(config)
+	ns := s.namespace("n")
+	move := func(tree string) []string {
+		t.Helper()
+		body := `{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + tree + `"}}}`
+		require.NoError(t, applier.Patch(t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body))))
+		return said.take()
+	}
+	first := move("eng")
+	require.Len(t, first, 1)
+	require.Contains(t, first[0], "namespace "+ns.Name+" existed before tree eng and is not adopted, so it is left alone")
+	require.Empty(t, move("eng"))
+	require.Contains(t, strings.Join(move("engineering"), "\n"),
+		"objects move from tree eng to tree engineering: if the root was renamed, prune what is left with the selector policy.nstpl.dev/tree in (engineering,eng)")
+}
+
+// A root that is renamed keeps its namespaces, and one selector finds what is left of its old name.
+func TestTreeWithARenamedRoot(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	before, after := s.name("eng"), s.name("engineering")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("n")}}
+	files := folder{"viewers.yaml": viewer("viewers")}.namespace(ns.Name, ns.Name)
+	s.mustApplyTree(before, files, false)
+	s.managed(ns, true)
+	s.holds(ns, viewer(before+".viewers"))
+	s.mustApplyTree(after, files, false)
+	s.holds(ns, viewer(after+".viewers"))
+	s.lacks(ns, viewer(before+".viewers"))
+	s.populated(ns)
+	out, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates", "--output=name", "--selector", v1alpha1.TreeLabel+" in ("+after+","+before+")")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{
+		"policyspace.policy.nstpl.dev/" + before, "namespacetemplate.policy.nstpl.dev/" + before,
+		"policyspace.policy.nstpl.dev/" + after, "namespacetemplate.policy.nstpl.dev/" + after,
+	}, strings.Fields(out))
+	_, err = s.kubectl(t.Context(), "", "delete", "policyspaces,namespacetemplates", "--selector", v1alpha1.TreeLabel+"="+before)
+	require.NoError(t, err)
+	s.holds(ns, viewer(after+".viewers"))
+	s.managed(ns, true)
+}
