@@ -1,0 +1,151 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// createRules are what the create-author may do besides writing templates.
+var createRules = []rbacv1.PolicyRule{
+	rule("create", "", "resourcequotas configmaps serviceaccounts"), rule("create", "networking.k8s.io", "networkpolicies"),
+}
+
+// Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side apply does.
+func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	creates := s.authorWho("create-author", createRules...)
+	patches := s.authorWho("patch-author", rule("patch", "", "configmaps resourcequotas serviceaccounts"), rule("patch", "networking.k8s.io", "networkpolicies"))
+	both := s.authorWho("both-author", rule("create patch", "", "configmaps resourcequotas serviceaccounts"), rule("create patch", "networking.k8s.io", "networkpolicies"))
+	declared := map[string]string{
+		"quota":     quotaOf("existing"),
+		"configmap": configMap("existing", "changed"),
+		"account":   "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, annotations: {eks.amazonaws.com/role-arn: mine}}\n",
+		"policy":    "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: existing}\nspec: {podSelector: {}}\n",
+	}
+	for short, object := range declared {
+		template := s.template(short, object)
+		s.denied(creates.Create(t.Context(), template.DeepCopy()))
+		s.denied(patches.Create(t.Context(), template.DeepCopy()))
+		require.NoError(t, both.Create(t.Context(), template.DeepCopy()), short)
+	}
+	// An edit is judged like a creation.
+	own := s.template("own", configMap("own", "v"))
+	require.NoError(t, both.Create(t.Context(), own))
+	s.denied(s.merge(creates, own, map[string]any{"templates": raw(t, documents(configMap("own", "w")))}))
+	require.NoError(t, s.merge(both, own, map[string]any{"templates": raw(t, documents(configMap("own", "w")))}))
+}
+
+// merge patches the spec of a template as a user.
+func (s *scene) merge(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]any{"spec": spec})
+	require.NoError(s.t, err)
+	return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json", body))
+}
+
+// removals are the ways to have a template's objects deleted.
+var removals = map[string]func(*scene, client.Client, *v1alpha1.NamespaceTemplate) error{
+	"no templates": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"templates": []any{}})
+	},
+	"templates that are null": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"templates": nil})
+	},
+	"another name": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"templates": raw(s.t, configMap("another", "v"))})
+	},
+	"an overlay that deletes": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"overlays": []any{map[string]any{
+			"name": "drop", "namespaces": map[string]any{"labelSelector": map[string]any{}},
+			"patches": []any{map[string]any{"patch": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: existing}\n$patch: delete\n"}},
+		}}})
+	},
+	"disabled": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
+	},
+	"another selector": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}}}})
+	},
+	"deleted": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return user.Delete(s.t.Context(), template.DeepCopy())
+	},
+	"authoritative": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}}})
+	},
+}
+
+// A user who has objects pruned needs the right to delete objects of their kinds, in whatever way the template is changed.
+func TestAuthorsNeedToDeleteWhatTheyPrune(t *testing.T) {
+	t.Parallel()
+	for way, remove := range removals {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			bare := s.authorWho("bare-author")
+			writes := s.authorWho("write-author", rule("create patch", "", "configmaps"))
+			deletes := s.authorWho("delete-author", rule("create patch delete", "", "configmaps"))
+			template := s.declare("policies", configMap("existing", "v"), deletesObjects)
+			ns := s.populatedNamespace("n")
+			uid := s.mustStored(ns, parse(t, configMap("existing", "v"))[0]).GetUID()
+			for _, user := range []client.Client{bare, writes} {
+				s.denied(remove(s, user, template))
+			}
+			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
+			require.Equal(t, uid, s.mustStored(ns, parse(t, configMap("existing", "v"))[0]).GetUID())
+
+			require.NoError(t, remove(s, deletes, template))
+			s.lacks(ns, configMap("existing", "v"))
+		})
+	}
+}
+
+func deletesObjects(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+}
+
+// No right on objects is needed to disable or delete a template whose objects stay.
+func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"disabled", "deleted"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			bare := s.authorWho("bare-author")
+			template := s.declare("policies", configMap("existing", "v"))
+			ns := s.populatedNamespace("n")
+			require.NoError(t, removals[way](s, bare, template))
+			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
+			s.holds(ns, configMap("existing", "v"))
+		})
+	}
+}
+
+// An author overrides what another template declares only with the right to change that template.
+func TestOverridingATemplateTakesTheRightToPatchIt(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	s.declare("a", configMap("existing", "v"))
+	ns := s.populatedNamespace("n")
+	config := rule("create patch delete", "", "configmaps")
+	group := v1alpha1.GroupVersion.Group
+	other := s.userWho("other-author", config, rule("create", group, "namespacetemplates"), rule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
+	owner := s.userWho("owner-author", config, rule("create", group, "namespacetemplates"), rule("patch", group, "namespacetemplates", s.name("a")))
+	s.denied(other.Create(t.Context(), s.template("z", configMap("existing", "overridden"))))
+	s.denied(other.Create(t.Context(), s.template("token", configMap("$(CREATOR)", "overridden"))))
+	mine := s.template("z", configMap("mine", "v"))
+	require.NoError(t, other.Create(t.Context(), mine))
+	s.denied(s.merge(other, mine, map[string]any{"templates": raw(t, configMap("existing", "overridden"))}))
+	require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
+	s.holds(ns, configMap("existing", "v"))
+
+	require.NoError(t, owner.Create(t.Context(), s.template("zz", configMap("existing", "overridden"))))
+	s.holds(ns, configMap("existing", "overridden"))
+}

@@ -1,0 +1,206 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/escalation"
+)
+
+// rbacKinds decide who may do what in a namespace.
+var rbacKinds = []schema.GroupVersionResource{
+	rbacv1.SchemeGroupVersion.WithResource("roles"), rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
+}
+
+// recordedKinds are those whose writes are judged, and those that explain them.
+var recordedKinds = append(slices.Clone(rbacKinds),
+	corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+	corev1.SchemeGroupVersion.WithResource("serviceaccounts"), networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+	corev1.SchemeGroupVersion.WithResource("namespaces"), v1alpha1.GroupVersion.WithResource("namespacetemplates"),
+)
+
+// recorder records writes in the order in which the API server made them: states that last only for a moment too.
+type recorder struct {
+	kinds   []schema.GroupVersionResource
+	client  dynamic.Interface
+	prefix  string
+	marks   atomic.Int64
+	mu      sync.Mutex
+	records []escalation.Record
+	// seen is the revision of the last event of each kind.
+	seen map[schema.GroupVersionResource]uint64
+	// writers and deleters are the users who made a write, by its revision, and who deleted an object, by its UID. All other
+	// writes are the operator's.
+	writers  map[uint64]string
+	deleters map[types.UID]string
+}
+
+// newRecorder records the writes of some kinds whose namespaces, or names if they have none, begin with a prefix.
+func newRecorder(t *testing.T, w *world, prefix string, kinds ...schema.GroupVersionResource) *recorder {
+	t.Helper()
+	clients, err := dynamic.NewForConfig(w.cluster.RESTConfig())
+	require.NoError(t, err)
+	r := &recorder{
+		kinds: kinds, client: clients, prefix: prefix, seen: map[schema.GroupVersionResource]uint64{},
+		writers: map[uint64]string{}, deleters: map[types.UID]string{},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watches sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		watches.Wait()
+	})
+	for _, kind := range kinds {
+		object := marker(kind, prefix)
+		_, err := clients.Resource(kind).Namespace(object.GetNamespace()).Create(t.Context(), object, metav1.CreateOptions{})
+		require.NoError(t, err)
+		list, err := clients.Resource(kind).List(t.Context(), metav1.ListOptions{Limit: 1})
+		require.NoError(t, err)
+		source := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return clients.Resource(kind).Watch(ctx, options)
+		}}
+		events, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), source)
+		require.NoError(t, err)
+		watches.Go(func() {
+			defer events.Stop()
+			for event := range events.ResultChan() {
+				r.add(kind, event)
+			}
+		})
+	}
+	return r
+}
+
+func (r *recorder) add(kind schema.GroupVersionResource, event watch.Event) {
+	object, ok := event.Object.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	revision := revisionOf(object)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen[kind] = revision
+	if event.Type != watch.Bookmark && strings.HasPrefix(scopeOf(object), r.prefix) {
+		r.records = append(r.records, escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
+	}
+}
+
+// scopeOf returns the namespace of an object, or the name of one that has none.
+func scopeOf(object metav1.Object) string {
+	if object.GetNamespace() != "" {
+		return object.GetNamespace()
+	}
+	return object.GetName()
+}
+
+func revisionOf(object metav1.Object) uint64 {
+	revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err) // an API server sets it
+	}
+	return revision
+}
+
+// wrote notes that a user made the write that an object came back from.
+func (r *recorder) wrote(user string, object metav1.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writers[revisionOf(object)] = user
+}
+
+// deletes notes that a user deletes an object.
+func (r *recorder) deletes(user string, object metav1.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deleters[object.GetUID()] = user
+}
+
+// marker returns an object of a kind that is changed only to see how far a watch has come.
+func marker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstructured {
+	kinds := map[string]string{
+		"roles": "Role", "rolebindings": "RoleBinding", "configmaps": "ConfigMap", "resourcequotas": "ResourceQuota", "serviceaccounts": "ServiceAccount",
+		"networkpolicies": "NetworkPolicy", "namespaces": "Namespace", "namespacetemplates": "NamespaceTemplate",
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(kind.GroupVersion().WithKind(kinds[kind.Resource]))
+	object.SetName("marker-of-" + prefix)
+	switch kind.Resource {
+	case "namespaces":
+	case "namespacetemplates":
+		object.Object["spec"] = map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}}}}
+	case "rolebindings":
+		object.Object["roleRef"] = map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": "marker"}
+		fallthrough
+	default:
+		object.SetNamespace(metav1.NamespaceDefault)
+	}
+	return object
+}
+
+// catchUp returns when everything that was written before is recorded, and a revision at which all of that was written.
+func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
+	wanted := map[schema.GroupVersionResource]uint64{}
+	var first uint64
+	body := fmt.Appendf(nil, `{"metadata": {"annotations": {"marked": "%d"}}}`, r.marks.Add(1))
+	for _, kind := range r.kinds {
+		object := marker(kind, r.prefix)
+		marked, err := r.client.Resource(kind).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.MergePatchType, body, metav1.PatchOptions{})
+		if err != nil {
+			return 0, fmt.Errorf("mark %s: %w", kind.Resource, err)
+		}
+		if wanted[kind] = revisionOf(marked); first == 0 {
+			first = wanted[kind]
+		}
+	}
+	return first, wait.PollUntilContextTimeout(ctx, 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for kind, revision := range wanted {
+			if r.seen[kind] < revision {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// take returns the records of namespaces and templates with a prefix, with their writers, and forgets them.
+func (r *recorder) take(prefix string) []escalation.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var taken, rest []escalation.Record
+	for _, record := range r.records {
+		if !strings.HasPrefix(scopeOf(record.Object), prefix) {
+			rest = append(rest, record)
+			continue
+		}
+		if record.Writer = r.writers[record.Revision]; record.Deleted {
+			record.Writer = r.deleters[record.Object.GetUID()]
+		}
+		taken = append(taken, record)
+	}
+	r.records = rest
+	return taken
+}
