@@ -12,9 +12,9 @@ import (
 
 // Author is a user who writes NamespaceTemplates.
 type Author struct {
-	Name string
+	Name string `json:"name"`
 	// Rules are what the user may do in all namespaces.
-	Rules []rbacv1.PolicyRule
+	Rules []rbacv1.PolicyRule `json:"rules"`
 }
 
 // Administrator returns an author who may do everything.

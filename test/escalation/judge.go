@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -66,7 +67,7 @@ func (j *judge) next(record Record) {
 	switch {
 	case id.kind == "NamespaceTemplate":
 		if record.Writer != "" {
-			j.templates[id.name] = append(j.templates[id.name], newVersion(record))
+			j.versionWritten(id.name, newVersion(record))
 		}
 	case record.Writer != "":
 		j.disturbed[namespaceOf(id)] = record.Revision
@@ -83,6 +84,18 @@ func (j *judge) next(record Record) {
 	if record.Deleted {
 		delete(j.operators, id)
 	}
+}
+
+// versionWritten adds a version of a template. One that populates what the last one did makes nobody responsible.
+func (j *judge) versionWritten(template string, v version) {
+	versions := j.templates[template]
+	if len(versions) > 0 {
+		last := versions[len(versions)-1]
+		if last.off() == v.off() && equality.Semantic.DeepEqual(last.template.Spec, v.template.Spec) {
+			return
+		}
+	}
+	j.templates[template] = append(versions, v)
 }
 
 func namespaceOf(id key) string {

@@ -186,6 +186,12 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 	})
 }
 
+// isOfKubernetes reports whether an object is in every namespace, and the operator has not written it.
+func isOfKubernetes(object *unstructured.Unstructured) bool {
+	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
+	return !populated && (object.GetKind() == "ServiceAccount" && object.GetName() == "default" || object.GetName() == "kube-root-ca.crt")
+}
+
 // take returns the records of namespaces and templates with a prefix, with their writers, and forgets them.
 func (r *recorder) take(prefix string) []escalation.Record {
 	r.mu.Lock()
@@ -198,6 +204,8 @@ func (r *recorder) take(prefix string) []escalation.Record {
 		}
 		if record.Writer = r.writers[record.Revision]; record.Deleted {
 			record.Writer = r.deleters[record.Object.GetUID()]
+		} else if record.Writer == "" && isOfKubernetes(record.Object) {
+			record.Writer = "kubernetes"
 		}
 		taken = append(taken, record)
 	}

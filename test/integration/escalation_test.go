@@ -1,0 +1,393 @@
+package integration_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/escalation"
+)
+
+var (
+	escalationFor   = flag.Duration("escalation.for", time.Minute, "how long to look for escalations")
+	escalationSeed  = flag.Uint64("escalation.seed", 1, "what the rounds are made from; 0 is another one each time")
+	escalationRound = flag.Int("escalation.round", -1, "the only round to play, again and again; -1 is all of them, once each")
+)
+
+const (
+	// escalationLanes is how many rounds are played at a time.
+	escalationLanes = 4
+	// escalationFailures is how many rounds may fail before the others are not played any more.
+	escalationFailures = 3
+)
+
+// Random templates of random authors, in namespaces with objects of others: whatever the operator writes, some author of the template
+// could have written by hand. Run it longer with
+//
+//	go test ./test/integration -run TestEscalation$ -timeout 0 -args -escalation.for=1h -escalation.seed=0
+func TestEscalation(t *testing.T) {
+	t.Parallel()
+	f := newFuzzer(t)
+	deadline := time.Now().Add(*escalationFor)
+	var lanes sync.WaitGroup
+	for range escalationLanes {
+		lanes.Go(func() {
+			for time.Now().Before(deadline) && f.failures.Load() < escalationFailures {
+				f.play(t)
+			}
+		})
+	}
+	lanes.Wait()
+	t.Logf("seed %d: %d rounds in %s; templates were written %d times and denied %d times; the operator wrote %d objects", f.seed, f.next.Load(),
+		time.Since(f.begin).Round(time.Second), f.accepted.Load(), f.denied.Load(), f.judged.Load())
+	require.Positive(t, f.accepted.Load())
+	require.Positive(t, f.denied.Load())
+	require.Positive(t, f.judged.Load())
+}
+
+type fuzzer struct {
+	*world
+	recorder *recorder
+	seed     uint64
+	begin    time.Time
+	// clusterRoles are their rules.
+	clusterRoles map[string][]rbacv1.PolicyRule
+	// next counts rounds, accepted and denied what the authors wrote, judged what the operator wrote, failures rounds.
+	next, accepted, denied, judged, failures atomic.Int64
+}
+
+func newFuzzer(t *testing.T) *fuzzer {
+	t.Helper()
+	f := &fuzzer{world: ownWorld(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{}}
+	if f.seed == 0 {
+		f.seed = rand.Uint64()
+	}
+	t.Logf("-escalation.seed=%d", f.seed)
+	f.recorder = newRecorder(t, f.world, "round", recordedKinds...)
+	roles := &rbacv1.ClusterRoleList{}
+	require.NoError(t, f.client.List(t.Context(), roles))
+	for _, role := range roles.Items {
+		f.clusterRoles[role.Name] = role.Rules
+	}
+	_, err := f.kubectl(t.Context(), refusalOfFuzzer, "apply", "--filename", "-")
+	require.NoError(t, err)
+	probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "probe-of-refusal", Labels: map[string]string{escalation.RefuseLabel: "true"}}}
+	require.NoError(t, f.client.Create(t.Context(), probe))
+	operator := f.as(t, operatorUser)
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := operator.RbacV1().Roles(probe.Name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsInvalid(err), nil
+	}))
+	return f
+}
+
+// refusalOfFuzzer has the API server refuse Roles of the operator that have a label, or whose namespaces have it.
+const refusalOfFuzzer = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refuse-roles}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [rbac.authorization.k8s.io], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [roles]}]
+  matchConditions: [{name: operator, expression: "request.userInfo.username == '` + operatorUser + `'"}]
+  validations:
+  - expression: >-
+      object.metadata.?labels['` + escalation.RefuseLabel + `'].orValue('') != 'true' &&
+      namespaceObject.metadata.?labels['` + escalation.RefuseLabel + `'].orValue('') != 'true'
+    message: "this cluster does not take this Role"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refuse-roles}
+spec: {policyName: refuse-roles, validationActions: [Deny]}
+`
+
+// play plays the next round, and reports what the operator did in it that no author could have done.
+func (f *fuzzer) play(t *testing.T) {
+	turn := f.next.Add(1) - 1
+	number := turn
+	if *escalationRound >= 0 {
+		number = int64(*escalationRound)
+	}
+	random := rand.New(rand.NewPCG(f.seed, uint64(number)))
+	p := &player{fuzzer: f, round: escalation.NewRound(random, fmt.Sprintf("round%d", turn)), users: map[string]client.Client{}}
+	violations, err := p.play(t.Context())
+	if err != nil {
+		f.failures.Add(1)
+		t.Errorf("round %d: %v\n%s", number, err, p.round)
+		return
+	}
+	if len(violations) == 0 {
+		return
+	}
+	f.failures.Add(1)
+	var said strings.Builder
+	for _, violation := range violations {
+		fmt.Fprintf(&said, "- %.2000s\n", violation)
+	}
+	t.Errorf("after %s, -escalation.seed=%d -escalation.round=%d: the operator wrote what no author of the templates could have written:\n%s\nwhat happened:\n%s\n%s",
+		time.Since(f.begin).Round(time.Second), f.seed, number, &said, strings.Join(p.story, "\n"), p.round)
+}
+
+// player plays a round.
+type player struct {
+	*fuzzer
+	round escalation.Round
+	// users are clients by name.
+	users map[string]client.Client
+	// namespaces have those labels that were written last.
+	namespaces []*unstructured.Unstructured
+	settled    []uint64
+	settler    *settler
+	story      []string
+}
+
+func (p *player) play(ctx context.Context) ([]escalation.Violation, error) {
+	p.settler = &settler{client: p.client, id: p.round.Name}
+	if err := p.arrive(ctx); err != nil {
+		return nil, fmt.Errorf("the author: %w", err)
+	}
+	for i, step := range p.round.Steps {
+		if err := p.step(ctx, step); err != nil {
+			return nil, fmt.Errorf("step %d, %s: %w", i, step.Action, err)
+		}
+	}
+	if _, err := p.recorder.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	records := slices.DeleteFunc(p.recorder.take(p.round.Name+"-"), func(record escalation.Record) bool {
+		return strings.HasSuffix(record.Object.GetName(), settledName)
+	})
+	p.tell(records)
+	history := escalation.History{
+		Records: records, ClusterRoles: p.clusterRoles, Settled: p.settled,
+		Authors: map[string]escalation.Author{p.round.Author.Name: p.round.Author, escalation.Admin: escalation.Administrator(escalation.Admin)},
+	}
+	return escalation.Judge(history), p.leave(ctx)
+}
+
+// tell writes down what was written, by whom.
+func (p *player) tell(records []escalation.Record) {
+	slices.SortFunc(records, func(a, b escalation.Record) int { return int(a.Revision) - int(b.Revision) })
+	for _, record := range records {
+		what := "wrote"
+		if record.Deleted {
+			what = "deleted"
+		}
+		o := record.Object
+		writer := record.Writer
+		if writer == "" {
+			if o.GetNamespace() == "" {
+				continue // a status
+			}
+			writer = "operator"
+			p.judged.Add(1)
+		}
+		grants := ""
+		for _, field := range []string{"rules", "roleRef", "subjects"} {
+			if value, found := o.Object[field]; found {
+				grants += fmt.Sprintf(" %s=%v", field, value)
+			}
+		}
+		p.story = append(p.story, fmt.Sprintf("%d: %s %s %s %s/%s (template %q)%s", record.Revision, writer, what, o.GetKind(), o.GetNamespace(), o.GetName(),
+			o.GetLabels()[v1alpha1.TemplateNameLabel], grants))
+	}
+}
+
+// arrive gives the author a certificate and rights.
+func (p *player) arrive(ctx context.Context) error {
+	p.users[escalation.Admin] = p.client
+	author := p.round.Author
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: author.Name}, Rules: author.Rules}
+	if err := p.client.Create(ctx, role); err != nil {
+		return err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: author.Name}, Subjects: []rbacv1.Subject{userSubject(author.Name)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: author.Name},
+	}
+	if err := p.client.Create(ctx, binding); err != nil {
+		return err
+	}
+	user, err := p.clientOf(author.Name)
+	if err != nil {
+		return err
+	}
+	p.users[author.Name] = user
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		probe := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-probe"}, Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: selector("no", "namespace")}}
+		return user.Create(ctx, probe, client.DryRunAll) == nil, nil
+	})
+}
+
+// clientOf returns a client of a user.
+func (p *player) clientOf(name string, groups ...string) (client.Client, error) {
+	config, err := p.cluster.UserConfig(name, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: p.client.Scheme(), Mapper: p.client.RESTMapper()})
+}
+
+func (p *player) step(ctx context.Context, step escalation.Step) error {
+	switch step.Action {
+	case escalation.WriteTemplate:
+		return p.answered(step, p.write(ctx, step))
+	case escalation.DeleteTemplate:
+		return p.answered(step, p.delete(ctx, step))
+	case escalation.CreateNamespace:
+		return p.createNamespace(ctx, step.Object.DeepCopy())
+	case escalation.LabelNamespace:
+		return p.label(ctx, step.Object)
+	case escalation.PutObject:
+		put := step.Object.DeepCopy()
+		err := p.client.Create(ctx, put)
+		switch {
+		case apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err): // the latter for a quota
+			return nil
+		case err != nil:
+			return err
+		}
+		p.recorder.wrote(escalation.Admin, put)
+		return nil
+	case escalation.Settle:
+		return p.settle(ctx)
+	}
+	return fmt.Errorf("unknown action %q", step.Action)
+}
+
+// answered counts what became of a request about a template. One of administrators fails only for what nobody may write.
+func (p *player) answered(step escalation.Step, err error) error {
+	switch {
+	case err == nil:
+		p.accepted.Add(1)
+		p.story = append(p.story, fmt.Sprintf("%s may %s %s", step.User, step.Action, step.Object.GetName()))
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		p.denied.Add(1)
+		p.story = append(p.story, fmt.Sprintf("%s may not %s %s: %.300s", step.User, step.Action, step.Object.GetName(), err))
+	default:
+		return err
+	}
+	return nil
+}
+
+// write creates or replaces a template. The operator writes its status meanwhile.
+func (p *player) write(ctx context.Context, step escalation.Step) error {
+	return retry.OnError(wait.Backoff{Steps: 20, Duration: 5 * time.Millisecond}, apierrors.IsConflict, func() error {
+		written := step.Object.DeepCopy()
+		found := &v1alpha1.NamespaceTemplate{}
+		err := p.client.Get(ctx, client.ObjectKeyFromObject(written), found)
+		switch {
+		case apierrors.IsNotFound(err):
+			err = p.users[step.User].Create(ctx, written)
+		case err == nil:
+			written.SetResourceVersion(found.ResourceVersion)
+			written.SetFinalizers(found.Finalizers)
+			err = p.users[step.User].Update(ctx, written)
+		}
+		if err == nil && written.GetResourceVersion() != found.ResourceVersion {
+			p.recorder.wrote(step.User, written)
+		}
+		return err
+	})
+}
+
+func (p *player) delete(ctx context.Context, step escalation.Step) error {
+	found := &v1alpha1.NamespaceTemplate{}
+	if err := p.client.Get(ctx, client.ObjectKeyFromObject(step.Object), found); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	p.recorder.deletes(step.User, found)
+	return client.IgnoreNotFound(p.users[step.User].Delete(ctx, found))
+}
+
+// createNamespace has the user whom an annotation names create a namespace.
+func (p *player) createNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
+	creator, err := p.clientOf(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
+	if err != nil {
+		return err
+	}
+	if err := creator.Create(ctx, ns); err != nil {
+		return err
+	}
+	p.recorder.wrote(escalation.Admin, ns)
+	p.namespaces = append(p.namespaces, ns)
+	return nil
+}
+
+// label replaces the labels of a namespace that a round has.
+func (p *player) label(ctx context.Context, step *unstructured.Unstructured) error {
+	value := "null"
+	if selected, ok := step.GetLabels()[escalation.SelectLabel]; ok {
+		value = strconv.Quote(selected)
+	}
+	body := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %s}}}`, escalation.SelectLabel, value)
+	for _, ns := range p.namespaces {
+		if ns.GetName() != step.GetName() {
+			continue
+		}
+		before := &corev1.Namespace{}
+		if err := p.client.Get(ctx, client.ObjectKeyFromObject(ns), before); err != nil {
+			return err
+		}
+		if err := p.client.Patch(ctx, ns, client.RawPatch("application/merge-patch+json", body)); err != nil {
+			return err
+		}
+		if before.Labels[escalation.SelectLabel] != ns.GetLabels()[escalation.SelectLabel] {
+			p.recorder.wrote(escalation.Admin, ns)
+		}
+	}
+	return nil
+}
+
+// settle waits until the operator has done everything in the namespaces that are selected.
+func (p *player) settle(ctx context.Context) error {
+	var selected []string
+	for _, ns := range p.namespaces {
+		if ns.GetLabels()[escalation.SelectLabel] == p.round.Name {
+			selected = append(selected, ns.GetName())
+		}
+	}
+	if err := p.settler.settle(ctx, selected...); err != nil {
+		return err
+	}
+	revision, err := p.recorder.catchUp(ctx)
+	p.settled = append(p.settled, revision)
+	return err
+}
+
+// leave deletes what the round has made.
+func (p *player) leave(ctx context.Context) error {
+	for _, short := range []string{"a", "b", "c", "d", "e", "settled"} {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-" + short}}
+		if err := client.IgnoreNotFound(p.client.Delete(ctx, template)); err != nil {
+			return err
+		}
+	}
+	for _, ns := range p.namespaces {
+		if err := p.client.Delete(ctx, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
