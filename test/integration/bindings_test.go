@@ -31,8 +31,8 @@ func bindingTo(name, role, user string) string {
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + user + "}]\n"
 }
 
-// may reports whether a user may get a resource in a namespace.
-func (s *scene) may(user, resource string, ns *corev1.Namespace) bool {
+// mayGet reports whether a user may get a resource in a namespace.
+func (s *scene) mayGet(user, resource string, ns *corev1.Namespace) bool {
 	s.t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: resource},
@@ -59,8 +59,8 @@ func (s *scene) failing(ns *corev1.Namespace, text string) {
 	})
 }
 
-// refuseRoles has the API server refuse the Roles of a name, until the function that is returned is called.
-func (s *scene) refuseRoles(name string) (allow func()) {
+// refuseRole has the API server refuse the Roles of a name, until the function that is returned is called.
+func (s *scene) refuseRole(name string) (allow func()) {
 	s.t.Helper()
 	policy := strings.NewReplacer("SCENE", s.id, "NAME", name).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -102,7 +102,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
-	allow := s.refuseRoles(s.id)
+	allow := s.refuseRole(s.id)
 	s.declare("defaults", documents(binding, role, configMap("good", "v")))
 	ns := s.namespace("a")
 	s.holds(ns, configMap("good", "v"))
@@ -111,7 +111,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	allow()
 	s.populated(ns)
 	s.holds(ns, documents(role, binding))
-	require.True(t, s.may(s.id, "pods", ns))
+	require.True(t, s.mayGet(s.id, "pods", ns))
 }
 
 // A wider Role that existed before is narrowed before anything binds it.
@@ -122,8 +122,8 @@ func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
 	s.putIn(ns, roleNamed("worker", "secrets"))
 	s.declare("defaults", documents(bindingTo("workers", "worker", s.id), roleNamed("worker", "pods")))
 	s.eventually(func(c *assert.CollectT) {
-		assert.False(c, s.may(s.id, "secrets", ns))
-		assert.True(c, s.may(s.id, "pods", ns))
+		assert.False(c, s.mayGet(s.id, "secrets", ns))
+		assert.True(c, s.mayGet(s.id, "pods", ns))
 	})
 	s.populated(ns)
 	role := s.mustStored(ns, parse(t, roleNamed("worker", ""))[0])
@@ -145,9 +145,9 @@ func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
 	s.declare("defaults", documents(role, binding))
 	ns := s.populatedNamespace("a")
-	s.eventually(func(c *assert.CollectT) { assert.True(c, s.may(s.id, "pods", ns)) })
+	s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
 
-	allow := s.refuseRoles(s.id)
+	allow := s.refuseRole(s.id)
 	wider := s.mustStored(ns, parse(t, role)[0])
 	require.NoError(t, unstructured.SetNestedSlice(wider.Object, []any{map[string]any{
 		"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"},
@@ -155,7 +155,7 @@ func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), wider))
 	s.lacks(ns, binding)
 	s.failing(ns, "deleted until its Role can be applied")
-	s.eventually(func(c *assert.CollectT) { assert.False(c, s.may(s.id, "secrets", ns)) })
+	s.eventually(func(c *assert.CollectT) { assert.False(c, s.mayGet(s.id, "secrets", ns)) })
 	allow()
 	s.populated(ns)
 	s.holds(ns, documents(role, binding))
@@ -174,7 +174,7 @@ func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
 	for _, ns := range []*corev1.Namespace{older, newer} {
 		s.holds(ns, documents(roleNamed("worker", "secrets"), bindingTo("others", "other", s.id)))
 		s.lacks(ns, bindingTo("workers", "worker", s.id))
-		require.False(t, s.may(s.id, "secrets", ns))
+		require.False(t, s.mayGet(s.id, "secrets", ns))
 	}
 	s.delete(later)
 	s.gone(later)
@@ -194,7 +194,7 @@ func TestRoleIsNotTakenOverFromBindingsThatWereLeftBehind(t *testing.T) {
 	s.gone(gone)
 	s.declare("b", roleNamed("worker", "secrets"))
 	s.failing(ns, "is left in the namespace and may bind it")
-	require.False(t, s.may(s.id, "secrets", ns))
+	require.False(t, s.mayGet(s.id, "secrets", ns))
 	s.delete(s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0]))
 	s.holds(ns, roleNamed("worker", "secrets"))
 	s.populated(ns)
@@ -230,11 +230,11 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 				if deletedBefore {
 					s.delete(binding)
 				}
-				s.eventually(func(c *assert.CollectT) { assert.True(c, s.may(s.id, "pods", ns)) })
+				s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
 
 				s.edit(template, objects(t, after(s)))
 				s.eventually(func(c *assert.CollectT) {
-					assert.False(c, s.may(s.id, "pods", ns))
+					assert.False(c, s.mayGet(s.id, "pods", ns))
 					assert.NotNil(c, s.mustStored(ns, binding).GetDeletionTimestamp())
 				})
 				s.failing(ns, finalizer)

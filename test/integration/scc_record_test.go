@@ -43,7 +43,7 @@ func (s *scene) record(pod *corev1.Pod) [2]string {
 	return [2]string{found.Annotations[v1alpha1.SCCAnnotation], found.Annotations[v1alpha1.SCCSubjectAnnotation]}
 }
 
-func forge(key, value string) client.Patch {
+func annotating(key, value string) client.Patch {
 	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
 }
 
@@ -60,7 +60,7 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 	// Forged or removed, the record is put right.
 	for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 		for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
-			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), forge(key, value)))
+			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotating(key, value)))
 			require.Equal(t, [2]string{"restricted", "user"}, s.record(plain), "%s: %s", key, value)
 		}
 	}
@@ -69,7 +69,7 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "restricted", s.record(plain)[0])
 	for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
-		err := jane.Patch(t.Context(), plain.DeepCopy(), forge(v1alpha1.RequiredSCCAnnotation, value))
+		err := jane.Patch(t.Context(), plain.DeepCopy(), annotating(v1alpha1.RequiredSCCAnnotation, value))
 		require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
 		if err != nil {
 			require.ErrorContains(t, err, "can't be changed")
