@@ -523,6 +523,92 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	s.enforced(guarded)
 }
 
+// Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is protected.
+func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
+	t.Parallel()
+	w := ownWorld(t)
+	s := newScene(t, w)
+	ns := s.namespace("a").Name
+	protected := func(name string) v1alpha1.AttributeRule {
+		return v1alpha1.AttributeRule{
+			AttributeKind: v1alpha1.LabelAttribute, AttributeName: name, GuardDeletion: true,
+			RoleRef: v1alpha1.RoleReference{Kind: v1alpha1.ClusterRoleKind, Name: s.name("setter")},
+		}
+	}
+	create := func(namespace, name string) {
+		pod := podNamed(namespace, name, func(pod *corev1.Pod) {
+			pod.Labels = map[string]string{"app.kubernetes.io/name": "nstpl-operator"}
+			pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(1000)),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		})
+		s.eventually(func(c *assert.CollectT) { // until the namespace has its ServiceAccount
+			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))
+		})
+	}
+	system := []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
+	for _, namespace := range append(system, ns) {
+		for _, name := range []string{"deleted", "evicted", "updated"} {
+			create(namespace, name)
+		}
+	}
+	s.protect("", "name", protected("app.kubernetes.io/name"))
+	s.protect("", "hostname", protected("kubernetes.io/hostname"))
+	s.protect("", "tenant", protected("tenant"))
+	s.permit(s.name("nodes"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"}})
+	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
+		config, err := s.cluster.UserConfig("system:node:"+name, groups...)
+		require.NoError(t, err)
+		return s.clientOf(config), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"}}}
+	}
+	kubelet, registered := node("registered", "system:nodes")
+	require.NoError(t, kubelet.Create(t.Context(), registered.DeepCopy()))
+	relabel := func(key, value string, node *corev1.Node, subresource bool) error {
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, key, value))
+		if subresource {
+			return kubelet.Status().Patch(t.Context(), node.DeepCopy(), patch)
+		}
+		return kubelet.Patch(t.Context(), node.DeepCopy(), patch)
+	}
+	evict := func(namespace, name string) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		return s.client.SubResource("eviction").Create(t.Context(), pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	}
+	remove := func(namespace, name string) error {
+		return s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	}
+	update := func(namespace string) error {
+		return s.client.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`)))
+	}
+	// With the operator, the same is refused that is without it.
+	for _, running := range []bool{true, false} {
+		if !running {
+			require.NoError(t, w.operator.kill())
+		}
+		for _, namespace := range append(system, ns) {
+			require.Error(t, update(namespace), namespace)
+		}
+		require.Error(t, evict(ns, "evicted"))
+		require.Error(t, remove(ns, "deleted"))
+		require.Error(t, relabel("tenant", "b", registered, false))
+		require.Error(t, relabel("tenant", "b", registered, true))
+		require.NoError(t, relabel("kubernetes.io/hostname", fmt.Sprint(running), registered, true))
+		require.NoError(t, relabel("kubernetes.io/hostname", fmt.Sprint("again-", running), registered, false))
+		_, another := node(fmt.Sprint("another-", running), "system:nodes")
+		require.NoError(t, kubelet.Create(t.Context(), another))
+		impostor, forged := node(fmt.Sprint("forged-", running), s.everybody())
+		require.Error(t, impostor.Create(t.Context(), forged))
+	}
+	for _, namespace := range system {
+		require.NoError(t, evict(namespace, "evicted"), namespace)
+		require.NoError(t, remove(namespace, "deleted"), namespace)
+	}
+	require.NoError(t, w.startOperator(t.Context()))
+}
+
 // The two examples of "Protected attributes", as the samples have them.
 func TestAttributesOfTheSamples(t *testing.T) {
 	t.Parallel()

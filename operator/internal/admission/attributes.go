@@ -209,6 +209,7 @@ func (a *Attributes) Webhooks(ctx context.Context) ([]Webhook, error) {
 			MatchConditions: []admissionregistrationv1.MatchCondition{
 				{Name: "not-exempt", Expression: a.exempt.condition(marker)},
 				notAMirrorPod(),
+				notSpared(),
 				{Name: "touches-a-protected-attribute", Expression: touches},
 			},
 			Revision: rules.Revision(),
@@ -243,7 +244,7 @@ func (a *Attributes) Validate(ctx context.Context, request *Request) error {
 		return &Refused{fmt.Sprintf("the annotation %s is refused to everybody, by which it is seen that the rules are enforced", marker)}
 	}
 	who := attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
-	if a.exempt.has(who) || ofAMirrorPod(request) {
+	if a.exempt.has(who) || ofAMirrorPod(request) || spared(request) {
 		return nil
 	}
 	rules, err := a.at(ctx, request.Revision)
