@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// author returns the client of somebody who may write templates and create ConfigMaps, and nothing else.
+// author returns the client of somebody who may write templates, ConfigMaps and RoleBindings, and nothing else.
 func (s *scene) author() client.Client {
 	s.t.Helper()
 	config, err := s.cluster.UserConfig(s.name("author"))
@@ -26,7 +26,10 @@ func (s *scene) author() client.Client {
 	s.permit(s.name("templates"), me, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
 	})
-	s.permit(s.name("configmaps"), me, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}})
+	s.permit(s.name("configmaps"), me, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch", "delete"}})
+	s.permit(s.name("bindings"), me, rbacv1.PolicyRule{
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"}, Verbs: []string{"create", "patch", "delete"},
+	})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
 	})
@@ -103,9 +106,6 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
 	s.permit(s.name("bind"), me, rbacv1.PolicyRule{
 		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"}, Verbs: []string{"bind"},
-	})
-	s.permit(s.name("bindings"), me, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"}, Verbs: []string{"create"},
 	})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), evil.DeepCopy(), client.DryRunAll))

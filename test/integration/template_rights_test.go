@@ -1,0 +1,369 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// templateAuthor returns the client of somebody who may write templates, and what the rules say besides.
+func (s *scene) templateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
+	s.t.Helper()
+	rules = append(rules, rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
+	})
+	for i, rule := range rules {
+		s.permit(fmt.Sprintf("%s-%d", s.name(short), i), userSubject(s.name(short)), rule)
+	}
+	config, err := s.cluster.UserConfig(s.name(short))
+	require.NoError(s.t, err)
+	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(s.t, err)
+	// The API server goes by the last right soon after the others.
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.List(s.t.Context(), &v1alpha1.NamespaceTemplateList{}))
+	})
+	return author
+}
+
+func mayOn(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+}
+
+// forbids requires that vetting refuses a request, and says something.
+func forbids(t *testing.T, err error, says string) {
+	t.Helper()
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, says)
+}
+
+const budget = `
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: budget}
+spec: {hard: {pods: "PODS"}}
+`
+
+// Server-side apply creates and changes: `create` alone neither raises a quota that is there, nor one that another template declares.
+func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	creates := s.templateAuthor("creates", mayOn("", []string{"create"}, "resourcequotas", "configmaps", "serviceaccounts"))
+	for _, object := range []string{strings.Replace(budget, "PODS", "100", 1), configMap("a", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default}"} {
+		forbids(t, creates.Create(t.Context(), s.template("raise", object)), "may not patch")
+	}
+	changes := s.templateAuthor("changes", mayOn("", []string{"create", "patch"}, "resourcequotas", "configmaps"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, changes.Create(t.Context(), s.template("probe", strings.Replace(budget, "PODS", "100", 1)), client.DryRunAll))
+	})
+}
+
+// A template whose name comes later takes the place of another's objects: its author must be able to change the other.
+func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	ours := s.declare("m-ours", strings.Replace(budget, "PODS", "1", 1))
+	s.permit(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, Verbs: []string{"create"},
+	})
+	s.permit(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
+	config, err := s.cluster.UserConfig(s.name("limited"))
+	require.NoError(t, err)
+	limited, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(t, err)
+	raised := strings.Replace(budget, "PODS", "100", 1)
+	s.eventually(func(c *assert.CollectT) { // an earlier one is overridden itself
+		assert.NoError(c, limited.Create(t.Context(), s.template("a-mine", raised), client.DryRunAll))
+	})
+	for _, objects := range []string{raised, strings.Replace(raised, "name: budget", "name: bud$(NAMESPACE)", 1)} {
+		forbids(t, limited.Create(t.Context(), s.template("z-mine", objects)), `namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
+	}
+	elsewhere := s.template("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Namespaces = selector(sceneLabel, "none") })
+	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
+	s.permit(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
+	})
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, limited.Create(t.Context(), s.template("z-mine", raised), client.DryRunAll))
+	})
+}
+
+// Whoever writes templates, and nothing else, has nothing deleted by one: not by an edit, nor by its end.
+func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
+	theirs := s.declare("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletes)
+	stays := s.declare("stays", configMap("c", "v"))
+	ns := s.populatedNamespace("n")
+	all := documents(configMap("a", "v"), configMap("b", "v"), configMap("c", "v"))
+	s.holds(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
+	before := s.uids(ns.Name)
+
+	const says = "may not delete configmaps in all namespaces"
+	drop := v1alpha1.Overlay{
+		Name: "drop", Namespaces: selector(sceneLabel, s.id),
+		Patches: []v1alpha1.Patch{{Patch: "{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}", Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}}},
+	}
+	overlays, err := json.Marshal([]v1alpha1.Overlay{drop})
+	require.NoError(t, err)
+	bare := s.templateAuthor("bare")
+	writes := s.templateAuthor("writes", mayOn("", []string{"create", "patch"}, "configmaps"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, writes.Create(t.Context(), s.template("probe", configMap("d", "v")), client.DryRunAll))
+	})
+	for name, author := range map[string]client.Client{"bare": bare, "writes": writes} {
+		patch := func(template *v1alpha1.NamespaceTemplate, body string) error {
+			return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+		}
+		forbids(t, patch(theirs, `{"spec": {"templates": []}}`), says)
+		forbids(t, patch(stays, `{"spec": {"templates": []}}`), says)
+		forbids(t, patch(stays, `{"spec": {"templates": null}}`), says)
+		forbids(t, patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`), says)
+		forbids(t, patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`), says)
+		forbids(t, patch(theirs, `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), says)
+		forbids(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), says)
+		if name == "writes" {
+			for _, template := range []*v1alpha1.NamespaceTemplate{theirs, stays} {
+				forbids(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), says)
+			}
+			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "which deletes nothing")
+		}
+		forbids(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
+		forbids(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{}, client.MatchingFields{"metadata.name": theirs.Name}), says)
+		require.NoError(t, patch(theirs, `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
+	}
+	// What stays is its template's no longer, and nobody else prunes it by taking the template's name.
+	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
+	forbids(t, writes.Create(t.Context(), s.template("stays", configMap("d", "v"))), "is left from template "+stays.Name)
+	require.NoError(t, writes.Create(t.Context(), s.template("stays", configMap("c", "v"))))
+	s.holds(ns, all)
+	require.Equal(t, before, s.uids(ns.Name))
+
+	s.permit(s.name("deletes"), userSubject(s.name("bare")), mayOn("", []string{"delete"}, "configmaps"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, client.IgnoreNotFound(bare.Delete(t.Context(), theirs.DeepCopy())))
+	})
+	s.lacks(ns, documents(configMap("a", "v"), configMap("b", "v")))
+	s.holds(ns, configMap("c", "v"))
+}
+
+// Without the operator, templates can be disabled where nothing is deleted then, and administrators can delete any.
+func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	author := s.templateAuthor("author")
+	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
+	theirs := s.declare("theirs", configMap("a", "v"), deletes)
+	stays := s.declare("stays", configMap("b", "v"))
+	require.NoError(t, s.operator.stop())
+	disable := func(template *v1alpha1.NamespaceTemplate) error {
+		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`)))
+	}
+	require.NoError(t, disable(stays))
+	require.NoError(t, author.Delete(t.Context(), stays.DeepCopy()))
+	require.True(t, apierrors.IsInternalError(disable(theirs)), "nobody can tell whether they may")
+	require.True(t, apierrors.IsInternalError(author.Delete(t.Context(), theirs.DeepCopy())))
+	require.True(t, apierrors.IsInternalError(author.Create(t.Context(), s.template("more", configMap("c", "v")))))
+	s.delete(theirs)
+	require.NoError(t, s.startOperator(t.Context()))
+	s.gone(theirs)
+}
+
+// A binding grants what its Role says beside it, and nothing else under that name.
+func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles", "rolebindings"))
+	bind := func(role string) string {
+		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: squat}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: " + role +
+			"}\nsubjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + s.name("rbac") + "}]\n"
+	}
+	empty := func(version string) string {
+		return "apiVersion: rbac.authorization.k8s.io/" + version + "\nkind: Role\nmetadata: {name: squat}\nrules: []\n"
+	}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.Create(t.Context(), s.template("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
+	})
+	for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
+		err := author.Create(t.Context(), s.template("version", documents(empty(version), bind("squat"))))
+		forbids(t, err, "serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
+	}
+	overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
+		return func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays = []v1alpha1.Overlay{{
+				Name: "o", Namespaces: selector(sceneLabel, s.id), Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
+			}}
+		}
+	}
+	for _, patch := range []string{
+		`[{"op": "replace", "path": "/apiVersion", "value": "rbac.authorization.k8s.io/v1beta1"}]`, `[{"op": "replace", "path": "/kind", "value": "RoleX"}]`,
+		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`, `[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
+	} {
+		err := author.Create(t.Context(), s.template("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
+		forbids(t, err, "overlay o")
+	}
+	large := strings.Replace(empty("v1"), "{name: squat}", "{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
+	forbids(t, author.Create(t.Context(), s.template("large", documents(large, bind("squat")))), "the operator adds its own")
+
+	// Somebody may escalate, but not bind, nor change the template that binds.
+	require.NoError(t, author.Create(t.Context(), s.template("z-squat", documents(empty("v1"), bind("squat")))))
+	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
+	s.permit(s.name("escalates"), userSubject(s.name("escalator")), mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
+	s.permit(s.name("creates"), userSubject(s.name("escalator")), mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
+	config, err := s.cluster.UserConfig(s.name("escalator"))
+	require.NoError(t, err)
+	escalator, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, escalator.Create(t.Context(), s.template("a-probe", strings.Replace(wide, "squat", "other", 1)), client.DryRunAll))
+	})
+	forbids(t, escalator.Create(t.Context(), s.template("a-wide", wide)), "template "+s.name("z-squat")+" may bind it")
+	// And the other way round.
+	s.declare("a-first", strings.Replace(wide, "squat", "first", 1))
+	forbids(t, author.Create(t.Context(), s.template("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
+		"another template may declare Role first too")
+}
+
+// What nstpl keeps for itself in namespaces is declared by nobody, neither as it is written nor as it is stamped.
+func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
+		err := s.client.Create(t.Context(), s.template("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
+		forbids(t, err, "is reserved")
+	}
+	for _, metadata := range []string{
+		"labels: {policy/namespace-template-name: other}", "annotations: {policy.nstpl.dev/adopted: 'true'}", "annotations: {policy.nstpl.dev/applied-hash: a}",
+		"labels: {a.tree.policy.nstpl.dev/depth: '1'}", "annotations: {authorization.k8s.io/creator: jane}", "annotations: {policy.nstpl.dev/recounted: now}",
+	} {
+		object := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, " + metadata + "}\n"
+		forbids(t, s.client.Create(t.Context(), s.template("key", object)), "is set by nstpl itself")
+	}
+	marked := s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "o", Namespaces: selector(sceneLabel, s.id), Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
+		}}
+	})
+	forbids(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
+	replaceable := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {policy/replace: 'true', policy.nstpl.dev/required-scc: restricted}}\n"
+	require.NoError(t, s.client.Create(t.Context(), s.template("allowed", replaceable), client.DryRunAll))
+}
+
+// A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of others slow.
+func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	roles := func(count int) string {
+		var all []string
+		for i := range count {
+			all = append(all, fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r%d}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]", i))
+		}
+		return documents(all...)
+	}
+	sixOverlays := func(template *v1alpha1.NamespaceTemplate) {
+		for i := range 6 {
+			template.Spec.Overlays = append(template.Spec.Overlays, v1alpha1.Overlay{
+				Name: fmt.Sprintf("o%d", i), Namespaces: selector(sceneLabel, s.id), Labels: map[string]string{fmt.Sprintf("o%d", i): "yes"},
+			})
+		}
+	}
+	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles"), mayOn("", []string{"get"}, "pods"))
+	bare := s.templateAuthor("bare")
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.Create(t.Context(), s.template("probe", roles(1)), client.DryRunAll))
+	})
+	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.template("many", roles(4000), sixOverlays))))
+	quickly := func(limit time.Duration, author client.Client, template *v1alpha1.NamespaceTemplate) error {
+		start := time.Now()
+		err := author.Create(t.Context(), template, client.DryRunAll)
+		require.Less(t, time.Since(start), limit)
+		return err
+	}
+	forbids(t, quickly(2*time.Second, bare, s.template("many", roles(500), sixOverlays)), "may not create roles")
+	forbids(t, quickly(5*time.Second, author, s.template("many", roles(250), sixOverlays)), "too many combinations")
+
+	for name, change := range map[string]func(*metav1.LabelSelector){
+		"expressions": func(selector *metav1.LabelSelector) {
+			for i := range 37_000 {
+				selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprintf("k%d", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+			}
+		},
+		"values": func(selector *metav1.LabelSelector) {
+			wanted := metav1.LabelSelectorRequirement{Key: "k", Operator: metav1.LabelSelectorOpNotIn}
+			for i := range 2000 {
+				wanted.Values = append(wanted.Values, fmt.Sprintf("v%d", i))
+			}
+			selector.MatchExpressions = append(selector.MatchExpressions, wanted)
+		},
+		"labels": func(selector *metav1.LabelSelector) {
+			for i := range 100 {
+				selector.MatchLabels[fmt.Sprintf("k%d", i)] = "v"
+			}
+		},
+	} {
+		slow := s.template("slow", configMap("a", "v"))
+		change(slow.Spec.Namespaces.LabelSelector)
+		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), slow)), name)
+		initialization := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name("slow")}}
+		initialization.Initializers = []v1alpha1.Initializer{{Name: "slow.example.com", NamespaceSelector: slow.Spec.Namespaces.LabelSelector}}
+		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), initialization)), name)
+	}
+}
+
+// The most expensive selector that is accepted costs the creation of a namespace a few milliseconds.
+func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
+	s := newScene(t, ownWorld(t))
+	create := func(count int) time.Duration {
+		var fastest time.Duration
+		for i := range count {
+			start := time.Now()
+			require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.id, i)}}, client.DryRunAll))
+			if took := time.Since(start); fastest == 0 || took < fastest {
+				fastest = took
+			}
+		}
+		return fastest
+	}
+	without := create(30)
+	worst := func(expressions, values int) *metav1.LabelSelector {
+		selector := &metav1.LabelSelector{}
+		for i := range expressions {
+			wanted := metav1.LabelSelectorRequirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn}
+			for j := range values / expressions {
+				wanted.Values = append(wanted.Values, fmt.Sprintf("v-%d-%d", i, j))
+			}
+			selector.MatchExpressions = append(selector.MatchExpressions, wanted)
+		}
+		return selector
+	}
+	s.declare("worst", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+		template.Spec.Namespaces.LabelSelector = worst(32, 1024)
+	})
+	initialization := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name("worst")}}
+	for i := range 32 {
+		selector := worst(16, 128)
+		selector.MatchExpressions[15] = metav1.LabelSelectorRequirement{Key: "none", Operator: metav1.LabelSelectorOpExists}
+		initialization.Initializers = append(initialization.Initializers, v1alpha1.Initializer{Name: fmt.Sprintf("worst-%d.example.com", i), NamespaceSelector: selector})
+	}
+	require.NoError(t, s.client.Create(t.Context(), initialization))
+	with := create(30)
+	t.Logf("the fastest creation took %s, and %s with the most expensive template and initializers", without, with)
+	require.Less(t, with-without, 20*time.Millisecond)
+}
