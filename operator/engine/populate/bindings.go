@@ -44,7 +44,8 @@ type Withheld struct {
 	Template string
 }
 
-func (w Withheld) reason() string {
+// Reason says why the RoleBinding is withheld, and what to do.
+func (w Withheld) Reason() string {
 	return fmt.Sprintf("template %s declares %s too and comes later, and template %s was not admitted with that Role: rename the Role",
 		w.Template, w.Role, w.Object.Template.Name)
 }

@@ -131,7 +131,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	for _, w := range declared.Withheld {
 		if there[w.Object.ID()] == nil {
 			plan.Changes = append(plan.Changes, Change{
-				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(), Template: w.Object.Template.Name, Reason: w.reason(),
+				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(), Template: w.Object.Template.Name, Reason: w.Reason(),
 			})
 		}
 	}
@@ -292,7 +292,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 func noLongerDeclared(declared Declared, id ObjectID, template string) string {
 	for _, w := range declared.Withheld {
 		if w.Object.ID() == id {
-			return w.reason()
+			return w.Reason()
 		}
 	}
 	return fmt.Sprintf("template %s no longer declares it", template)

@@ -59,7 +59,9 @@ func TestListedByReferences(t *testing.T) {
 			require.Equal(t, test.want, listed)
 		})
 	}
-	grants := NewSCCGrants(nil, func(context.Context, scc.Reference) (scc.Identity, error) { return scc.Identity{}, errors.New("unavailable") })
+	grants := NewSCCGrants(nil, func(context.Context, scc.Reference) (scc.Identity, error) {
+		return scc.Identity{}, errors.New("unavailable")
+	})
 	listed, err := grants.listed(t.Context(), account("b"), constraint)
 	require.ErrorContains(t, err, "unavailable")
 	require.False(t, listed)

@@ -271,6 +271,10 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result, mispla
 		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
 		warn(id, "CreatorUnknown", "Render", "%s of template %s is left out: %s", id, omission.Template, omission.Reason)
 	}
+	for _, withheld := range plan.Withheld {
+		warn(withheld.Object.ID(), "RoleOverridden", "Render", "%s of template %s is left out: %s",
+			withheld.Object.ID(), withheld.Object.Template.Name, withheld.Reason())
+	}
 	for _, overridden := range plan.Overridden {
 		warn(overridden.Object, "DeclaredTwice", "Render", "%s is declared by templates %s and %s: the latter's is applied",
 			overridden.Object, overridden.Template, overridden.By)

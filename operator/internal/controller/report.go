@@ -48,7 +48,7 @@ const maxMessage = 1000
 // reportOf says what became of a plan.
 func reportOf(plan populate.Plan, result populate.Result) Report {
 	report := Report{Depths: depths(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
-	if len(plan.Templates) == 0 {
+	if len(plan.Templates) == 0 && !slices.ContainsFunc(result.Outcomes, fatal) {
 		return report
 	}
 	report.Status, report.Reason = corev1.ConditionTrue, reasonPopulated
@@ -79,6 +79,9 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 	for _, omission := range plan.Omitted {
 		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
 		parts = append(parts, fmt.Sprintf("%s is left out: %s", id, omission.Reason))
+	}
+	for _, withheld := range plan.Withheld {
+		parts = append(parts, fmt.Sprintf("%s is left out: %s", withheld.Object.ID(), withheld.Reason()))
 	}
 	for _, overridden := range plan.Overridden {
 		parts = append(parts, fmt.Sprintf("%s is declared by templates %s and %s: the latter's is applied",

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // reported returns a namespace that says what a report says.
@@ -122,4 +123,12 @@ func TestInOrderOfCreation(t *testing.T) {
 			require.Zero(t, inOrderOfCreation(test.first, test.first))
 		})
 	}
+}
+
+// A namespace that no template selects any more is not done as long as a grant of a former one is kept from being deleted.
+func TestReportOfARevokedGrantThatIsKept(t *testing.T) {
+	plan := populate.Plan{Declared: populate.Declared{Namespace: &corev1.Namespace{}}}
+	require.Equal(t, Report{}, reportOf(plan, populate.Result{}))
+	kept := populate.Outcome{Failure: &populate.Failure{Reason: populate.ReasonHeld}}
+	require.Equal(t, corev1.ConditionFalse, reportOf(plan, populate.Result{Outcomes: []populate.Outcome{kept}}).Status)
 }

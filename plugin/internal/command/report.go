@@ -74,7 +74,7 @@ func newObjectReport(change populate.Change) objectReport {
 		Drifted: change.Drifted, Different: change.Drifted || change.Undeclared, change: change,
 	}
 	switch change.Action {
-	case populate.Create, populate.Configure, populate.Prune:
+	case populate.Create, populate.Configure, populate.Prune, populate.Empty:
 		object.Different = true
 	case populate.Unchanged, populate.LeaveAlone, populate.Unknown:
 	}
