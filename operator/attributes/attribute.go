@@ -39,6 +39,7 @@ var places = [][]string{
 	{"spec", "jobTemplate", "spec", "template"},
 	{"data", "spec", "template"}, // ControllerRevision
 	{"spec", "volumeClaimTemplates", each},
+	{"data", "spec", "volumeClaimTemplates", each},
 	{"spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"data", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},

@@ -179,6 +179,7 @@ func TestJudgeTemplates(t *testing.T) {
 		"data.spec.template": `{data: {spec: {template: {` + metadata + `}}}}`,
 		"spec.volumes.*.ephemeral.volumeClaimTemplate":                                `{spec: {volumes: [{emptyDir: {}}, {ephemeral: {volumeClaimTemplate: {` + metadata + `}}}]}}`,
 		"spec.volumeClaimTemplates.*":                                                 `{spec: {volumeClaimTemplates: [{metadata: {}}, {` + metadata + `}]}}`,
+		"data.spec.volumeClaimTemplates.*":                                            `{data: {spec: {volumeClaimTemplates: [{metadata: {}}, {` + metadata + `}]}}}`,
 		"spec.jobTemplate.spec.template":                                              `{spec: {jobTemplate: {spec: {template: {` + metadata + `}}}}}`,
 		"spec.template.spec.volumes.*.ephemeral.volumeClaimTemplate":                  `{spec: {template: {spec: {volumes: [{ephemeral: {volumeClaimTemplate: {` + metadata + `}}}]}}}}`,
 		"spec.jobTemplate.spec.template.spec.volumes.*.ephemeral.volumeClaimTemplate": `{spec: {jobTemplate: {spec: {template: {spec: {volumes: [{ephemeral: {volumeClaimTemplate: {` + metadata + `}}}]}}}}}}`,

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type create struct {
@@ -84,7 +85,7 @@ func (o *create) run(ctx context.Context, name string) error {
 		return err
 	}
 	if o.dryRun == cmdutil.DryRunClient {
-		return printer.PrintObj(ns, o.Out)
+		return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
 	}
 	c, err := o.connect()
 	if err != nil {
@@ -97,7 +98,7 @@ func (o *create) run(ctx context.Context, name string) error {
 	if ns, err = c.Namespaces.Create(ctx, ns, options); err != nil {
 		return err
 	}
-	if err := printer.PrintObj(ns, o.Out); err != nil {
+	if err := output.Print(o.Out, printer, *o.print.OutputFormat, ns); err != nil {
 		return err
 	}
 	if !o.wait || o.dryRun != cmdutil.DryRunNone {

@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type optOut struct {
@@ -123,7 +124,7 @@ func (o *optOut) say(ns *corev1.Namespace, did bool) error {
 	if err != nil {
 		return err
 	}
-	return printer.PrintObj(ns, o.Out)
+	return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
 }
 
 func (o *optOut) printer(operation string) (printers.ResourcePrinter, error) {

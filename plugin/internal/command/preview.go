@@ -151,6 +151,12 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	if *p.print.OutputFormat == yamlFormat && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
 		return output.YAMLStream(p.Out, objects)
 	}
+	if *p.print.OutputFormat == "name" {
+		for _, object := range objects {
+			output.Line(p.Out, "%s", output.Object(object.GroupVersionKind().GroupKind(), object.GetName()))
+		}
+		return nil
+	}
 	printer, err := p.print.ToPrinter()
 	if err != nil {
 		return err
@@ -159,7 +165,7 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
 		list.Items = append(list.Items, *object)
 	}
-	return printer.PrintObj(list, p.Out)
+	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
 }
 
 // stored asks the API server what it would store. The error joins those of the objects that it would not.

@@ -32,6 +32,19 @@ func Escape(text string) string {
 	return escaped.String()
 }
 
+// EscapeJSON makes control characters in a JSON text visible, as the same JSON values.
+func EscapeJSON(text string) string {
+	var escaped strings.Builder
+	for _, r := range text {
+		if r != '\n' && unprintable(r) {
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		} else {
+			escaped.WriteRune(r)
+		}
+	}
+	return escaped.String()
+}
+
 // unprintable also covers the marks that change the direction of text, with which one name can look like another.
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control) || r == '\u2028' || r == '\u2029'

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -82,4 +85,38 @@ func TestObject(t *testing.T) {
 	require.Equal(t, "configmap/limits", output.Object(schema.GroupKind{Kind: "ConfigMap"}, "limits"))
 	require.Equal(t, "networkpolicy.networking.k8s.io/deny",
 		output.Object(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}, "deny"))
+}
+
+func TestPrintKeepsControlCharactersFromTheTerminal(t *testing.T) {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a\x1b[31m\x7f\u009b\u202e", "labels": map[string]any{"a": "b"}},
+	}}
+	for _, format := range []string{"name", "json", "jsonpath={.metadata.name}{\"\\t\"}{.kind}{\"\\n\"}", "go-template={{.metadata.name}}{{\"\\n\"}}"} {
+		t.Run(format, func(t *testing.T) {
+			flags := genericclioptions.NewPrintFlags("")
+			flags.OutputFormat = &format
+			printer, err := flags.ToPrinter()
+			require.NoError(t, err)
+			var out bytes.Buffer
+			require.NoError(t, output.Print(&out, printer, format, object))
+			require.NotContains(t, out.String(), "\x1b")
+			require.NotContains(t, out.String(), "\x7f")
+			require.NotContains(t, out.String(), "\u009b")
+			if format == "json" {
+				require.NotContains(t, out.String(), "\u202e")
+				got := &unstructured.Unstructured{}
+				require.NoError(t, got.UnmarshalJSON(out.Bytes()))
+				require.Equal(t, object, got)
+			}
+			if strings.HasPrefix(format, "jsonpath") {
+				require.Equal(t, `a\x1b[31m\x7f\u009b\u202e`+"\tConfigMap\n", out.String())
+			}
+		})
+	}
+}
+
+func TestJSONKeepsControlCharactersFromTheTerminal(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, output.JSON(&out, []string{"a\x1b\x7f\u009b\u202e<é"}))
+	require.Equal(t, "[\n    \"a\\u001b\\u007f\\u009b\\u202e<é\"\n]\n", out.String())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -55,8 +56,13 @@ func YAMLStream[T any](w io.Writer, values []T) error {
 
 // JSON writes value as indented JSON.
 func JSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "    ")
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, EscapeJSON(text.String()))
+	return err
 }

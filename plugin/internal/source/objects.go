@@ -1,16 +1,37 @@
 package source
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Objects reads the objects of any kind from files, folders and, where a path is "-", standard input.
+// Objects reads the objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input. Symbolic links,
+// devices and oversized files are errors.
 func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
-	infos, err := resource.NewLocalBuilder().Unstructured().
-		FilenameParam(false, &resource.FilenameOptions{Filenames: paths, Recursive: true}).Flatten().Do().Infos()
+	builder := resource.NewLocalBuilder().Unstructured()
+	in, empty := inputs{}, true
+	for _, path := range paths {
+		if isURL(path) {
+			builder.FilenameParam(false, &resource.FilenameOptions{Filenames: []string{path}})
+			empty = false
+			continue
+		}
+		if err := in.add(path, os.Stdin); err != nil {
+			return nil, err
+		}
+	}
+	for _, one := range in.read {
+		builder.Stream(bytes.NewReader(one.content), one.name)
+	}
+	if empty && len(in.read) == 0 {
+		return nil, nil
+	}
+	infos, err := builder.Flatten().Do().Infos()
 	if err != nil {
 		return nil, err
 	}
@@ -23,4 +44,8 @@ func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 		objects = append(objects, object)
 	}
 	return objects, nil
+}
+
+func isURL(path string) bool {
+	return strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://")
 }

@@ -7,10 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -39,7 +35,8 @@ type Document struct {
 }
 
 // Read reads files, the .yaml, .yml and .json files of folders, and standard input where a path is "-". Each may hold
-// several documents, and lists. Finding no template at all is an error, and so is finding one name twice.
+// several documents, and lists. Finding no template at all is an error, and so is finding one name twice. Symbolic links, devices and
+// oversized files are errors.
 func Read(paths []string, stdin io.Reader) (Files, error) {
 	files, err := ReadAll(paths, stdin)
 	if err != nil {
@@ -65,41 +62,19 @@ func Read(paths []string, stdin io.Reader) (Files, error) {
 
 // ReadAll reads as Read does, but only what can't be read at all is an error: what is wrong with a document is with it.
 func ReadAll(paths []string, stdin io.Reader) (Files, error) {
-	var files Files
+	in := inputs{}
 	for _, path := range paths {
-		if err := files.read(path, stdin); err != nil {
+		if err := in.add(path, stdin); err != nil {
+			return Files{}, err
+		}
+	}
+	var files Files
+	for _, one := range in.read {
+		if err := files.decode(one.name, bytes.NewReader(one.content)); err != nil {
 			return Files{}, err
 		}
 	}
 	return files, nil
-}
-
-func (f *Files) read(path string, stdin io.Reader) error {
-	if path == "-" {
-		return f.decode("standard input", stdin)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return f.open(path)
-	}
-	return filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
-			return err
-		}
-		return f.open(path)
-	})
-}
-
-func (f *Files) open(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return f.decode(path, file)
 }
 
 func (f *Files) decode(name string, r io.Reader) error {

@@ -1,0 +1,41 @@
+package output
+
+import (
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// Print writes an object by the printer of kubectl for a format. Most of these write control characters as they are. Line breaks and tabs
+// are kept, since templates align by them.
+func Print(w io.Writer, printer printers.ResourcePrinter, format string, object runtime.Object) error {
+	var printed strings.Builder
+	if err := printer.PrintObj(object, &printed); err != nil {
+		return err
+	}
+	text := printed.String()
+	switch format {
+	case "yaml": // written with escapes
+	case "json":
+		text = EscapeJSON(text)
+	default:
+		text = escapeLines(text)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// escapeLines is Escape for a text with line breaks and tabs.
+func escapeLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "\t")
+		for j, cell := range cells {
+			cells[j] = Escape(cell)
+		}
+		lines[i] = strings.Join(cells, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
