@@ -145,6 +145,17 @@ func extend(ctx context.Context, by time.Duration) context.Context {
 	return extended
 }
 
+// stripNamespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the few namespaces that
+// were created while nothing noted their creator.
+func stripNamespace(object any) (any, error) {
+	if ns, ok := object.(*corev1.Namespace); ok {
+		if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; !known {
+			return ns, nil
+		}
+	}
+	return cache.TransformStripManagedFields()(object)
+}
+
 func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(corev1.AddToScheme, admissionregistrationv1.AddToScheme, v1alpha1.AddToScheme)
@@ -157,8 +168,9 @@ func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				controller.ServiceAccount():                               {Transform: controller.IdentityOnly},
-				&corev1.ResourceQuota{}:                                   {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName)},
+				controller.ServiceAccount(): {Transform: controller.IdentityOnly},
+				&corev1.Namespace{}:         {Transform: stripNamespace},
+				&corev1.ResourceQuota{}:     {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName)},
 				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
 				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
 			},

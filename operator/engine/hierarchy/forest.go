@@ -135,10 +135,12 @@ func (f Forest) placeFor(ns *corev1.Namespace) (place, error) {
 	if tree != "" && !MayBeInTree(ns) {
 		return placeOf(ns), &NotAdoptedError{Namespace: ns.Name, Tree: tree}
 	}
-	want := place{depths: map[string]string{}, inTree: tree != ""}
+	own, want := placeOf(ns), place{depths: map[string]string{}, inTree: tree != ""}
 	for i, above := range lineage {
 		want.depths[DepthLabel(above.Name)] = strconv.Itoa(i + 1)
 	}
+	// Policyspaces that lose the label of their tree for a while do not make a tree's namespaces strangers.
+	want.inTree = want.inTree || own.inTree && maps.Equal(own.depths, want.depths)
 	return want, nil
 }
 

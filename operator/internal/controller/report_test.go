@@ -61,6 +61,7 @@ func TestReportIsFoundAsItWasWritten(t *testing.T) {
 		{name: "others are left", ns: initializing("a,namespace-template,b"), report: with(populated, "a,b"), guarded: true, touching: true},
 		{name: "stays closed", ns: initializing("a,namespace-template"), report: with(failed, "a,namespace-template")},
 		{name: "is tidied", ns: initializing(" a,,a"), report: with(populated, "a"), guarded: true, touching: true},
+		{name: "is of a tree", ns: initializing("namespace-template"), report: Report{Depths: "a.tree.policy.nstpl.dev/depth=1", InTree: true}, touching: true},
 		{name: "is open", ns: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "1", ResourceVersion: "7"}}, report: populated},
 	}
 	for _, test := range tests {

@@ -1,0 +1,54 @@
+package populate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// A tree's template deletes nothing in a namespace that the tree does not manage, nor has it deleted by another template.
+func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
+	t.Parallel()
+	template := func(name, tree string, policy v1alpha1.AuthoritativePolicy) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, policy
+		if tree != "" {
+			template.Labels = map[string]string{v1alpha1.TreeLabel: tree}
+		}
+		return template
+	}
+	byHand, tree := template("by-hand", "", v1alpha1.AuthoritativeDelete), template("corp", "corp", v1alpha1.AuthoritativeDelete)
+	for name, test := range map[string]struct {
+		templates []*v1alpha1.NamespaceTemplate
+		inTree    bool
+		action    Action
+		reported  bool
+	}{
+		"of the tree":            {[]*v1alpha1.NamespaceTemplate{tree}, true, Prune, true},
+		"a stranger":             {[]*v1alpha1.NamespaceTemplate{tree}, false, LeaveAlone, true},
+		"by hand":                {[]*v1alpha1.NamespaceTemplate{byHand}, false, Prune, true},
+		"by hand and a stranger": {[]*v1alpha1.NamespaceTemplate{byHand, tree}, false, LeaveAlone, true},
+		"audited":                {[]*v1alpha1.NamespaceTemplate{template("corp", "corp", v1alpha1.AuthoritativeReport)}, true, LeaveAlone, true},
+		"none":                   {nil, false, LeaveAlone, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			if test.inTree {
+				ns.Annotations = map[string]string{v1alpha1.InTreeAnnotation: "true"}
+			}
+			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+			object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+			declared := Declared{Namespace: ns, Templates: test.templates}
+			change := unlabelled(declared, object)
+			require.Equal(t, test.action, change.Action, change.Reason)
+			require.Equal(t, test.reported, change.Undeclared)
+			require.Equal(t, test.action == Prune, deletes(declared, schema.GroupKind{Kind: "ConfigMap"}))
+		})
+	}
+}
