@@ -27,12 +27,13 @@ type diff struct {
 	files    []string
 	tree     string
 	format   string
+	verify   bool
 }
 
 func newDiff(s session) *cobra.Command {
 	d := &diff{session: s}
 	cmd := &cobra.Command{
-		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [-o table|json]",
+		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] [-o table|json]",
 		Short: "Show what differs from what templates declare",
 		Long: templates.LongDesc(`
 			Show how objects in namespaces differ from what templates declare for them: what the operator would create,
@@ -47,6 +48,11 @@ func newDiff(s session) *cobra.Command {
 			first. It lists every object that the operator would delete in the tree's namespaces. A namespace that existed before
 			the tree is left alone: what would be deleted in it by "kubectl nstpl hydrate --adopt" is listed as "delete if adopted".
 			It lists what another tree would leave behind if all its namespaces moved to this one, as when the root is renamed.
+
+			Drift is found by managedFields, in which the API server records who changed a field. With --verify it
+			also compares the contents of the objects that are unchanged by this record. Use it when managedFields may have
+			been manipulated. It reads every populated object and asks the API server, by a dry run, what applying the
+			declaration would change. Where you may not patch the object, contents are compared as far as possible without that.
 
 			A field that no template declares is no difference. The values of Secrets are masked. The program that shows
 			the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are on standard
@@ -68,6 +74,9 @@ func newDiff(s session) *cobra.Command {
 
 			# A drift report on all namespaces
 			kubectl nstpl diff -A -o table
+
+			# A drift report that does not rely on managedFields
+			kubectl nstpl diff -A --verify -o table
 
 			# What applying a changed template would do to all namespaces
 			kubectl nstpl diff -f template.yaml
@@ -101,6 +110,7 @@ func newDiff(s session) *cobra.Command {
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
 	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
 	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
+	flags.BoolVar(&d.verify, "verify", false, "Compare the contents of all populated objects, whatever their managedFields say.")
 	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")
 	completeValues(cmd, "output", tableFormat, jsonFormat)
 	s.completeTemplates(cmd, "template")
@@ -113,8 +123,8 @@ func (d *diff) check(cmd *cobra.Command) error {
 	default:
 		return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, tableFormat, jsonFormat))
 	}
-	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0) {
-		return usageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template and -f"))
+	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0 || d.verify) {
+		return usageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
 	}
 	return d.selection.check(cmd)
 }
@@ -162,7 +172,15 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	for _, unreadable := range found.Unreadable {
 		unread = append(unread, unreadable)
 	}
-	return newReport(found.Namespaces(), unread), nil
+	if !d.verify {
+		return newReport(found.Namespaces(), unread), nil
+	}
+	verifier := survey.Verifier{Cluster: c}
+	report := newReport(verifier.Namespaces(ctx, found.Namespaces()), unread)
+	for _, err := range verifier.Unverified {
+		report.Unknown = append(report.Unknown, err.Error())
+	}
+	return report, nil
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
