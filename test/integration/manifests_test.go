@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -51,6 +54,28 @@ func TestComponents(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
+	}
+}
+
+// The NetworkPolicy of the installation opens the ports of webhooks and probes to all, and limits no connection of the operator: neither
+// the addresses of API servers nor their ports are the same everywhere.
+func TestNetworkPolicyOfTheInstallation(t *testing.T) {
+	t.Parallel()
+	policy, deployment := &networkingv1.NetworkPolicy{}, &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: "nstpl-operator"}
+	require.NoError(t, shared.client.Get(t.Context(), key, policy))
+	require.NoError(t, shared.client.Get(t.Context(), key, deployment))
+	require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
+	require.Equal(t, deployment.Spec.Selector.MatchLabels, policy.Spec.PodSelector.MatchLabels)
+	open := map[string]bool{}
+	for _, rule := range policy.Spec.Ingress {
+		for _, port := range rule.Ports {
+			open[port.Port.StrVal] = len(rule.From) == 0
+		}
+	}
+	require.Equal(t, map[string]bool{"webhook": true, "probes": true, "metrics": false}, open)
+	for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
+		require.Contains(t, open, port.Name)
 	}
 }
 
