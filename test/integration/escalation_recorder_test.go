@@ -55,6 +55,8 @@ type recorder struct {
 	// writes are the operator's.
 	writers  map[uint64]string
 	deleters map[types.UID]string
+	// taken are the prefixes of what is not recorded any more.
+	taken []string
 }
 
 // newRecorder records the writes of some kinds whose namespaces, or names if they have none, begin with a prefix.
@@ -102,7 +104,8 @@ func (r *recorder) add(kind schema.GroupVersionResource, event watch.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen[kind] = revision
-	if event.Type != watch.Bookmark && strings.HasPrefix(scopeOf(object), r.prefix) {
+	gone := slices.ContainsFunc(r.taken, func(prefix string) bool { return strings.HasPrefix(scopeOf(object), prefix) })
+	if event.Type != watch.Bookmark && strings.HasPrefix(scopeOf(object), r.prefix) && !gone {
 		r.records = append(r.records, escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
 	}
 }
@@ -186,13 +189,13 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 	})
 }
 
-// isOfKubernetes reports whether an object is in every namespace, and the operator has not written it.
+// isOfKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated it.
 func isOfKubernetes(object *unstructured.Unstructured) bool {
 	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
 	return !populated && (object.GetKind() == "ServiceAccount" && object.GetName() == "default" || object.GetName() == "kube-root-ca.crt")
 }
 
-// take returns the records of namespaces and templates with a prefix, with their writers, and forgets them.
+// take returns the records of namespaces and templates with a prefix, with their writers, and records no more of them.
 func (r *recorder) take(prefix string) []escalation.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,6 +212,6 @@ func (r *recorder) take(prefix string) []escalation.Record {
 		}
 		taken = append(taken, record)
 	}
-	r.records = rest
+	r.records, r.taken = rest, append(r.taken, prefix)
 	return taken
 }

@@ -28,22 +28,22 @@ import (
 )
 
 var (
-	escalationFor   = flag.Duration("escalation.for", time.Minute, "how long to look for escalations")
-	escalationSeed  = flag.Uint64("escalation.seed", 1, "what the rounds are made from; 0 is another one each time")
-	escalationRound = flag.Int("escalation.round", -1, "the only round to play, again and again; -1 is all of them, once each")
+	escalationFor   = flag.Duration("escalation.for", time.Minute, "how long to look for escalations: rounds that have begun are played to their end")
+	escalationSeed  = flag.Uint64("escalation.seed", 1, "the seed that the rounds are made from; 0 chooses one at random")
+	escalationRound = flag.Int("escalation.round", -1, "the only round to play, repeatedly; -1 plays every round once")
 )
 
 const (
-	// escalationLanes is how many rounds are played at a time.
+	// escalationLanes is the number of rounds that are played at a time.
 	escalationLanes = 4
-	// escalationFailures is how many rounds may fail before the others are not played any more.
+	// escalationFailures is the number of failed rounds after which no other round begins.
 	escalationFailures = 3
 )
 
-// Random templates of random authors, in namespaces with objects of others: whatever the operator writes, some author of the template
-// could have written by hand. Run it longer with
+// Random authors write random templates for namespaces in which others have objects. Whatever the operator then creates, changes, deletes
+// or grants, at any moment, an author of the responsible template could have done by hand. To run it longer:
 //
-//	go test ./test/integration -run TestEscalation$ -timeout 0 -args -escalation.for=1h -escalation.seed=0
+//	go test ./test/integration -run 'TestEscalation$' -timeout 0 -args -escalation.for=1h -escalation.seed=0
 func TestEscalation(t *testing.T) {
 	t.Parallel()
 	f := newFuzzer(t)
@@ -71,7 +71,7 @@ type fuzzer struct {
 	begin    time.Time
 	// clusterRoles are their rules.
 	clusterRoles map[string][]rbacv1.PolicyRule
-	// next counts rounds, accepted and denied what the authors wrote, judged what the operator wrote, failures rounds.
+	// next counts rounds, accepted and denied writes of templates, judged writes of the operator, and failures failed rounds.
 	next, accepted, denied, judged, failures atomic.Int64
 }
 
@@ -186,7 +186,7 @@ func (p *player) play(ctx context.Context) ([]escalation.Violation, error) {
 	return escalation.Judge(history), p.leave(ctx)
 }
 
-// tell writes down what was written, by whom.
+// tell adds to the story what was written, and by whom.
 func (p *player) tell(records []escalation.Record) {
 	slices.SortFunc(records, func(a, b escalation.Record) int { return int(a.Revision) - int(b.Revision) })
 	for _, record := range records {
@@ -198,7 +198,7 @@ func (p *player) tell(records []escalation.Record) {
 		writer := record.Writer
 		if writer == "" {
 			if o.GetNamespace() == "" {
-				continue // a status
+				continue // the status or a finalizer of a template or namespace
 			}
 			writer = "operator"
 			p.judged.Add(1)
@@ -214,7 +214,7 @@ func (p *player) tell(records []escalation.Record) {
 	}
 }
 
-// arrive gives the author a certificate and rights.
+// arrive gives the author rights, and returns when the API server goes by them.
 func (p *player) arrive(ctx context.Context) error {
 	p.users[escalation.Admin] = p.client
 	author := p.round.Author
@@ -263,7 +263,7 @@ func (p *player) step(ctx context.Context, step escalation.Step) error {
 		put := step.Object.DeepCopy()
 		err := p.client.Create(ctx, put)
 		switch {
-		case apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err): // the latter for a quota
+		case apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err): // it exists, or a quota forbids it
 			return nil
 		case err != nil:
 			return err
@@ -276,7 +276,7 @@ func (p *player) step(ctx context.Context, step escalation.Step) error {
 	return fmt.Errorf("unknown action %q", step.Action)
 }
 
-// answered counts what became of a request about a template. One of administrators fails only for what nobody may write.
+// answered counts allowed and denied requests for templates. Any other error ends the round.
 func (p *player) answered(step escalation.Step, err error) error {
 	switch {
 	case err == nil:
