@@ -190,6 +190,26 @@ func Confirm(space *v1alpha1.PolicySpace, namespace string, seen Observed) v1alp
 	return status
 }
 
+// Inherit returns the status of a space with the bookings of another one, whose namespaces count in it from now on.
+func Inherit(space *v1alpha1.PolicySpace, bookings []v1alpha1.QuotaBooking) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	for _, other := range bookings {
+		at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == other.Namespace })
+		if at < 0 {
+			status.Bookings = append(status.Bookings, *other.DeepCopy())
+			continue
+		}
+		own := &status.Bookings[at]
+		for name, booked := range other.Used {
+			own.Used[name] = larger(own.Used[name], booked)
+		}
+		if older(own.Since, other.Since) {
+			own.Since = other.Since
+		}
+	}
+	return status
+}
+
 // Observed is what is written down of what a namespace uses.
 type Observed struct {
 	Used            corev1.ResourceList

@@ -236,3 +236,54 @@ func TestSeveral(t *testing.T) {
 	require.True(t, quota.Spacious(s, schema.GroupResource{Resource: "services"}, 1000))
 	require.False(t, quota.Spacious(space(list("cpu", "5"), nil), pods, 1), "how much a pod wants is not known")
 }
+
+// What is booked for a namespace gives way to what it is known to use, and is never less than that.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5"), list("pods", "3")) // 2 in a, 1 in b
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "4"), Since: "10"})
+	require.Equal(t, "pods: 5/5", s.Status.Quota)
+	require.True(t, quota.Beyond(s.Status.Bookings[0], list("pods", "3")))
+	require.True(t, quota.Beyond(s.Status.Bookings[0], nil))
+	require.False(t, quota.Beyond(s.Status.Bookings[0], list("pods", "4")))
+	confirmed := func(used, version string) *v1alpha1.PolicySpace {
+		after := s.DeepCopy()
+		after.Status = quota.Confirm(s, "a", quota.Observed{Used: list("pods", used), ResourceVersion: version})
+		return after
+	}
+	require.Equal(t, s, confirmed("2", "10"), "it may still be written down")
+	require.Equal(t, s, confirmed("2", "9"))
+	require.Equal(t, s.Status, quota.Confirm(s, "b", quota.Observed{ResourceVersion: "11"}), "nothing is booked for it")
+	for used, want := range map[string]string{"0": "pods: 1/5", "2": "pods: 3/5", "4": "pods: 5/5", "5": "pods: 6/5"} {
+		after := confirmed(used, "11")
+		require.Equal(t, want, after.Status.Quota)
+		// A cache that is older does not undo it.
+		settled, _ := quota.Settle(after, []string{"a", "b"}, map[string]quota.Observed{
+			"a": {Used: list("pods", "0"), ResourceVersion: "10"}, "b": {Used: list("pods", "1"), ResourceVersion: "5"},
+		})
+		require.Equal(t, want, settled.Quota)
+	}
+	require.Equal(t, "pods: 1/5", confirmed("0", "").Status.Quota, "there is no ResourceQuota to write down anything in")
+}
+
+// A booking that goes on from an earlier state does not let go of a later one.
+func TestBookGoesForward(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5"), list("pods", "0"))
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", New: list("pods", "2"), Since: "12"})
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", New: list("pods", "1"), Since: "9"})
+	require.Equal(t, []v1alpha1.QuotaBooking{{Namespace: "a", Used: list("pods", "2"), Since: "12"}}, s.Status.Bookings)
+}
+
+// Who takes the place of another space takes over what is booked there.
+func TestInherit(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5"), list("pods", "0"))
+	s.Status = quota.Book(s, quota.Change{Namespace: "a", New: list("pods", "1"), Since: "3"})
+	s.Status = quota.Inherit(s, []v1alpha1.QuotaBooking{
+		{Namespace: "a", Used: list("pods", "2"), Since: "4"}, {Namespace: "b", Used: list("pods", "1"), Since: "5"},
+	})
+	settled, open := quota.Settle(s, []string{"a", "b"}, map[string]quota.Observed{"a": {ResourceVersion: "3"}, "b": {ResourceVersion: "5"}})
+	require.Equal(t, "pods: 3/5", settled.Quota)
+	require.Equal(t, []string{"a", "b"}, open)
+}

@@ -103,6 +103,13 @@ type PolicySpaceStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	Uncounted []string `json:"uncounted,omitempty"`
 
+	// sharedWith names policyspaces whose namespaces count here too, because namespaces move between the two: one of them takes the place
+	// of the other, as if it were renamed. No more is used in both together than either allows.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	SharedWith []PolicySpaceShare `json:"sharedWith,omitempty"`
+
 	// bookings are what is let in and not seen to be written down yet.
 	// +optional
 	// +listType=atomic
@@ -113,6 +120,14 @@ type PolicySpaceStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PolicySpaceShare is another policyspace that usage is shared with.
+type PolicySpaceShare struct {
+	// name is that of the other policyspace.
+	Name string `json:"name"`
+	// until is when the sharing ends, unless another namespace moves before.
+	Until metav1.Time `json:"until"`
 }
 
 // QuotaBooking is room that is taken before the API server writes it down, so that no two requests are let in on the same.

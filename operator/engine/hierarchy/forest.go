@@ -200,3 +200,73 @@ func SpacesOf(ns *corev1.Namespace) []string {
 	}
 	return spaces
 }
+
+// Charged returns the policyspaces that a namespace's usage counts in, the nearest first: those that it is in by its depth labels, those
+// that it moves to, and those that one of them shares usage with. What a namespace uses that is in none yet is counted when it is placed. get
+// returns a policyspace, or nil if it does not exist.
+func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
+	charged := SpacesOf(ns)
+	if len(charged) == 0 {
+		return nil, nil
+	}
+	add := func(name string) {
+		if !slices.Contains(charged, name) {
+			charged = append(charged, name)
+		}
+	}
+	entering, err := lineageBy(ns, get)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range entering {
+		add(name)
+	}
+	for _, name := range slices.Clone(charged) {
+		space, err := get(name)
+		if err != nil {
+			return nil, err
+		}
+		if space == nil {
+			continue
+		}
+		for _, share := range space.Status.SharedWith {
+			add(share.Name)
+		}
+	}
+	return charged, nil
+}
+
+// lineageBy returns the policyspaces above a namespace by its own label: none if it has no place because one does not exist, or is its
+// own ancestor.
+func lineageBy(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
+	if match.OfTheSystem(ns.Name) {
+		return nil, nil
+	}
+	var line []string
+	for at := ns.Labels[v1alpha1.PolicySpaceLabel]; at != ""; {
+		space, err := get(at)
+		if err != nil || space == nil || slices.Contains(line, at) {
+			return nil, err
+		}
+		line, at = append(line, at), space.Spec.Parent
+	}
+	return line, nil
+}
+
+// Replacement is a policyspace that a namespace leaves, and the one that it enters in its place.
+type Replacement struct{ Old, New string }
+
+// Replacements returns which policyspaces take the place of which when a namespace moves, the nearest first.
+func Replacements(before, after *corev1.Namespace) []Replacement {
+	left, entered := SpacesOf(before), SpacesOf(after)
+	stays := func(others []string) func(string) bool {
+		return func(name string) bool { return slices.Contains(others, name) }
+	}
+	gone := slices.DeleteFunc(slices.Clone(left), stays(entered))
+	come := slices.DeleteFunc(slices.Clone(entered), stays(left))
+	var all []Replacement
+	for i := range min(len(gone), len(come)) {
+		all = append(all, Replacement{gone[i], come[i]})
+	}
+	return all
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,44 +34,62 @@ type booking struct {
 	change quota.Change
 	// seen is what is known of namespaces whose bookings stood in the way.
 	seen map[string]quota.Observed
-	done chan error
+	// shared are the policyspaces that the space shares usage with when this is booked. They are read after done.
+	shared []v1alpha1.PolicySpaceShare
+	done   chan error
 }
 
 // bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above. What is booked below
-// one that refuses is let go in a while.
+// one that refuses is let go in a while. A space may share usage with one that the cache does not know of.
 func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
-	for _, name := range spaces {
+	booked := map[string]bool{}
+	var shared []string
+	one := func(name string) error {
 		space, err := q.get(ctx, q.cached, name)
-		if err == nil && space != nil && limits(space, change) {
-			err = q.insist(ctx, name, change)
+		if err != nil || space == nil || booked[name] || !limits(space, change) {
+			return err
 		}
-		if err != nil {
+		booked[name] = true
+		with, err := q.insist(ctx, name, change)
+		for _, share := range with {
+			shared = append(shared, share.Name)
+		}
+		return err
+	}
+	for _, name := range spaces {
+		if err := one(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Clone(shared) { // theirs with others are not this namespace's
+		if err := one(name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come.
-func (q *Quota) insist(ctx context.Context, name string, change quota.Change) error {
+// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come. It returns what the space
+// shares usage with.
+func (q *Quota) insist(ctx context.Context, name string, change quota.Change) ([]v1alpha1.PolicySpaceShare, error) {
 	var seen map[string]quota.Observed
 	for {
-		err := q.book(ctx, name, change, seen)
+		shared, err := q.book(ctx, name, change, seen)
 		if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
-			return err
+			return shared, err
 		}
 		space, err := q.get(ctx, q.live, name)
 		if err != nil || space == nil {
-			return err
+			return nil, err
 		}
 		if seen, err = q.makeRoom(ctx, space, change); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
 
 // book writes a change down in a space, unless the space turns out to have no room for it.
-func (q *Quota) book(ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed) error {
+func (q *Quota) book(ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed) ([]v1alpha1.PolicySpaceShare, error) {
 	at := q.desk(name)
 	mine := &booking{change: change, seen: seen, done: make(chan error, 1)}
 	at.mu.Lock()
@@ -82,9 +101,9 @@ func (q *Quota) book(ctx context.Context, name string, change quota.Change, seen
 	at.mu.Unlock()
 	select {
 	case err := <-mine.done:
-		return err
+		return mine.shared, err
 	case <-ctx.Done():
-		return fmt.Errorf("book in policyspace %s: %w", name, ctx.Err())
+		return nil, fmt.Errorf("book in policyspace %s: %w", name, ctx.Err())
 	}
 }
 
@@ -151,6 +170,9 @@ func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booki
 		switch err := q.client.Status().Update(ctx, booked); {
 		case err == nil:
 			at.last = booked
+			for _, one := range batch {
+				one.shared = booked.Status.SharedWith
+			}
 			return errs, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 			return nil, err

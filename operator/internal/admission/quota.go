@@ -193,13 +193,17 @@ func changeOf(request *Request) (quota.Change, error) {
 	}, nil
 }
 
-// spacesOf returns the policyspaces that a namespace is in by the labels which the operator keeps, the nearest first.
+// spacesOf returns the policyspaces that a namespace's usage counts in, the nearest first.
 func (q *Quota) spacesOf(ctx context.Context, namespace string) ([]string, error) {
 	ns, err := q.namespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	return hierarchy.SpacesOf(ns), nil
+	return q.charged(ctx, ns)
+}
+
+func (q *Quota) charged(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
+	return hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) { return q.get(ctx, q.cached, name) })
 }
 
 // namespace reads a namespace, which the cache may not know yet.

@@ -38,11 +38,14 @@ func (t *Turns) counted(ctx context.Context, request *Request, created schema.Gr
 	defer patience.Stop()
 	for {
 		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil {
-			return hierarchy.SpacesOf(ns), nil
+			return t.quota.charged(ctx, ns)
 		}
 		uncounted, err := t.uncounted(ctx, ns, created)
-		if err != nil || uncounted == nil {
-			return hierarchy.SpacesOf(ns), err
+		if err != nil {
+			return nil, err
+		}
+		if uncounted == nil {
+			return t.quota.charged(ctx, ns)
 		}
 		select {
 		case <-time.After(lookAgain):

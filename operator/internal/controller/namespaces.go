@@ -115,6 +115,12 @@ func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *c
 			r.Queue.AddWaiting(ns.Name, lookAgain)
 			return nil, nil, nil
 		}
+		if shared, err := r.Spaces.Share(ctx, ns, placed); err != nil {
+			return nil, nil, err
+		} else if !shared {
+			r.Queue.AddWaiting(ns.Name, lookAgain)
+			return nil, nil, nil
+		}
 	}
 	return placed, misplaced, nil
 }

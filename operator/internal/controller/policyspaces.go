@@ -66,11 +66,18 @@ type inSpace struct {
 // SetupWithManager has policyspaces looked at as they change, and as namespaces in them do or use more or less.
 func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 	r.open, r.counted = map[booking]time.Time{}, map[inSpace]time.Time{}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Namespace{}, placeIndex, indexPlaces); err != nil {
+		return err
+	}
 	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	// How many namespaces there are may be said a little later than what they use.
 	in := func(object client.Object, after time.Duration) {
 		if ns, ok := object.(*corev1.Namespace); ok {
-			r.countSoon(after, hierarchy.SpacesOf(ns)...)
+			charged, err := chargedBy(context.Background(), r.Client, ns) // it reads from the cache
+			if err != nil {
+				ctrl.Log.Error(err, "can't tell which policyspaces a namespace counts in", "namespace", ns.Name)
+			}
+			r.countSoon(after, charged...)
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
@@ -112,7 +119,7 @@ func placeOf(object client.Object) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprint(depths(ns), ns.DeletionTimestamp != nil)
+	return fmt.Sprint(depths(ns), ns.Labels[v1alpha1.PolicySpaceLabel], ns.DeletionTimestamp != nil)
 }
 
 func (r *PolicySpaces) countSoon(after time.Duration, spaces ...string) {

@@ -25,19 +25,25 @@ import (
 )
 
 // keepStatus writes what is new, on condition that nothing was booked meanwhile.
-func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpace) (reconcile.Result, error) {
+func (r *PolicySpaces) keepStatus(ctx context.Context, stored *v1alpha1.PolicySpace) (reconcile.Result, error) {
+	space, sharing := withoutEnded(stored)
 	namespaces, observed, err := r.observe(ctx, space)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	inside, err := r.inside(ctx, space.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	status, open := quota.Settle(space, namespaces, observed)
 	status.ObservedGeneration = space.Generation
-	status.Namespaces = int32(len(namespaces))
+	status.Namespaces = int32(len(inside))
 	r.mu.Lock()
 	lineage, broken := r.forest.Lineage(space.Name)
+	isEmpty := len(inside) == 0 && len(r.forest.Children(space.Name)) == 0
 	r.mu.Unlock()
 	status.Path = hierarchy.Path(lineage)
-	setReady(space, &status, broken, uncounted(space, namespaces, observed))
+	setReady(space, &status, broken, uncounted(space, namespaces, observed), isEmpty)
 	setExceeded(space, &status)
 	r.Metrics.quota(space.Name, quota.Hard(space), status.Used)
 	wait, err := r.letGo(ctx, space, status, open)
@@ -47,7 +53,10 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 	if (len(status.Hard) < len(quota.Hard(space)) || len(status.Uncounted) > 0) && wait == 0 {
 		wait = statusDelay // what is never counted, nothing tells of
 	}
-	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(space.Status, status) && settled < manyBookings {
+	if sharing > 0 && (wait == 0 || sharing < wait) {
+		wait = sharing
+	}
+	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(stored.Status, status) && settled < manyBookings {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	changed := space.DeepCopy()
@@ -60,7 +69,7 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, space *v1alpha1.PolicySpa
 }
 
 // setReady says whether a policyspace has its place, and its limits are in force.
-func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string) {
+func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string, isEmpty bool) {
 	ready := metav1.Condition{
 		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
 	}
@@ -75,6 +84,10 @@ func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, b
 		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
 		ready.Message = fmt.Sprintf("what is used is not counted yet in %d namespaces (%s): nothing that the quota limits is let in until it is",
 			len(uncounted), strings.Join(uncounted[:min(len(uncounted), 3)], ", "))
+	case isEmpty && space.Labels[v1alpha1.TreeLabel] == space.Name:
+		ready.Reason = "Empty"
+		ready.Message = fmt.Sprintf("the tree %[1]s has no namespaces: if its root was renamed, delete what is left of it: "+
+			"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s", space.Name, v1alpha1.TreeLabel)
 	}
 	apimeta.SetStatusCondition(&status.Conditions, ready)
 }
@@ -127,18 +140,17 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// observe returns the namespaces in a policyspace and below it, and what is counted in them. One that is being deleted counts as long
+// observe returns the namespaces that count in a policyspace, and what is counted in them. One that is being deleted counts as long
 // as it is there. What is used is unknown where the ResourceQuota is missing, was changed or is not counted yet, but for namespaces that
 // are so new that nothing was counted in them before.
 func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace) ([]string, map[string]quota.Observed, error) {
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.Name)}, client.UnsafeDisableDeepCopy); err != nil {
+	members, err := r.members(ctx, space)
+	if err != nil {
 		return nil, nil, err
 	}
 	observed := map[string]quota.Observed{}
 	var names []string
-	for i := range list.Items {
-		ns := &list.Items[i]
+	for _, ns := range members {
 		counter := &corev1.ResourceQuota{}
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
 		if client.IgnoreNotFound(err) != nil {

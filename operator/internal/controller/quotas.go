@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
@@ -49,13 +48,15 @@ type Quotas struct {
 func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 	r.touched = map[string]time.Time{}
 	below := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, space client.Object) []reconcile.Request {
-		list := &corev1.NamespaceList{}
-		if err := r.Client.List(ctx, list, client.HasLabels{hierarchy.DepthLabel(space.GetName())}, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "can't list the namespaces of a policyspace", "policyspace", space.GetName())
-		}
-		found := make([]reconcile.Request, 0, len(list.Items))
-		for i := range list.Items {
-			found = append(found, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
+		var found []reconcile.Request
+		for _, name := range withShares(space) {
+			list := &corev1.NamespaceList{}
+			if err := r.Client.List(ctx, list, client.MatchingFields{placeIndex: insidePlace + name}, client.UnsafeDisableDeepCopy); err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "can't list the namespaces of a policyspace", "policyspace", name)
+			}
+			for i := range list.Items {
+				found = append(found, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
+			}
 		}
 		return found
 	})
@@ -67,7 +68,9 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool { return placeOf(e.ObjectOld) != placeOf(e.ObjectNew) },
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		Watches(&v1alpha1.PolicySpace{}, below, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		Watches(&v1alpha1.PolicySpace{}, below, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return notStatusAlone(e) || !slices.Equal(withShares(e.ObjectOld), withShares(e.ObjectNew))
+		}})).
 		Watches(&corev1.ResourceQuota{}, inside, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				r.touch(e.ObjectOld, e.ObjectNew)
@@ -203,19 +206,21 @@ func withRecount(want corev1.ResourceList) corev1.ResourceList {
 
 // wanted returns the limits of a namespace's ResourceQuota: none if it is under no quota.
 func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.ResourceList, error) {
-	var lineage []*v1alpha1.PolicySpace
-	for _, name := range hierarchy.SpacesOf(ns) {
-		space := &v1alpha1.PolicySpace{}
-		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, space, client.UnsafeDisableDeepCopy)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+	charged, err := chargedBy(ctx, r.Client, ns)
+	if err != nil {
+		return nil, err
+	}
+	var spaces []*v1alpha1.PolicySpace
+	for _, name := range charged {
+		space, err := getSpace(ctx, r.Client, name)
 		if err != nil {
 			return nil, err
 		}
-		lineage = append(lineage, space)
+		if space != nil {
+			spaces = append(spaces, space)
+		}
 	}
-	return quota.Counted(lineage), nil
+	return quota.Counted(spaces), nil
 }
 
 func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.ResourceList) error {

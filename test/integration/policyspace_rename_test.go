@@ -1,0 +1,248 @@
+package integration_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+// churn creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It counts how many it created, and returns the
+// most that there were at a time.
+func (s *scene) churn(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var group sync.WaitGroup
+	var made atomic.Int64
+	most := 0
+	for _, ns := range namespaces {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				pod := podNamed(ns, "")
+				pod.GenerateName, pod.Labels = "p-", map[string]string{"churn": s.id}
+				if s.client.Create(ctx, pod) == nil {
+					made.Add(1)
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for ctx.Err() == nil {
+			pods := &corev1.PodList{}
+			if s.client.List(ctx, pods, client.MatchingLabels{"churn": s.id}) != nil {
+				continue
+			}
+			most = max(most, len(pods.Items))
+			if len(pods.Items) > 2 {
+				_ = s.client.Delete(ctx, &pods.Items[0], client.GracePeriodSeconds(0)) // it may be gone
+			}
+		}
+	})
+	return &made, func() int {
+		cancel()
+		group.Wait()
+		return most
+	}
+}
+
+func (s *scene) label(namespace, space string) {
+	s.t.Helper()
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name(space)))
+}
+
+// moved waits until a namespace is in a policyspace, by its depth labels.
+func (s *scene) moved(namespace, space string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.place(c, namespace), space) })
+}
+
+// However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
+func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
+	t.Parallel()
+	for name, rename := range map[string]func(s *scene, namespaces []string){
+		"at once": func(s *scene, namespaces []string) {
+			s.space("engineering", "root", "pods", "3")
+			for _, ns := range namespaces {
+				s.label(ns, "engineering")
+			}
+			s.delete(s.unmadeSpace("eng", ""))
+		},
+		"one by one": func(s *scene, namespaces []string) {
+			s.space("engineering", "root", "pods", "3")
+			for _, ns := range namespaces {
+				s.label(ns, "engineering")
+				s.moved(ns, "engineering")
+			}
+			s.delete(s.unmadeSpace("eng", ""))
+		},
+		"with a new namespace": func(s *scene, namespaces []string) {
+			s.space("engineering", "root", "pods", "3")
+			s.opened("new", "engineering")
+			for _, ns := range namespaces {
+				s.label(ns, "engineering")
+				s.moved(ns, "engineering")
+			}
+			s.delete(s.unmadeSpace("eng", ""))
+		},
+		"above them": func(s *scene, namespaces []string) {
+			s.space("engineering", "root", "pods", "3")
+			for i := range namespaces {
+				require.NoError(s.t, s.client.Patch(s.t.Context(), s.unmadeSpace(fmt.Sprint("team", i), ""),
+					client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec": {"parent": %q}}`, s.name("engineering")))))
+			}
+			s.delete(s.unmadeSpace("eng", ""))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, shared)
+			s.space("root", "", "pods", "100")
+			s.space("eng", "root", "pods", "3")
+			var namespaces []string
+			for i := range 3 {
+				team := fmt.Sprint("team", i)
+				if name == "above them" {
+					s.space(team, "eng")
+					namespaces = append(namespaces, s.opened(fmt.Sprint("n", i), team))
+				} else {
+					namespaces = append(namespaces, s.opened(fmt.Sprint("n", i), "eng"))
+				}
+			}
+			s.counted(namespaces...)
+			created, stop := s.churn(namespaces...)
+			more := func() {
+				t.Helper()
+				before := created.Load()
+				s.eventually(func(c *assert.CollectT) { assert.Greater(c, created.Load(), before+10) })
+			}
+			more()
+			rename(s, namespaces)
+			for _, ns := range namespaces {
+				s.eventually(func(c *assert.CollectT) {
+					place := s.place(c, ns)
+					assert.Contains(c, place, "engineering")
+					assert.NotContains(c, place, "eng")
+				})
+			}
+			s.spaceStatus("engineering", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+				assert.Equal(c, "pods: 3/3", status.Quota)
+				assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+			})
+			more()
+			require.Equal(t, 3, stop())
+		})
+	}
+}
+
+// When nothing moves between two policyspaces any more, each counts its own.
+func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	s.space("a", "", "pods", "3")
+	s.space("b", "", "pods", "2", "services", "1")
+	first, second := s.opened("first", "a"), s.opened("second", "a")
+	s.counted(first, second)
+	for i, ns := range []string{first, second, second} {
+		require.NoError(t, s.insists(podNamed(ns, fmt.Sprint("p", i))))
+	}
+	s.label(first, "b")
+	s.moved(first, "b")
+	s.exceeds(s.client.Create(t.Context(), podNamed(first, "more")), "b", "pods=4", "pods=2")
+	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.EqualValues(c, 1, status.Namespaces)
+		if assert.Len(c, status.SharedWith, 1) {
+			assert.Equal(c, s.name("a"), status.SharedWith[0].Name)
+			assert.WithinDuration(c, time.Now(), status.SharedWith[0].Until.Time, time.Minute)
+		}
+	})
+	s.sum("b", "pods: 1/2, services: 0/1")
+	s.sum("a", "pods: 2/3")
+	s.counted(first, second)
+	require.NoError(t, s.insists(podNamed(first, "more")))
+	require.NoError(t, s.insists(podNamed(second, "more")))
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) { assert.Empty(c, status.SharedWith) })
+}
+
+// When the root of a tree is renamed, a prune by both names deletes what is left of the old one, and the operator says what that is.
+func TestPolicySpaceThatIsARenamedRoot(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	tree := func(root string) string {
+		files := fstest.MapFS{}
+		for path, content := range map[string]string{
+			"eng/quota.yaml":          "{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {pods: 3}}}",
+			"eng/dev/namespace.yaml":  "{apiVersion: v1, kind: Namespace, metadata: {name: dev}}",
+			"eng/prod/namespace.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: prod}}",
+		} {
+			files[path] = &fstest.MapFile{Data: []byte(content)}
+		}
+		result, err := hierarchy.Load(files, root)
+		require.NoError(t, err)
+		require.Empty(t, result.Violations)
+		objects, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
+		require.NoError(t, err)
+		var all strings.Builder
+		for _, object := range objects {
+			data, err := json.Marshal(object)
+			require.NoError(t, err)
+			all.Write(data)
+			all.WriteString("\n---\n")
+		}
+		return all.String()
+	}
+	apply := func(root string, more ...string) {
+		t.Helper()
+		_, err := s.kubectl(t.Context(), tree(root), append([]string{"apply", "-f", "-"}, more...)...)
+		require.NoError(t, err)
+	}
+	apply("old")
+	for _, ns := range []string{"dev", "prod"} {
+		s.eventually(func(c *assert.CollectT) {
+			found := &corev1.Namespace{}
+			if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, found)) {
+				assert.Equal(c, []string{"eng", "old"}, hierarchy.SpacesOf(found))
+			}
+		})
+	}
+	apply("new")
+	s.eventually(func(c *assert.CollectT) {
+		space := &v1alpha1.PolicySpace{}
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "old"}, space)) {
+			ready := apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceReady)
+			if assert.NotNil(c, ready) {
+				assert.Equal(c, "Empty", ready.Reason)
+				assert.Contains(c, ready.Message, "kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l policy.nstpl.dev/tree=old")
+			}
+		}
+	})
+	apply("new", "--prune", "-l", "policy.nstpl.dev/tree in (old,new)", "--prune-allowlist=policy.nstpl.dev/v1alpha1/NamespaceTemplate",
+		"--prune-allowlist=policy.nstpl.dev/v1alpha1/PolicySpace", "--prune-allowlist=core/v1/Namespace")
+	left, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates,namespaces", "-l", "policy.nstpl.dev/tree", "-o", "name")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{
+		"policyspace.policy.nstpl.dev/new", "policyspace.policy.nstpl.dev/eng", "namespacetemplate.policy.nstpl.dev/new", "namespace/dev", "namespace/prod",
+	}, strings.Fields(left))
+	s.eventually(func(c *assert.CollectT) {
+		space := &v1alpha1.PolicySpace{}
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "eng"}, space)) {
+			assert.Equal(c, "new/eng", space.Status.Path)
+			assert.Equal(c, "pods: 0/3", space.Status.Quota)
+		}
+	})
+}
