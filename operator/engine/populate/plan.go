@@ -83,6 +83,12 @@ func (c Change) ID() ObjectID {
 // Deletes reports whether the change deletes an object or takes away what it grants.
 func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 
+// MayDelete reports whether carrying out the change may delete the object: to prune it, to replace it, or because a
+// RoleBinding must not outlive its Role.
+func (c Change) MayDelete() bool {
+	return c.Deletes() || c.Action == Configure || c.Kind.GroupKind() == bindingKind
+}
+
 // Plan is what populating a namespace does.
 type Plan struct {
 	Declared

@@ -91,12 +91,21 @@ func finish(ctx context.Context, template *v1alpha1.NamespaceTemplate, objects [
 	}
 	compiled := &Compiled{Template: template.Name}
 	for _, object := range objects {
+		declareRules(object)
 		compiled.objects = append(compiled.objects, compiledObject{
 			Unstructured: *object,
 			needsCreator: needsCreator(object.Object),
 		})
 	}
 	return compiled, nil
+}
+
+// declareRules gives a Role without rules an empty list of them. Server-side apply leaves a field alone that is not
+// declared, so the Role would keep the rules of an older Role of its name.
+func declareRules(object *unstructured.Unstructured) {
+	if isRole := object.GetKind() == "Role" && object.GroupVersionKind().Group == rbacGroup; isRole && object.Object["rules"] == nil {
+		object.Object["rules"] = []any{}
+	}
 }
 
 // checkSelectors refuses selectors that would otherwise match nothing without a word.

@@ -525,3 +525,18 @@ func randomValue(random *rand.Rand, depth int) any {
 	}
 	return fields
 }
+
+// A Role that declares no rules grants nothing, also where a Role of its name exists.
+func TestRoleWithoutRulesDeclaresNone(t *testing.T) {
+	for name, source := range map[string]string{
+		"missing": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}}",
+		"null":    "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: null}",
+		"empty":   "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: []}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			compiled, err := Compile(t.Context(), templateOf(t, source), nil)
+			require.NoError(t, err)
+			require.Equal(t, []any{}, compiled.Objects()[0].Object["rules"])
+		})
+	}
+}

@@ -39,6 +39,9 @@ type kind struct {
 	// rewritten holds, by UID, the latest resource version at which this project's managedFields entry was written by a
 	// request that is not known to be an apply of this process. Metadata does not show what changed in such an object.
 	rewritten map[types.UID]string
+	// written holds, by UID, the resource version of the latest apply of this process, until the handlers below have seen it.
+	// They run later than the informer's store is up to date.
+	written map[types.UID]string
 	// unsure holds, by namespace and name, applies of this process whose answer was lost.
 	unsure map[types.NamespacedName]struct{}
 	// lost holds, by namespace and name, objects that another client deleted or took the label from, as they were last.
@@ -54,6 +57,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 		gone:      map[types.UID]struct{}{},
 		leaving:   map[types.UID]bool{},
 		rewritten: map[types.UID]string{},
+		written:   map[types.UID]string{},
 		unsure:    map[types.NamespacedName]struct{}{},
 		lost:      map[string]map[string]*metav1.PartialObjectMetadata{},
 		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
@@ -142,13 +146,15 @@ func keyOf(object *metav1.PartialObjectMetadata) types.NamespacedName {
 func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	_, own := k.gone[object.UID]
-	if _, leaving := k.leaving[object.UID]; leaving {
-		own, k.leaving[object.UID] = true, true
+	_, leaving := k.leaving[object.UID]
+	if leaving {
+		k.leaving[object.UID] = true
 	}
 	delete(k.gone, object.UID)
 	delete(k.rewritten, object.UID)
+	delete(k.written, object.UID)
 	delete(k.recent, keyOf(object))
-	if !own && populate.Ours(object) {
+	if !own && !leaving && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
 		}
@@ -164,8 +170,12 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 func (k *kind) own(object *metav1.PartialObjectMetadata) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	written := k.recent[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}]
-	return written != nil && written.ResourceVersion == object.ResourceVersion
+	version, written := k.written[object.UID]
+	if !written || !atLeast(object.ResourceVersion, version) {
+		return written // an older state than that of the latest apply says nothing new
+	}
+	delete(k.written, object.UID)
+	return object.ResourceVersion == version
 }
 
 func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
@@ -176,7 +186,11 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	k.recent[key] = reduced
 	delete(k.unsure, key)
 	delete(k.lost[namespace], object.Name)
-	if version, ok := k.rewritten[object.UID]; ok && atLeast(object.ResourceVersion, version) {
+	version, seen := k.rewritten[object.UID]
+	if !seen || version != object.ResourceVersion {
+		k.written[object.UID] = object.ResourceVersion
+	}
+	if atLeast(object.ResourceVersion, version) {
 		delete(k.rewritten, object.UID)
 	}
 }

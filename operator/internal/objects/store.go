@@ -171,7 +171,7 @@ func (s *Store) Expect(plan populate.Plan) {
 
 func (s *Store) expect(plan populate.Plan, may bool) {
 	for _, change := range plan.Changes {
-		if known := s.kindOf(change); known != nil && change.Observed != nil {
+		if known := s.kindOf(change); known != nil && change.Observed != nil && change.MayDelete() {
 			known.leave(change.Observed.UID, may)
 		}
 	}
