@@ -108,7 +108,7 @@ func newDiff(s session) *cobra.Command {
 	d.selection.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
-	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false, "Compare the contents of all populated objects, whatever their managedFields say.")
 	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")

@@ -68,7 +68,7 @@ func newPreview(s session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE, besides those that it has.")
 	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names, or of you.")
-	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
 	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
 	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")

@@ -64,7 +64,7 @@ func newSCCReview(s session) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.files, "filename", "f", nil, "A file or folder with pods and workloads, or - for standard input.")
+	flags.StringArrayVarP(&o.files, "filename", "f", nil, "A file or folder with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
 	flags.StringVarP(&o.account, "serviceaccount", "z", "", "The service account of the pods, in place of the one that they name.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil, "A file or folder with SecurityContextConstraints, in place of the cluster's.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "", "A file with the Namespace of the pods, in place of the cluster's.")

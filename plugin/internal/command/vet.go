@@ -109,7 +109,7 @@ func newVet(s session) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Exit{exitTrouble, usageError(cmd, err)} })
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input.")
+	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
 	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")

@@ -1,0 +1,37 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// What a ControllerRevision keeps of a StatefulSet is protected as the StatefulSet is.
+func TestAttributesOfControllerRevisions(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	ns := s.namespace("a").Name
+	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, "nobody-holds-it")
+	rule.AttributeName = "tier"
+	s.protect("", "tier", rule)
+	jane := s.user("jane")
+	for spec, allowed := range map[string]bool{
+		`{"template": {"metadata": {"labels": {"tier": "x"}}}}`:                                                         false,
+		`{"volumeClaimTemplates": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "labels": {"tier": "x"}}}]}`: false,
+		`{"volumeClaimTemplates": [{"metadata": {"name": "a", "labels": {"other": "x"}}}]}`:                             true,
+	} {
+		revision := &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web-1"}, Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"spec": ` + spec + `}`)},
+		}
+		err := jane.Create(t.Context(), revision, client.DryRunAll)
+		require.Equal(t, allowed, err == nil, "%s: %v", spec, err)
+		require.Equal(t, !allowed, apierrors.IsForbidden(err), "%s: %v", spec, err)
+	}
+}
