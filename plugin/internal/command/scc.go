@@ -17,8 +17,11 @@ func newSCC(s session) *cobra.Command {
 			kubectl nstpl scc review -f deployment.yaml -n team-a
 
 			# Who may use the constraints "privileged"?
-			kubectl nstpl scc who-can-use privileged`),
+			kubectl nstpl scc who-can-use privileged
+
+			# Which namespaces should be exempt before there are constraints?
+			kubectl nstpl scc preflight`),
 	}
-	cmd.AddCommand(newSCCReview(s), newWhoCanUse(s))
+	cmd.AddCommand(newSCCReview(s), newWhoCanUse(s), newSCCPreflight(s))
 	return cmd
 }

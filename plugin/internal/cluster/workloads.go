@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Workload is a DaemonSet, Deployment or StatefulSet.
+type Workload struct {
+	Kind            schema.GroupKind
+	Namespace, Name string
+	Pods            corev1.PodSpec
+}
+
+// Workloads returns those of all namespaces.
+func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
+	daemonSets, err := read[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"), metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	deployments, err := read[appsv1.Deployment](ctx, c, appsv1.SchemeGroupVersion.WithResource("deployments"), metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	statefulSets, err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"), metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	var workloads []Workload
+	add := func(kind string, meta metav1.ObjectMeta, pods corev1.PodSpec) {
+		workloads = append(workloads, Workload{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, meta.Namespace, meta.Name, pods})
+	}
+	for i := range daemonSets {
+		add("DaemonSet", daemonSets[i].ObjectMeta, daemonSets[i].Spec.Template.Spec)
+	}
+	for i := range deployments {
+		add("Deployment", deployments[i].ObjectMeta, deployments[i].Spec.Template.Spec)
+	}
+	for i := range statefulSets {
+		add("StatefulSet", statefulSets[i].ObjectMeta, statefulSets[i].Spec.Template.Spec)
+	}
+	return workloads, nil
+}
