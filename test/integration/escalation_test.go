@@ -124,6 +124,7 @@ spec: {policyName: refuse-roles, validationActions: [Deny]}
 
 // play plays the next round, and reports what the operator did in it that no author could have done.
 func (f *fuzzer) play(t *testing.T) {
+	t.Helper()
 	turn := f.next.Add(1) - 1
 	number := turn
 	if *escalationRound >= 0 {
