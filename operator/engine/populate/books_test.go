@@ -11,7 +11,7 @@ import (
 )
 
 func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
-	annotated := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, annotations: {a: b, policy.nstpl.dev/applied-hash: forged}}}"
+	annotated := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, annotations: {a: b}}}"
 	for _, source := range []string{settings, annotated} {
 		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
 		before, err := json.Marshal(object.Object)

@@ -221,7 +221,7 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// elsewhere returns the policyspaces of which the paths, or the trees that they are of, are others in another forest.
+// elsewhere returns the policy spaces whose path or tree differs between two forests, and those that have other children.
 func elsewhere(a, b hierarchy.Forest) []string {
 	found := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {
@@ -232,6 +232,11 @@ func elsewhere(a, b hierarchy.Forest) []string {
 		}
 		maps.Copy(found, a.Below(name))
 		maps.Copy(found, b.Below(name))
+		for _, space := range []*v1alpha1.PolicySpace{before, after} {
+			if space != nil && space.Spec.Parent != "" {
+				found[space.Spec.Parent] = true
+			}
+		}
 	}
 	return slices.Collect(maps.Keys(found))
 }
