@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -214,7 +215,7 @@ func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace,
 			charged = append(charged, name)
 		}
 	}
-	entering, err := lineageBy(ns, get)
+	entering, err := LineageOf(ns, get)
 	if err != nil {
 		return nil, err
 	}
@@ -236,9 +237,9 @@ func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace,
 	return charged, nil
 }
 
-// lineageBy returns the policyspaces above a namespace by its own label: none if it has no place because one does not exist, or is its
-// own ancestor.
-func lineageBy(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
+// LineageOf returns the policyspaces that a namespace is to be in by its own label: none if it has no place because one does not exist, or
+// is its own ancestor.
+func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
 	if match.OfTheSystem(ns.Name) {
 		return nil, nil
 	}
@@ -253,12 +254,19 @@ func lineageBy(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpac
 	return line, nil
 }
 
+// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has namespaces.
+const newSpace = 2 * time.Minute
+
+// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no namespaces, or is new.
+func MayReplace(space *v1alpha1.PolicySpace, namespaces int, now time.Time) bool {
+	return namespaces == 0 || now.Sub(space.CreationTimestamp.Time) < newSpace
+}
+
 // Replacement is a policyspace that a namespace leaves, and the one that it enters in its place.
 type Replacement struct{ Old, New string }
 
-// Replacements returns which policyspaces take the place of which when a namespace moves, the nearest first.
-func Replacements(before, after *corev1.Namespace) []Replacement {
-	left, entered := SpacesOf(before), SpacesOf(after)
+// Replacements returns which policyspaces take the place of which when a namespace moves from some to others, the nearest first.
+func Replacements(left, entered []string) []Replacement {
 	stays := func(others []string) func(string) bool {
 		return func(name string) bool { return slices.Contains(others, name) }
 	}

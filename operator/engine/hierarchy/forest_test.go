@@ -77,6 +77,6 @@ func TestReplacements(t *testing.T) {
 		"moved down":     {[]string{"root"}, []string{"eng", "root"}, nil},
 		"out of a space": {[]string{"root"}, nil, nil},
 	} {
-		require.Equal(t, test.want, hierarchy.Replacements(at("", test.before...), at("", test.after...)), name)
+		require.Equal(t, test.want, hierarchy.Replacements(test.before, test.after), name)
 	}
 }

@@ -146,6 +146,9 @@ func (q *Quota) write(ctx context.Context, name string, at *desk, batch []*booki
 		}
 		errs := make([]error, len(batch))
 		if space == nil {
+			for i, one := range batch {
+				errs[i] = outdated(one.change.Namespace) // it may count elsewhere by now
+			}
 			return errs, nil
 		}
 		booked := space.DeepCopy()

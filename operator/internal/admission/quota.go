@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,8 +203,49 @@ func (q *Quota) spacesOf(ctx context.Context, namespace string) ([]string, error
 	return q.charged(ctx, ns)
 }
 
+// charged is hierarchy.Charged, but a namespace that moves to a policyspace which does not count it yet is to come again: it does in a
+// moment.
 func (q *Quota) charged(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
-	return hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) { return q.get(ctx, q.cached, name) })
+	in := hierarchy.SpacesOf(ns)
+	gone := false
+	get := func(name string) (*v1alpha1.PolicySpace, error) {
+		space, err := q.get(ctx, q.cached, name)
+		gone = gone || err == nil && space == nil && slices.Contains(in, name)
+		return space, err
+	}
+	names, err := hierarchy.Charged(ns, get)
+	if err == nil && gone {
+		// It may be on its way to another policyspace, which the cache does not know.
+		ns = ns.DeepCopy()
+		if err = q.live.Get(ctx, client.ObjectKeyFromObject(ns), ns); err == nil {
+			in = hierarchy.SpacesOf(ns)
+			names, err = hierarchy.Charged(ns, get)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	entering, err := hierarchy.LineageOf(ns, get)
+	if err != nil {
+		return nil, err
+	}
+	for _, replacement := range hierarchy.Replacements(in, entering) {
+		space, err := get(replacement.New)
+		if err != nil {
+			return nil, err
+		}
+		if space != nil && !counts(space, replacement.Old) {
+			message := fmt.Sprintf("namespace %s moves to policyspace %s: try again in a moment", ns.Name, space.Name)
+			return nil, &Later{Message: message, After: comeAgain}
+		}
+	}
+	return names, nil
+}
+
+// counts reports whether what is used in another policyspace counts in one, or need not, since the one does not take the other's place.
+func counts(space *v1alpha1.PolicySpace, other string) bool {
+	return len(quota.Hard(space)) == 0 || !hierarchy.MayReplace(space, int(space.Status.Namespaces), time.Now()) ||
+		slices.ContainsFunc(space.Status.SharedWith, func(s v1alpha1.PolicySpaceShare) bool { return s.Name == other })
 }
 
 // namespace reads a namespace, which the cache may not know yet.
@@ -222,17 +264,18 @@ func (q *Quota) namespace(ctx context.Context, name string) (*corev1.Namespace, 
 // check looks at all spaces before anything is booked in one. What the cache has against a request may be out of date.
 func (q *Quota) check(ctx context.Context, spaces []string, change quota.Change) error {
 	for _, name := range spaces {
-		space, err := q.get(ctx, q.cached, name)
-		if err == nil && space != nil {
-			err = quota.Check(space, change)
-		}
-		if err == nil && space != nil {
+		cached, err := q.get(ctx, q.cached, name)
+		if err == nil && cached != nil && quota.Check(cached, change) == nil {
 			continue
 		}
-		if space, err = q.get(ctx, q.live, name); err != nil {
+		space, err := q.get(ctx, q.live, name)
+		if err != nil {
 			return err
 		}
 		if space == nil {
+			if cached != nil {
+				return outdated(change.Namespace) // it may count elsewhere by now
+			}
 			continue
 		}
 		if _, err := q.makeRoom(ctx, space, change); err != nil {

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -44,15 +45,21 @@ func (t *Turns) counted(ctx context.Context, request *Request, created schema.Gr
 		if err != nil {
 			return nil, err
 		}
+		var waitsFor *Later
 		if uncounted == nil {
-			return t.quota.charged(ctx, ns)
+			spaces, err := t.quota.charged(ctx, ns)
+			if !errors.As(err, &waitsFor) {
+				return spaces, err
+			}
+		} else {
+			waitsFor = &Later{Message: uncounted.Error(), After: comeAgain}
 		}
 		select {
 		case <-time.After(lookAgain):
 		case <-patience.C:
-			return nil, &Later{Message: uncounted.Error(), After: comeAgain}
+			return nil, waitsFor
 		case <-ctx.Done():
-			return nil, &Later{Message: uncounted.Error(), After: comeAgain}
+			return nil, waitsFor
 		}
 		newer := &corev1.Namespace{}
 		if t.quota.cached.Get(ctx, client.ObjectKeyFromObject(ns), newer, client.UnsafeDisableDeepCopy) == nil {

@@ -10,27 +10,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
 // Namespaces of a policyspace that is renamed move one by one into another one. Until all have, neither of the two would know what is used
 // in both together. So a space that takes the place of another one shares its usage: what is used in either counts in both.
-const (
-	// shareTime is how long two policyspaces share usage after a namespace moved between them.
-	shareTime = 30 * time.Second
-	// newSpace is how old a policyspace is at most while it is taken for one that replaces another, though it has namespaces.
-	newSpace = 2 * time.Minute
-)
+//
+// shareTime is how long two policyspaces share usage after a namespace moved between them.
+const shareTime = 30 * time.Second
 
 // Share has the policyspaces that a namespace leaves, and those that take their place, share their usage before it moves. It reports whether
 // the namespace may move.
 func (r *PolicySpaces) Share(ctx context.Context, before, after *corev1.Namespace) (bool, error) {
-	for _, replacement := range hierarchy.Replacements(before, after) {
+	for _, replacement := range hierarchy.Replacements(hierarchy.SpacesOf(before), hierarchy.SpacesOf(after)) {
 		due, err := r.isShareDue(ctx, replacement)
 		if err != nil {
 			return false, err
@@ -49,6 +48,8 @@ func (r *PolicySpaces) Share(ctx context.Context, before, after *corev1.Namespac
 		var bookings []v1alpha1.QuotaBooking
 		if old != nil {
 			bookings = old.Status.Bookings
+		} else if known, err := r.forgetBookings(ctx, replacement.Old); err != nil || !known {
+			return false, err
 		}
 		if _, err := r.share(ctx, replacement.New, replacement.Old, bookings); err != nil {
 			return false, err
@@ -74,11 +75,26 @@ func (r *PolicySpaces) isShareDue(ctx context.Context, replacement hierarchy.Rep
 	if at := shareAt(entered.Status, replacement.Old); at >= 0 {
 		return time.Until(entered.Status.SharedWith[at].Until.Time) < shareTime/2, nil
 	}
-	if time.Since(entered.CreationTimestamp.Time) < newSpace {
-		return true, nil
-	}
 	inside, err := r.inside(ctx, entered.Name)
-	return len(inside) == 0, err
+	return hierarchy.MayReplace(entered, len(inside), time.Now()), err
+}
+
+// forgetBookings has the bookings of a policyspace that was deleted forgotten: nobody knows them any more. It reports whether the cache
+// knows what was written down before.
+func (r *PolicySpaces) forgetBookings(ctx context.Context, space string) (bool, error) {
+	inside, err := r.inside(ctx, space)
+	if err != nil {
+		return false, err
+	}
+	for _, ns := range inside {
+		if _, err := counters.Renew(ctx, r.Client, ns.Name); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("have bookings of policyspace %s forgotten: %w", space, err)
+		}
+	}
+	r.mu.Lock()
+	r.fresh = false
+	r.mu.Unlock()
+	return wait.PollUntilContextTimeout(ctx, countDelay, time.Second, true, r.isFresh) == nil, nil
 }
 
 // share has what is used in another policyspace count in one. It returns what was written, or nil if the policyspace does not exist.
