@@ -295,7 +295,7 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 		require.Less(t, time.Since(start), limit)
 		return err
 	}
-	forbids(t, quickly(2*time.Second, bare, s.template("many", roles(500), sixOverlays)), "may not create roles")
+	forbids(t, quickly(2*time.Second, bare, s.template("many", roles(500), sixOverlays)), "may not create or patch roles")
 	forbids(t, quickly(5*time.Second, author, s.template("many", roles(250), sixOverlays)), "too many combinations")
 
 	for name, change := range map[string]func(*metav1.LabelSelector){

@@ -189,9 +189,20 @@ func (v *vetting) missing(ctx context.Context, writes []question, deleted []sche
 	}
 	missing, err := v.author.missing(ctx, writes)
 	var problems []error
-	for _, q := range missing {
+	for len(missing) > 0 {
+		resource := missing[0]
+		resource.verb = ""
+		var verbs []string
+		missing = slices.DeleteFunc(missing, func(q question) bool {
+			verb := q.verb
+			if q.verb = ""; q == resource {
+				verbs = append(verbs, verb)
+			}
+			return q == resource
+		})
+		resource.verb = strings.Join(verbs, " or ")
 		problems = append(problems, fmt.Errorf("%s may not %s in all namespaces, and so may not have it done by a template: "+
-			"ask an administrator for that right or to make the change", v.author, q))
+			"ask an administrator for that right or to make the change", v.author, resource))
 	}
 	return problems, err
 }

@@ -241,11 +241,11 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		want string
 	}{
 		"what the author may create":           {"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]", ""},
-		"what the author may not create":       {"author", "templates: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]", `"author" may not create secrets`},
+		"what the author may not create":       {"author", "templates: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]", `"author" may not create or patch secrets`},
 		"what an administrator may create":     {"admin", "templates: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]", ""},
 		"a broken template":                    {"admin", "templates: [{apiVersion: v1, kind: Secret}]", "spec.templates[0]: metadata.name is missing"},
 		"a kind nobody knows, by its plural":   {"author", "templates: [{apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}]", ""},
-		"a kind nobody knows, without a right": {"author", "templates: [{apiVersion: example.com/v1, kind: Other, metadata: {name: a}}]", "may not create others.example.com"},
+		"a kind nobody knows, without a right": {"author", "templates: [{apiVersion: example.com/v1, kind: Other, metadata: {name: a}}]", "may not create or patch others.example.com"},
 		"cluster-admin, plainly":               {"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"), "bind clusterroles.rbac.authorization.k8s.io \"cluster-admin\""},
 		"cluster-admin, in an older version": {"author", "templates:\n" + strings.Replace(bindingTo("ClusterRole", "cluster-admin"), "/v1,", "/v1beta1,", 1),
 			"the cluster serves RoleBinding.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/v1beta1"},
@@ -311,7 +311,7 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		"more overlays than can be combined":       {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, "in a template of their own"},
 		"many overlays, by an administrator":       {"admin", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, ""},
 		"many overlays, and no RBAC":               {"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n" + sevenOverlays, ""},
-		"kinds before contents":                    {"author", "templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n" + roleOf("a", anything), "has 2 problems:\n- user \"author\" may not create secrets"},
+		"kinds before contents":                    {"author", "templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n" + roleOf("a", anything), "template policies: user \"author\" may not create or patch secrets"},
 		"everything at once":                       {"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin") + roleOf("a", anything), "has 2 problems:"},
 		"a kind that the author may not patch":     {"author", "templates: [{apiVersion: v1, kind: ResourceQuota, metadata: {name: a}}]", `"author" may not patch resourcequotas`},
 		"a version that the cluster doesn't serve": {"admin", "templates: [{apiVersion: rbac.authorization.k8s.io/v2, kind: Role, metadata: {name: a}}]", "not as rbac.authorization.k8s.io/v2"},
