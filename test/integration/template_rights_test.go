@@ -114,7 +114,7 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	s.holds(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
 	before := s.uids(ns.Name)
 
-	const says = "may not delete configmaps in all namespaces"
+	const says = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
 		Name: "drop", Namespaces: selector(sceneLabel, s.id),
 		Patches: []v1alpha1.Patch{{Patch: "{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}", Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}}},
