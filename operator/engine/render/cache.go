@@ -1,7 +1,6 @@
 package render
 
 import (
-	"context"
 	"strings"
 	"sync"
 
@@ -32,8 +31,6 @@ func NewCache() *Cache {
 
 // Compile returns the template compiled with the named overlays. A template of which an overlay does not build by itself
 // is refused for all namespaces alike. It has no context: whoever asks first compiles for all who ask.
-//
-//nolint:contextcheck // see above
 func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()
@@ -41,14 +38,17 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	if current == nil || current.uid != template.UID || current.number != template.Generation {
 		current = &generation{
 			uid: template.UID, number: template.Generation,
-			builds:   sync.OnceValue(func() error { return named(template, builds(context.Background(), template)) }),
+			builds:   sync.OnceValue(func() error { return named(template, builds(never, template)) }),
 			compiled: map[string]func() (*Compiled, error){},
 		}
 		c.generations[template.Name] = current
 	}
 	compiled, ok := current.compiled[key]
 	if !ok {
-		compiled = sync.OnceValues(func() (*Compiled, error) { return Compile(context.Background(), template, overlays) })
+		compiled = sync.OnceValues(func() (*Compiled, error) {
+			compiled, err := compile(never, template, overlays)
+			return compiled, named(template, err)
+		})
 		current.compiled[key] = compiled
 	}
 	c.mu.Unlock()

@@ -45,7 +45,7 @@ const (
 // Compile builds a template with the named overlays. The error joins every reason why it can't be. No build starts once
 // the context has ended.
 func Compile(ctx context.Context, template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
-	compiled, err := compile(ctx, template, overlays)
+	compiled, err := compile(ctx.Err, template, overlays)
 	return compiled, named(template, err)
 }
 
@@ -56,7 +56,13 @@ func named(template *v1alpha1.NamespaceTemplate, err error) error {
 	return fmt.Errorf("template %s: %w", template.Name, err)
 }
 
-func compile(ctx context.Context, template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
+// endedFunc says why nobody waits for a compilation any more, or returns nil.
+type endedFunc func() error
+
+// never is the endedFunc of a compilation for all who ask, which does not end with the request of one of them.
+func never() error { return nil }
+
+func compile(ended endedFunc, template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	objects, err := source(template)
 	if err != nil {
 		return nil, err
@@ -65,11 +71,11 @@ func compile(ctx context.Context, template *v1alpha1.NamespaceTemplate, overlays
 		if !slices.Contains(overlays, overlay.Name) {
 			continue
 		}
-		if objects, err = lay(ctx, overlay, objects); err != nil {
+		if objects, err = lay(ended, overlay, objects); err != nil {
 			return nil, err
 		}
 	}
-	return finish(ctx, template, objects)
+	return finish(ended, template, objects)
 }
 
 // source returns the objects of a template that no overlay has changed yet.
@@ -81,12 +87,12 @@ func source(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured,
 }
 
 // finish adds to objects what no overlay may change.
-func finish(ctx context.Context, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) (*Compiled, error) {
+func finish(ended endedFunc, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) (*Compiled, error) {
 	top, err := topLayer(template.Name)
 	if err != nil {
 		return nil, err
 	}
-	if objects, err = build(ctx, top, objects); err != nil {
+	if objects, err = build(ended, top, objects); err != nil {
 		return nil, err
 	}
 	compiled := &Compiled{Template: template.Name}
@@ -297,11 +303,11 @@ func needsCreator(value any) bool {
 
 // lay builds an overlay over objects. An overlay changes the contents of objects and may drop some. It changes neither which
 // objects they are nor where.
-func lay(ctx context.Context, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+func lay(ended endedFunc, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	err := errors.Join(CheckLabels(overlay.Labels), CheckAnnotations(overlay.Annotations))
 	var built []*unstructured.Unstructured
 	if err == nil {
-		built, err = build(ctx, layer(overlay), objects)
+		built, err = build(ended, layer(overlay), objects)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
@@ -338,11 +344,11 @@ func describe(object *unstructured.Unstructured) string {
 }
 
 // build runs kustomize on objects, in memory and with nothing from elsewhere. What kustomize panics over is refused.
-func build(ctx context.Context, kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
+func build(ended endedFunc, kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
 	if len(objects) == 0 {
 		return nil, nil
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ended(); err != nil {
 		return nil, err
 	}
 	kustomize.Lock()

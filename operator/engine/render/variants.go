@@ -33,14 +33,14 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 	combinations := []layered{{objects: objects}}
 	for _, overlay := range template.Spec.Overlays {
 		for _, below := range combinations { // those without the overlay, each built once
-			if objects, err := lay(ctx, overlay, below.objects); err == nil {
+			if objects, err := lay(ctx.Err, overlay, below.objects); err == nil {
 				combinations = append(combinations, layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}
 		}
 	}
 	variants := make([]Variant, 0, len(combinations))
 	for _, combination := range combinations {
-		compiled, err := finish(ctx, template, combination.objects)
+		compiled, err := finish(ctx.Err, template, combination.objects)
 		if err == nil {
 			variants = append(variants, Variant{Compiled: compiled, Overlays: combination.overlays})
 		} else if len(combination.overlays) == 0 {

@@ -35,7 +35,7 @@ func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (var
 	if err := CheckBudget(template); err != nil {
 		return nil, []error{err}
 	}
-	variants, err := eachOverlay(ctx, template)
+	variants, err := eachOverlay(ctx.Err, template)
 	problems = flatten(err)
 	for i, raw := range template.Spec.Templates {
 		// An object that can't be read is among the problems already.
@@ -63,14 +63,14 @@ func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (var
 }
 
 // builds says why a template can't be rendered, by itself or with one of its overlays. The error joins every reason.
-func builds(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
-	_, err := eachOverlay(ctx, template)
+func builds(ended endedFunc, template *v1alpha1.NamespaceTemplate) error {
+	_, err := eachOverlay(ended, template)
 	return err
 }
 
 // eachOverlay compiles a template by itself and then with each of its overlays alone.
-func eachOverlay(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
-	base, err := compile(ctx, template, nil)
+func eachOverlay(ended endedFunc, template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
+	base, err := compile(ended, template, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func eachOverlay(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]V
 	var errs []error
 	seen := map[string]bool{}
 	for _, overlay := range template.Spec.Overlays {
-		compiled, err := compile(ctx, template, []string{overlay.Name})
+		compiled, err := compile(ended, template, []string{overlay.Name})
 		if seen[overlay.Name] {
 			err = fmt.Errorf("overlay %s is there twice: give one another name", overlay.Name)
 		}
