@@ -333,3 +333,13 @@ func pending(plan Plan) []Change {
 	}
 	return changes
 }
+
+// A user who applies as the field manager nstpl, without the label of a template, keeps nothing from an authoritative template.
+func TestUndeclaredObjectsInNstplsNameAreDeleted(t *testing.T) {
+	template := templateOf(t, "a", limits)
+	template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	theirs := with(applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]), func(o *metav1.PartialObjectMetadata) { o.Labels = nil })
+	plan := NewPlan(declare(teamA(), template), match.NewIndex(template), Observed{Others: []*metav1.PartialObjectMetadata{theirs}})
+	require.Equal(t, Prune, plan.Changes[len(plan.Changes)-1].Action)
+	require.Equal(t, "settings", plan.Changes[len(plan.Changes)-1].Name)
+}
