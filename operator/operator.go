@@ -122,7 +122,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of namespaces: %w", err)
 	}
-	if err := spaces.SetupWithManager(mgr); err != nil {
+	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
 		return fmt.Errorf("set up the controller of policyspaces: %w", err)
 	}
 	if err := quotas.SetupWithManager(mgr); err != nil {

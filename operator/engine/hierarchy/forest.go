@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -252,14 +251,6 @@ func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpac
 		line, at = append(line, at), space.Spec.Parent
 	}
 	return line, nil
-}
-
-// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has namespaces.
-const newSpace = 2 * time.Minute
-
-// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no namespaces, or is new.
-func MayReplace(space *v1alpha1.PolicySpace, namespaces int, now time.Time) bool {
-	return namespaces == 0 || now.Sub(space.CreationTimestamp.Time) < newSpace
 }
 
 // Replacement is a policyspace that a namespace leaves, and the one that it enters in its place.

@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/counters"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -244,7 +245,7 @@ func (q *Quota) charged(ctx context.Context, ns *corev1.Namespace) ([]string, er
 
 // counts reports whether what is used in another policyspace counts in one, or need not, since the one does not take the other's place.
 func counts(space *v1alpha1.PolicySpace, other string) bool {
-	return len(quota.Hard(space)) == 0 || !hierarchy.MayReplace(space, int(space.Status.Namespaces), time.Now()) ||
+	return len(quota.Hard(space)) == 0 || !counters.MayReplace(space, int(space.Status.Namespaces)) ||
 		slices.ContainsFunc(space.Status.SharedWith, func(s v1alpha1.PolicySpaceShare) bool { return s.Name == other })
 }
 

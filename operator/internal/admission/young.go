@@ -94,7 +94,7 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 			continue
 		}
 		for limit := range quota.Hard(space) {
-			if _, counted := used[limit]; (!counted || !placed) && !(isYoung && quota.Early(limit)) && quota.Requested(limit) == created {
+			if _, counted := used[limit]; (!counted || !placed) && (!isYoung || !quota.Early(limit)) && quota.Requested(limit) == created {
 				return &quota.UncountedError{Space: name, Resources: []string{string(limit)}}, nil
 			}
 		}

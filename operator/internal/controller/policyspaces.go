@@ -64,18 +64,18 @@ type inSpace struct {
 }
 
 // SetupWithManager has policyspaces looked at as they change, and as namespaces in them do or use more or less.
-func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
+func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 	r.open, r.counted = map[booking]time.Time{}, map[inSpace]time.Time{}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Namespace{}, placeIndex, indexPlaces); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, placeIndex, indexPlaces); err != nil {
 		return err
 	}
 	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	// How many namespaces there are may be said a little later than what they use.
-	in := func(object client.Object, after time.Duration) {
+	in := func(ctx context.Context, object client.Object, after time.Duration) {
 		if ns, ok := object.(*corev1.Namespace); ok {
-			charged, err := chargedBy(context.Background(), r.Client, ns) // it reads from the cache
+			charged, err := chargedBy(ctx, r.Client, ns)
 			if err != nil {
-				ctrl.Log.Error(err, "can't tell which policyspaces a namespace counts in", "namespace", ns.Name)
+				ctrl.LoggerFrom(ctx).Error(err, "can't tell which policyspaces a namespace counts in", "namespace", ns.Name)
 			}
 			r.countSoon(after, charged...)
 		}
@@ -88,24 +88,24 @@ func (r *PolicySpaces) SetupWithManager(mgr ctrl.Manager) error {
 			return notStatusAlone(e) || e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
 		}})).
 		Watches(&corev1.Namespace{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, _ requests) { in(e.Object, statusDelay) },
-			UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requests) {
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) { in(ctx, e.Object, statusDelay) },
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ requests) {
 				if placeOf(e.ObjectOld) != placeOf(e.ObjectNew) {
 					// What moves brings along what it uses.
 					after := statusDelay
 					if ns, ok := e.ObjectOld.(*corev1.Namespace); ok && len(hierarchy.OwnDepthLabels(ns)) > 0 {
 						after = countDelay
 					}
-					in(e.ObjectOld, after)
-					in(e.ObjectNew, after)
+					in(ctx, e.ObjectOld, after)
+					in(ctx, e.ObjectNew, after)
 				}
 			},
-			DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requests) { in(e.Object, countDelay) },
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { in(ctx, e.Object, countDelay) },
 		}).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 			ns := &corev1.Namespace{}
 			if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns, client.UnsafeDisableDeepCopy) == nil {
-				in(ns, countDelay)
+				in(ctx, ns, countDelay)
 			}
 			return nil
 		})).

@@ -76,7 +76,7 @@ func (r *PolicySpaces) isShareDue(ctx context.Context, replacement hierarchy.Rep
 		return time.Until(entered.Status.SharedWith[at].Until.Time) < shareTime/2, nil
 	}
 	inside, err := r.inside(ctx, entered.Name)
-	return hierarchy.MayReplace(entered, len(inside), time.Now()), err
+	return counters.MayReplace(entered, len(inside)), err
 }
 
 // forgetBookings has the bookings of a policyspace that was deleted forgotten: nobody knows them any more. It reports whether the cache
@@ -205,10 +205,10 @@ func (r *PolicySpaces) inside(ctx context.Context, space string) ([]*corev1.Name
 // policyspace above them, were moved just now.
 func (r *PolicySpaces) entering(ctx context.Context, space string) ([]*corev1.Namespace, error) {
 	r.mu.Lock()
-	_, broken := r.forest.Lineage(space)
+	lineage, _ := r.forest.Lineage(space) // none if it is broken: then nothing moves there
 	below, children := r.forest.Below(space), r.forest.Children(space)
 	r.mu.Unlock()
-	if broken != nil {
+	if len(lineage) == 0 {
 		return nil, nil
 	}
 	candidates, err := r.namespaces(ctx, moving)
@@ -260,11 +260,11 @@ func chargedBy(ctx context.Context, from client.Reader, ns *corev1.Namespace) ([
 func getSpace(ctx context.Context, from client.Reader, name string) (*v1alpha1.PolicySpace, error) {
 	space := &v1alpha1.PolicySpace{}
 	err := from.Get(ctx, client.ObjectKey{Name: name}, space, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+		return space, nil
+	case apierrors.IsNotFound(err):
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read policyspace %s: %w", name, err)
-	}
-	return space, nil
+	return nil, fmt.Errorf("read policyspace %s: %w", name, err)
 }

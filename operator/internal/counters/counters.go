@@ -91,3 +91,11 @@ func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
 	})
 	return used
 }
+
+// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has namespaces.
+const newSpace = 2 * time.Minute
+
+// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no namespaces, or is new.
+func MayReplace(space *v1alpha1.PolicySpace, namespaces int) bool {
+	return namespaces == 0 || time.Since(space.CreationTimestamp.Time) < newSpace
+}
