@@ -108,8 +108,11 @@ func (v *vetting) judge(ctx context.Context) ([]error, error) {
 		}
 	}
 	kinds, problems, err := v.judgeKinds(ctx)
-	if err != nil || len(problems) > 0 || !v.widens() {
+	if err != nil || len(problems) > 0 {
 		return problems, err
+	}
+	if !v.widens() {
+		return v.judgeAttributes(ctx)
 	}
 	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
 		return nil, err

@@ -14,17 +14,19 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// judgeAttributes says which protected attributes a template sets, or takes from what it has populated, that its author may not touch
-// everywhere. The operator is not
-// asked when it populates namespaces: it copies what the author answers for, as Kubernetes' controllers copy pod templates.
-// The rules of single namespaces don't bind templates, which are the cluster's.
+// judgeAttributes returns the protected attributes that an edit sets, or takes from populated objects, and that its author may not
+// touch in all namespaces. The operator is not asked about them when it populates namespaces: it copies what the author answers
+// for, as Kubernetes' controllers copy pod templates. The rules of single namespaces do not bind templates, which are the cluster's.
 func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
 	rules, err := v.attributes.at(ctx, v.request.Revision)
 	if err != nil || !rules.OfCluster() || v.attributes.exempt.has(who) {
 		return nil, err
 	}
-	variants, err := v.combinations(ctx)
+	var variants []render.Variant
+	if v.updated != nil {
+		variants, err = v.combinations(ctx)
+	}
 	if errors.Is(err, render.ErrCombinations) {
 		return []error{fmt.Errorf("there are protected attributes, and %w, of which not all can be checked for them: make more than one template of it", err)}, nil
 	}
@@ -83,11 +85,11 @@ func (l loss) change() attributes.Change {
 	return attributes.Change{Old: l.before.Object, New: l.now.Object}
 }
 
-// losses compares the objects of a template that are closed to who changes it with what takes their places where they are.
+// losses compares the objects of a template that its editor may not touch with what takes their places. An object that the
+// template no longer declares is pruned in the namespaces that it selects, whatever its deletionPolicy says.
 func losses(ctx context.Context, e edit, variants []render.Variant, closed func(*unstructured.Unstructured) bool) []loss {
 	old, template := e.old, e.updated
-	deletes := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
-	leaves := deletes && !equality.Semantic.DeepEqual(old.Spec.Namespaces, template.Spec.Namespaces)
+	leaves := e.prunesAll()
 	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
 	for i, variant := range variants {
 		indexed[i] = map[string]*unstructured.Unstructured{}
@@ -106,7 +108,7 @@ func losses(ctx context.Context, e edit, variants []render.Variant, closed func(
 			}
 			for i, variant := range variants {
 				now := indexed[i][identify(object)]
-				if (now != nil || deletes) && mayBecome(before.Overlays, variant.Overlays, old, template) {
+				if mayBecome(before.Overlays, variant.Overlays, old, template) {
 					all = append(all, loss{object, now})
 				}
 			}
