@@ -114,6 +114,10 @@ func (v *vetting) judge(ctx context.Context) ([]error, error) {
 	if !v.widens() {
 		return v.judgeAttributes(ctx)
 	}
+	if err := render.CheckCombinations(v.updated); err != nil && !v.unlimited && grantsRights(kinds) {
+		return []error{fmt.Errorf("it has objects of RBAC, and %w, of which not all can be checked: "+
+			"declare Roles and RoleBindings in a template of their own", err)}, nil
+	}
 	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
 		return nil, err
 	}
@@ -222,21 +226,16 @@ func (v *vetting) combinations(ctx context.Context) ([]render.Variant, error) {
 // judgeVariants says what the author could not prune or grant, and which attributes they may not touch. The variants are the template by
 // itself, and with each overlay alone.
 func (v *vetting) judgeVariants(ctx context.Context, kinds []found, variants []render.Variant) (problems []error, err error) {
-	grantsRights := slices.ContainsFunc(kinds, func(kind found) bool { return kind.kind.Group == rbacv1.GroupName })
 	complete := true
-	if !v.unlimited && (grantsRights || patches(v.updated)) {
+	if !v.unlimited && (grantsRights(kinds) || patches(v.updated)) {
 		combined, err := v.combinations(ctx)
 		switch {
 		case err == nil:
 			variants = combined
-		case !errors.Is(err, render.ErrCombinations):
-			return nil, err
-		default:
+		case errors.Is(err, render.ErrCombinations):
 			complete = false
-			if grantsRights {
-				problems = append(problems, fmt.Errorf("it has objects of RBAC, and %w, of which not all can be checked: "+
-					"declare Roles and RoleBindings in a template of their own", err))
-			}
+		default:
+			return nil, err
 		}
 	}
 	if !v.unlimited {
@@ -257,6 +256,11 @@ func (v *vetting) judgeVariants(ctx context.Context, kinds []found, variants []r
 	}
 	protected, err := v.judgeAttributes(ctx)
 	return append(problems, protected...), err
+}
+
+// grantsRights reports whether objects of RBAC are among the kinds.
+func grantsRights(kinds []found) bool {
+	return slices.ContainsFunc(kinds, func(kind found) bool { return kind.kind.Group == rbacv1.GroupName })
 }
 
 // authoritativeKinds returns the kinds of which a template has objects deleted that nothing declares.
