@@ -23,14 +23,14 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// gadgets is a custom resource with lists that are merged by key, fields without a schema, and the subresources status and scale.
-const gadgets = `
+// sprockets is a custom resource with lists that are merged by key, fields without a schema, and the subresources status and scale.
+const sprockets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: gadgets.example.com}
+metadata: {name: sprockets.example.com}
 spec:
   group: example.com
-  names: {kind: Gadget, plural: gadgets, singular: gadget}
+  names: {kind: Sprocket, plural: sprockets, singular: sprocket}
   scope: Namespaced
   versions:
   - name: v1
@@ -95,8 +95,8 @@ var guardedKinds = map[string]struct{ declared, edit, node string }{
 		`{"spec": {"paused": true, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "changed", "env": [{"name": "A", "value": "b"}]}]}}}}`,
 		"f:labels",
 	},
-	"Gadget": {
-		"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: guarded}\n" +
+	"Sprocket": {
+		"apiVersion: example.com/v1\nkind: Sprocket\nmetadata: {name: guarded}\n" +
 			"spec: {replicas: 1, ports: [{name: web, port: 80}, {name: metrics, port: 81}], a: {b: {c: {d: {e: {f: declared, g: declared}}}}}}\n",
 		`{"spec": {"ports": [{"name": "web", "port": 8080}, {"name": "metrics", "port": 81}], "a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "declared"}}}}}}}`, "f:e",
 	},
@@ -154,7 +154,7 @@ func (e evidence) patch(body string, options ...client.PatchOption) error {
 func (e evidence) update(change func(*unstructured.Unstructured), options ...client.UpdateOption) error {
 	object := e.live()
 	change(object)
-	if e.kind != "Gadget" { // an update of a custom resource needs a version
+	if e.kind != "Sprocket" { // an update of a custom resource needs a version
 		object.SetResourceVersion("")
 	}
 	return e.admin.Update(e.t.Context(), object, options...)
@@ -255,7 +255,7 @@ func (e evidence) attacks() map[string]func() error {
 			return e.patch(fmt.Sprintf(`{"metadata": {"managedFields": %s}}`, entries))
 		},
 	}
-	if e.kind != "Gadget" {
+	if e.kind != "Sprocket" {
 		// For custom resources the API server takes an empty list for none.
 		all["an empty list"] = updates(func(object *unstructured.Unstructured) { object.SetManagedFields([]metav1.ManagedFieldsEntry{}) })
 		all["two updates in a row"] = func() error {
@@ -282,9 +282,9 @@ func (e evidence) attacks() map[string]func() error {
 // only.
 func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
-	_, err := shared.kubectl(t.Context(), gadgets, "apply", "--filename", "-")
+	_, err := shared.kubectl(t.Context(), sprockets, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = shared.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "gadgets.example.com")
+	_, err = shared.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "sprockets.example.com")
 	require.NoError(t, err)
 	_, err = shared.kubectl(t.Context(), mayPopulateDeployments, "apply", "--filename", "-")
 	require.NoError(t, err)
@@ -348,7 +348,7 @@ func (e evidence) honest() {
 	} {
 		require.NoError(e.t, try(), name)
 	}
-	if e.kind != "Gadget" && e.kind != "Deployment" {
+	if e.kind != "Sprocket" && e.kind != "Deployment" {
 		return
 	}
 	scale := func(replicas int, manager string, kind types.PatchType) error {

@@ -245,7 +245,7 @@ func (v *vetting) judgeVariants(ctx context.Context, kinds []found, variants []r
 		}
 		problems = append(problems, more...)
 	}
-	grants, ungrantable := grantsOf(variants, func(role string) bool { return declaresRole(v.others, role) })
+	grants, ungrantable := grantsOf(variants, func(role string) bool { return v.declaresRole(role) })
 	problems = append(problems, ungrantable...)
 	if !v.unlimited {
 		more, err := v.judgeGrants(ctx, grants)

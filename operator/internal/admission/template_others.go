@@ -166,11 +166,17 @@ func contradict(needs, other labels.Requirement) bool {
 	return false
 }
 
-// declaresRole reports whether one of the templates may declare a Role of a name.
-func declaresRole(others []*outline, role string) bool {
-	return slices.ContainsFunc(others, func(other *outline) bool {
-		return slices.ContainsFunc(other.objects, func(object render.Declaration) bool {
-			return object.GroupKind() == roleKind && render.MayCoincide(object.Name, role)
-		})
+// declares reports whether a template may declare a Role of a name.
+func (o *outline) declares(role string) bool {
+	return slices.ContainsFunc(o.objects, func(object render.Declaration) bool {
+		return object.GroupKind() == roleKind && render.MayCoincide(object.Name, role)
+	})
+}
+
+// declaresRole reports whether another template that may select the same namespaces may declare a Role of a name. An edit of
+// either selector is vetted again.
+func (v *vetting) declaresRole(role string) bool {
+	return slices.ContainsFunc(v.others, func(other *outline) bool {
+		return other.declares(role) && !disjoint(v.updated.Spec.Namespaces, other.namespaces)
 	})
 }

@@ -47,7 +47,9 @@ type PolicySpaces struct {
 	mu     sync.Mutex
 	loaded bool
 	// fresh says that the cache is known to have what was counted before this process was asked.
-	fresh  bool
+	fresh bool
+	// since is when this process began to remember which namespaces are counted.
+	since  time.Time
 	forest hierarchy.Forest
 	// counted are the young namespaces of which it was known in a space what they use, and when they were created.
 	counted map[inSpace]time.Time

@@ -137,6 +137,9 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 		}
 	}
 	r.fresh = true
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
 	return true, nil
 }
 
@@ -200,12 +203,13 @@ func (r *PolicySpaces) count(space *v1alpha1.PolicySpace, ns *corev1.Namespace) 
 	}
 }
 
-// isNew reports whether a namespace, in which nothing is counted, is so new that nothing was.
+// isNew reports whether a namespace, in which nothing is counted, is so new that nothing was. What was counted before this process
+// led is not known, so only namespaces that were created since then are new.
 func (r *PolicySpaces) isNew(space *v1alpha1.PolicySpace, ns *corev1.Namespace) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, counted := r.counted[inSpace{space.Name, ns.UID}]
-	return !counted && (initialize.Initializing(ns) || time.Since(ns.CreationTimestamp.Time) <= young)
+	return !counted && ns.CreationTimestamp.After(r.since) && (initialize.Initializing(ns) || time.Since(ns.CreationTimestamp.Time) <= young)
 }
 
 // uncounted returns the namespaces of which it is not known what is used.

@@ -190,7 +190,7 @@ func (r *Quotas) quietSince(counter *corev1.ResourceQuota) time.Time {
 func untilUncountable(counter *corev1.ResourceQuota) time.Duration {
 	used := counters.Used(counter)
 	for name := range counter.Spec.Hard {
-		if _, counted := used[name]; !counted {
+		if _, counted := used[name]; !counted && counters.MayBeUncountable(name) {
 			return max(counters.Uncountable-time.Since(counters.ToldAt(counter)), 0) + time.Millisecond
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +24,14 @@ const (
 	ManagedBy      = "nstpl"
 )
 
-// Uncountable is after how long what is not counted is taken for something that the API server doesn't count, such as what no API has.
-// If it only is late, it lets nothing of that in by itself.
+// Uncountable is after how long a resource that MayBeUncountable and is not counted is taken for one that Kubernetes never counts.
 const Uncountable = 5 * time.Second
+
+// MayBeUncountable reports whether Kubernetes may never count a resource: count/ of a resource that no API has, or an extended
+// resource without the prefix requests. It counts all others, however late.
+func MayBeUncountable(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}
 
 // ToldAt is when the API server was told last what to count; long ago if that is not known.
 func ToldAt(counter *corev1.ResourceQuota) time.Time {
@@ -81,7 +87,9 @@ func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
 	}
 	if time.Since(ToldAt(counter)) >= Uncountable {
 		for name := range counter.Spec.Hard {
-			used[name] = resource.Quantity{}
+			if MayBeUncountable(name) {
+				used[name] = resource.Quantity{}
+			}
 		}
 	}
 	maps.Copy(used, counter.Status.Used)

@@ -84,3 +84,23 @@ func TestIntact(t *testing.T) {
 	delete(uncharged.Status.Hard, pods)
 	require.Empty(t, counters.Used(uncharged), "the API server no longer writes down what is used of it")
 }
+
+// A resource that Kubernetes counts is never taken for unused because it is counted late.
+func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
+	t.Parallel()
+	for name, may := range map[corev1.ResourceName]bool{
+		"pods": false, "requests.cpu": false, "hugepages-2Mi": false, "services.loadbalancers": false, "requests.nvidia.com/gpu": false,
+		"nvidia.com/gpu": true, "count/deployments": true, "count/widgets.example.com": true,
+	} {
+		require.Equal(t, may, counters.MayBeUncountable(name), name)
+	}
+	limits := corev1.ResourceList{corev1.ResourcePods: quota.Unlimited}
+	counter := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{counters.ManagedByLabel: counters.ManagedBy},
+			Annotations: map[string]string{v1alpha1.RecountAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)},
+		},
+		Spec: corev1.ResourceQuotaSpec{Hard: limits}, Status: corev1.ResourceQuotaStatus{Hard: limits},
+	}
+	require.Empty(t, counters.Used(counter))
+}
