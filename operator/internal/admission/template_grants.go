@@ -70,7 +70,7 @@ func (v *vetting) notHeld(ctx context.Context, g *grant) (string, error) {
 // out, to whom that template says. Whoever could make that binding may declare it, or whoever may change that template.
 func (v *vetting) judgeBound(ctx context.Context, g *grant) (problem, err error) {
 	for _, other := range v.others {
-		if !other.binds(g.role) {
+		if !other.binds(g.role) || disjoint(v.updated.Spec.Namespaces, other.namespaces) {
 			continue
 		}
 		bind, change := power("bind", "roles", g.role), mayChange(other.name)

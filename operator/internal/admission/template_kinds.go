@@ -28,7 +28,7 @@ func (f found) may(verb string) question {
 // lookUp asks the cluster's discovery for kinds. One without a version is found in any.
 func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, problems []error, warnings []string, err error) {
 	for _, kind := range kinds {
-		mapping, err := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		mapping, err := t.mapping(kind)
 		switch {
 		case meta.IsNoMatchError(err):
 			problem, err := t.notServed(kind)
@@ -52,6 +52,21 @@ func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, probl
 		}
 	}
 	return known, problems, warnings, nil
+}
+
+// mapping returns the resource of a kind. A kind that is being installed may be unknown at first and known at the next question.
+func (t *Template) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	mapping, unknown := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if !meta.IsNoMatchError(unknown) {
+		return mapping, unknown
+	}
+	mappings, err := t.mapper.RESTMappings(kind.GroupKind())
+	for _, mapping := range mappings {
+		if err == nil && mapping.GroupVersionKind.Version == kind.Version {
+			return mapping, nil
+		}
+	}
+	return nil, unknown
 }
 
 // resources are the resources of kinds that are deleted, whatever the cluster thinks of their versions.
