@@ -68,8 +68,8 @@ cli: control-plane ## Run the tests of the command line
 
 .PHONY: integration
 integration: control-plane ## Run the tests on a real control plane
-	go test -count=1 -timeout 20m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
-	K8S_VERSION=$(OLDER) go test -count=1 -timeout 10m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$|Binding|Role|Revoked|DriftIsSeen|DriftCannot|TreeLeaves|SCCRecord)'
+	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
+	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$|Binding|Role|Revoked|DriftIsSeen|DriftCannot|TreeLeaves|SCCRecord)'
 
 # It installs one release, and upgrades it to another: the earlier is UPGRADE_FROM=commit, or the same.
 .PHONY: e2e
