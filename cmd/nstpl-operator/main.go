@@ -29,7 +29,7 @@ func main() {
 		"where the API server finds the webhooks, as https://host:port, if not through the Service nstpl-operator-webhook")
 	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "", "where tls.crt and tls.key are if the operator is not to make them")
 	flag.StringVar(&options.WebhookClientCAFile, "webhook-client-ca-file", "",
-		"the authorities that sign the certificate by which the API server identifies itself; if set, the webhooks answer nobody else")
+		"the authorities that sign the certificate by which the API server identifies itself; if set, the webhooks answer only the API server")
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
 		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
 	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,

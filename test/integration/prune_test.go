@@ -281,6 +281,26 @@ func roleBinding(name, clusterRole, group string) string {
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: " + group + "}]\n"
 }
 
+// The ServiceAccount default, which Kubernetes creates without managedFields, is adopted like any object that existed before.
+func TestDefaultServiceAccountIsAdopted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, annotations: {example.com/team: a}}\n"
+	ns := s.namespace("a")
+	like := parse(t, account)[0]
+	s.eventually(func(c *assert.CollectT) {
+		_, err := s.stored(ns, like)
+		assert.NoError(c, err)
+	})
+	before := s.mustStored(ns, like)
+	template := s.declare("defaults", account)
+	s.populated(ns)
+	require.Equal(t, "true", s.mustStored(ns, like).GetAnnotations()[v1alpha1.AdoptedAnnotation])
+	s.edit(template, objects(t, configMap("other", "v")))
+	s.holds(ns, configMap("other", "v"))
+	require.Equal(t, before.GetUID(), s.mustStored(ns, like).GetUID())
+}
+
 // A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.
 func TestRecreatedObjectIsOurs(t *testing.T) {
 	t.Parallel()
