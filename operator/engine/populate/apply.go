@@ -2,6 +2,7 @@ package populate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ type Outcome struct {
 	Replaced bool
 	// Deleted objects were deleted in the API server, although the change may have failed.
 	Deleted bool
+	// MaybeDeleted says that a deletion was asked for and the answer is not known.
+	MaybeDeleted bool
 	// Failure is nil when the change succeeded.
 	Failure *Failure
 }
@@ -74,8 +77,9 @@ func (r Result) RetryAfter() time.Duration {
 }
 
 // Apply carries out a plan in four steps: RoleBindings that must not meet a changed Role are deleted, everything that
-// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions.
-func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
+// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions. It calls write with the
+// namespace's new seals before it deletes an object that they name.
+func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result {
 	var revoked, first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
@@ -95,20 +99,15 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 		case Unchanged, LeaveAlone:
 		}
 	}
-	namespace := plan.Namespace.Name
-	apply := func(change Change) Outcome { return a.apply(ctx, namespace, change) }
-	prune := func(change Change) Outcome { return a.prune(ctx, namespace, change) }
-
-	result := Result{Outcomes: a.each(ctx, revoked, prune)}
-	if obstacle := notRevoked(result.Outcomes); obstacle != nil {
-		apply = func(change Change) Outcome {
-			if change.Kind.GroupKind() == roleKind {
-				return Outcome{Change: change, Failure: obstacle}
-			}
-			return a.apply(ctx, namespace, change)
+	p := &pass{Applier: a, namespace: plan.Namespace.Name, intents: newIntents(plan, write)}
+	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
+	obstacle := notRevoked(result.Outcomes)
+	applied := a.each(ctx, first, func(change Change) Outcome {
+		if obstacle != nil && change.Kind.GroupKind() == roleKind {
+			return Outcome{Change: change, Failure: obstacle}
 		}
-	}
-	applied := a.each(ctx, first, apply)
+		return p.apply(ctx, change)
+	})
 	result.Outcomes = append(result.Outcomes, applied...)
 	if result.NamespaceGone() {
 		return result
@@ -118,13 +117,20 @@ func (a *Applier) Apply(ctx context.Context, plan Plan) Result {
 		if obstacle := roles.obstacle(change); obstacle != nil {
 			return Outcome{Change: change, Failure: obstacle}
 		}
-		return a.apply(ctx, namespace, change)
+		return p.apply(ctx, change)
 	})...)
 	for _, change := range roles.untenable(plan) {
-		result.takeAway(a.takeAway(ctx, namespace, change, roles.obstacle(change)))
+		result.takeAway(p.takeAway(ctx, change, roles.obstacle(change)))
 	}
-	result.Outcomes = append(result.Outcomes, a.each(ctx, safe(prunes, result.Outcomes), prune)...)
+	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, safe(prunes, result.Outcomes))...)
 	return result
+}
+
+// pass carries out the changes of one plan.
+type pass struct {
+	*Applier
+	namespace string
+	intents   *intents
 }
 
 // notRevoked returns why Roles must not change yet, or nil: a RoleBinding that was to be deleted before still grants.
@@ -167,14 +173,18 @@ func (r *Result) takeAway(outcome Outcome) {
 }
 
 // takeAway deletes a RoleBinding that is declared, because its Role is not as declared.
-func (a *Applier) takeAway(ctx context.Context, namespace string, change Change, obstacle *Failure) Outcome {
+func (p *pass) takeAway(ctx context.Context, change Change, obstacle *Failure) Outcome {
 	outcome := Outcome{Change: change}
-	objects, err := a.resource(change.Kind, namespace)
+	objects, err := p.resource(change.Kind, p.namespace)
+	if err == nil {
+		err = p.intents.toDelete(ctx, change)
+	}
 	if err == nil {
 		err = revoke(ctx, objects, change)
+		outcome.MaybeDeleted = unanswered(err)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		outcome.Failure = failure(err, namespace)
+		outcome.Failure = failure(err, p.namespace)
 		return outcome
 	}
 	outcome.Deleted = true
@@ -200,28 +210,25 @@ func (a *Applier) each(ctx context.Context, changes []Change, do func(Change) Ou
 	return outcomes
 }
 
-func (a *Applier) apply(ctx context.Context, namespace string, change Change) Outcome {
+func (p *pass) apply(ctx context.Context, change Change) Outcome {
 	outcome := Outcome{Change: change}
 	if change.Err != nil {
-		outcome.Failure = failure(change.Err, namespace)
+		outcome.Failure = failure(change.Err, p.namespace)
 		return outcome
 	}
-	objects, err := a.resource(change.Kind, namespace)
+	objects, err := p.resource(change.Kind, p.namespace)
 	if err == nil {
 		if change.Action == Create {
 			outcome.Written, outcome.Created, err = create(ctx, objects, change)
 		} else {
-			outcome.Written, err = patch(ctx, objects, change.Declared, options{
-				force: true, books: booksOf(change.Observed), precondition: precondition{uid: change.Observed.UID},
-			})
+			outcome.Written, err = patch(ctx, objects, change.Declared, options{existing: change.Observed, books: booksOf(change.Observed)})
 		}
 	}
 	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
-		outcome.Written, outcome.Deleted, err = replace(ctx, objects, change, err)
-		outcome.Replaced = err == nil
+		outcome, err = p.replace(ctx, objects, change, err)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, namespace)
+		outcome.Failure = failure(err, p.namespace)
 	}
 	return outcome
 }
@@ -244,42 +251,45 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (written *metav1.PartialObjectMetadata, created bool, err error) {
 	existing := change.Observed
 	if existing == nil {
-		written, err = patch(ctx, objects, change.Declared, options{force: true, precondition: precondition{absent: true}})
+		written, err = patch(ctx, objects, change.Declared, options{})
 		if !apierrors.IsConflict(err) {
 			return written, err == nil, err
 		}
-		if existing, err = find(ctx, objects, change.Name, err); err != nil {
+		conflict := err
+		if existing, err = find(ctx, objects, change.Name); err != nil {
 			return nil, false, err
 		}
+		if existing == nil {
+			return nil, false, conflict
+		}
 	}
-	taken := options{force: true, books: booksOf(existing), precondition: precondition{uid: existing.UID}}
+	taken := options{existing: existing, books: booksOf(existing)}
 	// The object may be this project's all the same: the answer to its creation was lost, or its label was taken away.
 	taken.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
 	written, err = patch(ctx, objects, change.Declared, taken)
 	return written, false, err
 }
 
-// find returns the object of a name, or conflict if it is gone by now. A list of one needs no right to get.
-func find(ctx context.Context, objects metadata.ResourceInterface, name string, conflict error) (*metav1.PartialObjectMetadata, error) {
+// find returns the object of a name, or nil if there is none. A list of one needs no right to get.
+func find(ctx context.Context, objects metadata.ResourceInterface, name string) (*metav1.PartialObjectMetadata, error) {
 	list, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
+	if err != nil || len(list.Items) == 0 {
 		return nil, err
-	}
-	if len(list.Items) == 0 {
-		return nil, conflict
 	}
 	return &list.Items[0], nil
 }
 
 type options struct {
-	force, dryRun bool
+	// existing is the object to apply over. If it is nil, the object must not exist.
+	existing *metav1.PartialObjectMetadata
+	dryRun   bool
 	books
-	precondition
 }
 
 // patch applies an object. Fields that this project does not own right after that never have an owner. They are recorded
-// on the object, by a second write if the record has to change.
+// on the object, by a second write if that is not what was expected.
 func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
+	o.unowned = expectUnowned(object, o.unowned)
 	written, err := send(ctx, objects, object, o)
 	if err != nil || o.dryRun || ownEntry(written) == nil {
 		return written, err
@@ -288,38 +298,77 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 	if err != nil {
 		return nil, err
 	}
-	if now := strings.Join(unowned, "\n"); now != o.unowned {
-		o.unowned, o.precondition = now, precondition{uid: written.UID}
+	if now := joinFields(unowned); now != o.unowned {
+		o.unowned, o.existing = now, written
 		return send(ctx, objects, object, o)
 	}
 	return written, nil
 }
 
+// send makes one apply request.
 func send(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
-	body, err := object.bodyFor(o.books, o.precondition)
-	if err != nil {
-		return nil, err
+	request := func(p precondition) (*metav1.PartialObjectMetadata, error) {
+		body, err := object.bodyFor(o.books, p)
+		if err != nil {
+			return nil, err
+		}
+		patchOptions := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: new(true)}
+		if o.dryRun {
+			patchOptions.DryRun = []string{metav1.DryRunAll}
+		}
+		return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
 	}
-	patchOptions := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: &o.force}
-	if o.dryRun {
-		patchOptions.DryRun = []string{metav1.DryRunAll}
+	if o.existing == nil {
+		return request(precondition{absent: !o.dryRun})
 	}
-	return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
+	return asObserved(ctx, objects, o.existing, func(version string) (*metav1.PartialObjectMetadata, error) {
+		return request(precondition{uid: o.existing.UID, version: version})
+	})
 }
 
-// prune deletes an object. An object of RBAC that a finalizer keeps is emptied, which counts as a failure.
-func (a *Applier) prune(ctx context.Context, namespace string, change Change) Outcome {
+// asObserved calls write with the resourceVersion of an object that was observed. A write that arrives after a later
+// leader changed the object is refused for it. If the object changed and this process still would decide the same, it
+// calls write again without one: a client that never stops writing must not keep an object as that client wants it.
+func asObserved[T any](ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata, write func(version string) (T, error)) (T, error) {
+	written, err := write(observed.ResourceVersion)
+	if !apierrors.IsConflict(err) {
+		return written, err
+	}
+	now, lookup := find(ctx, objects, observed.Name)
+	switch {
+	case lookup != nil:
+		return written, lookup
+	case now == nil || !SameClaim(observed, now) || !slices.Equal(observed.Finalizers, now.Finalizers):
+		return written, err
+	}
+	return write("")
+}
+
+// pruneAll deletes objects. Those of RBAC that a finalizer keeps are emptied, which counts as a failure.
+func (p *pass) pruneAll(ctx context.Context, changes []Change) []Outcome {
+	if err := p.intents.toDelete(ctx, changes...); err != nil {
+		outcomes := make([]Outcome, 0, len(changes))
+		for _, change := range changes {
+			outcomes = append(outcomes, Outcome{Change: change, Failure: failure(err, p.namespace)})
+		}
+		return outcomes
+	}
+	return p.each(ctx, changes, func(change Change) Outcome { return p.prune(ctx, change) })
+}
+
+func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	outcome := Outcome{Change: change}
-	objects, err := a.resource(change.Kind, namespace)
+	objects, err := p.resource(change.Kind, p.namespace)
 	switch {
 	case err != nil:
 	case change.Action == Empty:
-		err = empty(ctx, objects, change)
+		_, err = empty(ctx, objects, change)
 	case change.Revoked || isRBAC(change.Kind.GroupKind()) && held(change.Observed):
 		err = revoke(ctx, objects, change)
 	default:
 		err = remove(ctx, objects, change.Observed)
 	}
+	outcome.MaybeDeleted = change.Action == Prune && unanswered(err)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -327,28 +376,37 @@ func (a *Applier) prune(ctx context.Context, namespace string, change Change) Ou
 		err = heldFailure(change)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, namespace)
+		outcome.Failure = failure(err, p.namespace)
 	}
 	return outcome
 }
 
 // revoke empties an object of RBAC before it deletes it, because a finalizer that was added just now may keep it.
 func revoke(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
-	if err := empty(ctx, objects, change); err != nil {
+	emptied, err := empty(ctx, objects, change)
+	if err != nil {
 		return err
 	}
-	return remove(ctx, objects, change.Observed)
+	return remove(ctx, objects, emptied)
 }
 
 // empty takes the subjects from a RoleBinding, or the rules from a Role.
-func empty(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
+func empty(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
 	grants := "subjects"
 	if change.Kind.GroupKind() == roleKind {
 		grants = "rules"
 	}
-	body := fmt.Sprintf(`{"metadata": {"uid": %q}, %q: null}`, change.Observed.UID, grants)
-	_, err := objects.Patch(ctx, change.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
+	return asObserved(ctx, objects, change.Observed, func(version string) (*metav1.PartialObjectMetadata, error) {
+		metadata := map[string]any{"uid": change.Observed.UID}
+		if version != "" {
+			metadata["resourceVersion"] = version
+		}
+		body, err := json.Marshal(map[string]any{"metadata": metadata, grants: nil})
+		if err != nil {
+			return nil, err
+		}
+		return objects.Patch(ctx, change.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	})
 }
 
 func heldFailure(change Change) *Failure {
@@ -359,8 +417,12 @@ func heldFailure(change Change) *Failure {
 // remove deletes the very object that was observed, not one that took its name since.
 func remove(ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata) error {
 	background := metav1.DeletePropagationBackground
-	return objects.Delete(ctx, observed.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &observed.UID},
-		PropagationPolicy: &background,
+	_, err := asObserved(ctx, objects, observed, func(version string) (struct{}, error) {
+		preconditions := &metav1.Preconditions{UID: &observed.UID}
+		if version != "" {
+			preconditions.ResourceVersion = &version
+		}
+		return struct{}{}, objects.Delete(ctx, observed.Name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &background})
 	})
+	return err
 }

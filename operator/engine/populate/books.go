@@ -29,11 +29,12 @@ func booksOf(object metav1.Object) books {
 // Body returns the apply configuration of an object over what is there, which may be nil: what is declared, and the
 // annotations that this package keeps its books in.
 func Body(object *Object, there metav1.Object) ([]byte, error) {
-	if there == nil {
-		return object.body(books{})
+	var kept books
+	if there != nil {
+		kept = booksOf(there)
+		kept.adopted = !Ours(there)
 	}
-	kept := booksOf(there)
-	kept.adopted = !Ours(there)
+	kept.unowned = expectUnowned(object, kept.unowned)
 	return object.body(kept)
 }
 
@@ -45,6 +46,8 @@ type precondition struct {
 	absent bool
 	// uid asks that the object is this one.
 	uid types.UID
+	// version asks that the object has this resourceVersion.
+	version string
 }
 
 func (o *Object) bodyFor(b books, p precondition) ([]byte, error) {
@@ -72,6 +75,9 @@ func (o *Object) bodyFor(b books, p precondition) ([]byte, error) {
 	}
 	if p.uid != "" {
 		metadata["uid"] = p.uid
+	}
+	if p.version != "" {
+		metadata["resourceVersion"] = p.version
 	}
 	body["metadata"] = metadata
 	data, err := json.Marshal(body)

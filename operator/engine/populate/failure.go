@@ -51,6 +51,20 @@ func (f *Failure) Transient() bool {
 	return false
 }
 
+// Unanswered reports whether the API server may have carried out the write all the same.
+func (f *Failure) Unanswered() bool {
+	switch f.Reason {
+	case metav1.StatusReasonConflict, ReasonWaitsForRole, ReasonNotRevoked:
+		return false
+	}
+	return f.Transient()
+}
+
+// unanswered reports whether the API server may have carried out a write that failed with err.
+func unanswered(err error) bool {
+	return err != nil && failure(err, "").Unanswered()
+}
+
 // byUser reports whether a user of the namespace can bring a failure about at will: by a finalizer, or by an object of
 // the same name that cannot be changed.
 func (f *Failure) byUser() bool {

@@ -39,6 +39,12 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
+// SameClaim reports whether what this project says of an object is the same in both states.
+func SameClaim(a, b *metav1.PartialObjectMetadata) bool {
+	return a.UID == b.UID && labelOf(a) == labelOf(b) && booksOf(a) == booksOf(b) && Ours(a) == Ours(b) &&
+		a.Annotations[v1alpha1.HashAnnotation] == b.Annotations[v1alpha1.HashAnnotation]
+}
+
 // ownsLabel reports whether a managedFields entry owns the label that names an object's template.
 func ownsLabel(entry metav1.ManagedFieldsEntry) bool {
 	owned := fieldSet{}
@@ -123,6 +129,53 @@ func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 		}
 	}
 	return lost
+}
+
+// expectUnowned returns the record of declared fields that will have no owner: those that the last record names, and
+// empty lists, which Kubernetes drops. Most objects need no second write for it.
+func expectUnowned(object *Object, record string) string {
+	fields := splitFields(record)
+	if kind := object.GroupVersionKind().GroupKind(); isBuiltIn(kind.Group) && kind != roleKind { // a Role keeps its empty rules
+		fields = append(fields, emptyLists("", object.Object)...)
+	}
+	return joinFields(fields)
+}
+
+// emptyLists returns the paths of lists without items, except those in other lists.
+func emptyLists(path string, value map[string]any) []string {
+	var empty []string
+	for field, value := range value {
+		switch value := value.(type) {
+		case map[string]any:
+			empty = append(empty, emptyLists(path+field+".", value)...)
+		case []any:
+			if len(value) == 0 && !isNeverOwned(path+field) {
+				empty = append(empty, path+field)
+			}
+		}
+	}
+	return empty
+}
+
+// isNeverOwned reports whether a field is one that lostFields passes over.
+func isNeverOwned(path string) bool {
+	return path == "metadata.managedFields" || strings.HasPrefix(path, "status")
+}
+
+// isBuiltIn reports whether a group is one of Kubernetes' own, whose Go types leave out most empty lists. Custom
+// resources keep them.
+func isBuiltIn(group string) bool {
+	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
+}
+
+// joinFields writes paths as a record: sorted, each once, a line each.
+func joinFields(paths []string) string {
+	slices.Sort(paths)
+	return strings.Join(slices.Compact(paths), "\n")
+}
+
+func splitFields(record string) []string {
+	return slices.DeleteFunc(strings.Split(record, "\n"), func(path string) bool { return path == "" })
 }
 
 // fieldSet is a node of FieldsV1. Its keys are "f:<name>" for a field, "k:<keys>" for an item of a list with keys,

@@ -200,8 +200,8 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		change.Action, change.Reason = Configure, "its declaration changed"
 		return change
 	}
-	missing, err := lostFields(object.Object, entry)
-	missing = without(missing, booksOf(observed).unowned)
+	unowned, err := lostFields(object.Object, entry)
+	missing := without(unowned, booksOf(observed).unowned)
 	switch {
 	case err != nil:
 		return drift(change, "its managedFields can't be read: "+err.Error())
@@ -209,6 +209,9 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		return drift(change, lostReason(missing, observed))
 	case !ownsHash(entry):
 		return drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
+	case joinFields(unowned) != joinFields(splitFields(booksOf(observed).unowned)):
+		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
+		return change
 	}
 	change.Action, change.Reason = Unchanged, "it is as declared"
 	return change
@@ -226,11 +229,8 @@ func drift(change Change, reason string) Change {
 
 // without leaves out the fields that never have an owner.
 func without(lost []string, unowned string) []string {
-	if unowned == "" {
-		return lost
-	}
-	known := strings.Split(unowned, "\n")
-	return slices.DeleteFunc(lost, func(field string) bool { return slices.Contains(known, field) })
+	known := splitFields(unowned)
+	return slices.DeleteFunc(slices.Clone(lost), func(field string) bool { return slices.Contains(known, field) })
 }
 
 // ownsHash reports whether the applied-hash annotation is as this project wrote it.

@@ -41,6 +41,7 @@ func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.Parti
 			metav1.ManagedFieldsEntry{Manager: "controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"})
 	}
 	observed.SetGroupVersionKind(written.GroupVersionKind())
+	delete(observed.Annotations, v1alpha1.UnownedAnnotation) // this typed set owns what the API server drops
 	return observed
 }
 
@@ -342,4 +343,16 @@ func TestUndeclaredObjectsInNstplsNameAreDeleted(t *testing.T) {
 	plan := NewPlan(declare(teamA(), template), match.NewIndex(template), Observed{Others: []*metav1.PartialObjectMetadata{theirs}})
 	require.Equal(t, Prune, plan.Changes[len(plan.Changes)-1].Action)
 	require.Equal(t, "settings", plan.Changes[len(plan.Changes)-1].Name)
+}
+
+// An apply whose second write was lost leaves a record that names fields which are owned.
+func TestARecordOfFieldsWithoutAnOwnerIsPutRight(t *testing.T) {
+	template := templateOf(t, "a", settings)
+	template.Spec.DriftPolicy = v1alpha1.DriftReport
+	declared := declare(teamA(), template)
+	observed := applied(t, declared.Objects[0])
+	observed.Annotations[v1alpha1.UnownedAnnotation] = "data.color"
+	change := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes[0]
+	require.Equal(t, Configure, change.Action)
+	require.False(t, change.Drifted, "nobody else changed anything")
 }

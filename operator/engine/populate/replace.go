@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -16,43 +15,56 @@ import (
 
 // replace deletes an object that cannot be changed in place and creates it anew: RoleBindings, whose roleRef never
 // changes, and objects that allow it by an annotation. It first asks the API server whether it would store the new one:
-// if not, the declaration is refused and not the change. It reports whether the object was deleted.
-func replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (written *metav1.PartialObjectMetadata, deleted bool, err error) {
+// if not, the declaration is refused and not the change.
+func (p *pass) replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (Outcome, error) {
+	outcome := Outcome{Change: change}
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
 	trial.SetName("nstpl-trial-" + trial.Hash)
 	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
-		return nil, false, refusal
+		return outcome, refusal
 	}
 	if err := mayReplace(change); err != nil {
-		return nil, false, fmt.Errorf("cannot be changed in place: %w: %w", err, refusal)
+		return outcome, fmt.Errorf("cannot be changed in place: %w: %w", err, refusal)
 	}
-	rbac := isRBAC(change.Kind.GroupKind())
-	if rbac && held(change.Observed) {
-		err = revoke(ctx, objects, change)
-	} else {
-		err = remove(ctx, objects, change.Observed)
+	err := p.intents.toDelete(ctx, change)
+	if err == nil {
+		if isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+			err = revoke(ctx, objects, change)
+		} else {
+			err = remove(ctx, objects, change.Observed)
+		}
+		outcome.MaybeDeleted = unanswered(err)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("delete it to create it anew: %w", err)
+		return outcome, fmt.Errorf("delete it to create it anew: %w", err)
 	}
-	written, err = patch(ctx, objects, change.Declared, options{force: true, precondition: precondition{absent: true}})
-	if !apierrors.IsConflict(err) {
-		return written, true, err
+	outcome.Deleted = true
+	outcome.Written, err = patch(ctx, objects, change.Declared, options{})
+	if apierrors.IsConflict(err) {
+		err = whyNotReplaced(ctx, objects, change, err)
 	}
-	existing, err := find(ctx, objects, change.Name, err)
+	outcome.Replaced = err == nil
+	return outcome, err
+}
+
+// whyNotReplaced says why an object of the same name still exists after the deletion. An object of RBAC is emptied.
+func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error) error {
+	existing, err := find(ctx, objects, change.Name)
 	switch {
 	case err != nil:
-		return nil, true, err
+		return err
+	case existing == nil:
+		return conflict
 	case existing.UID != change.Observed.UID:
-		return nil, true, fmt.Errorf("deleted to be created anew, but another client created an object of the same name")
-	case rbac:
+		return errors.New("deleted to be created anew, but another client created an object of the same name")
+	case isRBAC(change.Kind.GroupKind()):
 		change.Observed = existing
-		if err := empty(ctx, objects, change); err != nil {
-			return nil, true, err
+		if _, err := empty(ctx, objects, change); err != nil {
+			return err
 		}
-		return nil, true, heldFailure(change)
+		return heldFailure(change)
 	}
-	return nil, true, &Failure{Reason: ReasonHeld, err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
+	return &Failure{Reason: ReasonHeld, err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
 		strings.Join(existing.Finalizers, ", "))}
 }
 

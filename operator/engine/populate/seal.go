@@ -1,11 +1,14 @@
 package populate
 
 import (
+	"context"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -34,7 +37,7 @@ func Seal(plan Plan, result Result) string {
 	before := parseSeals(plan.Namespace.Annotations[v1alpha1.SealAnnotation])
 	deleted := map[ObjectID]bool{}
 	for _, outcome := range result.Outcomes {
-		deleted[outcome.ID()] = outcome.Deleted && outcome.Written == nil
+		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
 	}
 	for _, change := range plan.Changes {
 		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil && before.has(change.Declared)
@@ -48,6 +51,44 @@ func Seal(plan Plan, result Result) string {
 		}
 	}
 	return there.String()
+}
+
+// WriteSeals stores the value of a namespace's SealAnnotation.
+type WriteSeals func(ctx context.Context, seals string) error
+
+// intents takes objects out of a namespace's seals before they are deleted. The answer to the deletion may be lost, and
+// this process may end: whoever looks next must not take the object for one that another client deleted.
+type intents struct {
+	write WriteSeals
+
+	mu    sync.Mutex
+	seals seals
+}
+
+func newIntents(plan Plan, write WriteSeals) *intents {
+	return &intents{write: write, seals: parseSeals(plan.Namespace.Annotations[v1alpha1.SealAnnotation])}
+}
+
+// toDelete returns when it is stored that the objects of changes may be deleted.
+func (i *intents) toDelete(ctx context.Context, changes ...Change) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	next, sealed := parseSeals(i.seals.String()), false
+	for _, change := range changes {
+		digest := sealOf(change.ID())
+		sealed = sealed || next[change.Template][digest]
+		if delete(next[change.Template], digest); len(next[change.Template]) == 0 {
+			delete(next, change.Template)
+		}
+	}
+	if !sealed {
+		return nil
+	}
+	if err := i.write(ctx, next.String()); err != nil {
+		return fmt.Errorf("record that it is about to be deleted: %w", err)
+	}
+	i.seals = next
+	return nil
 }
 
 // String writes the seals in a stable order: template=digest.digest,template=digest.

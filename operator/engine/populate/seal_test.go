@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -56,4 +57,44 @@ func TestSealNamesWhatWasThereOnceUnderReport(t *testing.T) {
 	plan = NewPlan(declared, index, Observed{})
 	require.Equal(t, []bool{true, true}, sealed(plan, Result{}), "what is gone stays sealed")
 	require.Empty(t, Seal(NewPlan(declare(teamA(), corrected), index, Observed{}), Result{}), "what is no longer declared does not")
+}
+
+func TestSealsAreWrittenBeforeWhatTheyNameIsDeleted(t *testing.T) {
+	reported := templateOf(t, "reported", settings, limits)
+	reported.Spec.DriftPolicy = v1alpha1.DriftReport
+	declared := declare(teamA(), reported)
+	ids := []ObjectID{declared.Objects[0].ID(), declared.Objects[1].ID()}
+	change := func(i int) Change {
+		return Change{Kind: ids[i].WithVersion("v1"), Name: ids[i].Name, Template: "reported"}
+	}
+	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"other": {"a": true}, "reported": {sealOf(ids[0]): true, sealOf(ids[1]): true}}.String()
+	var written []string
+	var refusal error
+	intents := newIntents(Plan{Declared: declared}, func(_ context.Context, seals string) error {
+		written = append(written, seals)
+		return refusal
+	})
+	refusal = errors.New("refused")
+	require.ErrorIs(t, intents.toDelete(t.Context(), change(0)), refusal)
+	refusal = nil
+	require.NoError(t, intents.toDelete(t.Context(), change(0)))
+	require.NoError(t, intents.toDelete(t.Context(), change(0), Change{Name: "unknown", Template: "reported"}), "nothing is left to write")
+	require.NoError(t, intents.toDelete(t.Context(), change(1)))
+	first := seals{"other": {"a": true}, "reported": {sealOf(ids[1]): true}}.String()
+	require.Equal(t, []string{first, first, "other=a"}, written)
+}
+
+func TestObjectsThatWereToBeDeletedAreNotSealed(t *testing.T) {
+	reported := templateOf(t, "reported", settings)
+	reported.Spec.DriftPolicy = v1alpha1.DriftReport
+	declared := declare(teamA(), reported)
+	object := &declared.Objects[0]
+	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"reported": {sealOf(object.ID()): true}}.String()
+	plan := Plan{Declared: declared, Changes: []Change{{
+		Action: Configure, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported", Declared: object,
+	}}}
+	failed := Outcome{Change: plan.Changes[0], Failure: &Failure{err: errors.New("the connection was reset")}}
+	require.NotEmpty(t, Seal(plan, Result{Outcomes: []Outcome{failed}}))
+	failed.MaybeDeleted = true
+	require.Empty(t, Seal(plan, Result{Outcomes: []Outcome{failed}}), "it comes back")
 }

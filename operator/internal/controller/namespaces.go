@@ -3,6 +3,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,13 +89,33 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		defer r.Yield.Urgent()()
 	}
 	r.Objects.Expect(plan)
-	result := applier.Apply(ctx, plan)
+	latest := ns
+	result := applier.Apply(ctx, plan, func(ctx context.Context, seals string) (err error) {
+		latest, err = r.writeSeals(ctx, latest, seals)
+		return err
+	})
 	r.Objects.Record(plan, result)
 	r.Metrics.count(result)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.conclude(ctx, ns, plan, result, misplaced)
+	return r.conclude(ctx, latest, plan, result, misplaced)
+}
+
+// writeSeals stores which objects existed in a namespace, and returns it as it is then.
+func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
+	}})
+	if err != nil {
+		return ns, err
+	}
+	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	if err := r.Client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return ns, err
+	}
+	written.ManagedFields = nil
+	return written, nil
 }
 
 // place returns a namespace with the labels that say where it is, or why it keeps those that it has: misplaced is a
@@ -166,6 +187,7 @@ func (r *Namespaces) conclude(
 		report = report.withMisplaced(misplaced)
 	}
 	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
+	r.Ledger.Written(ns)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -123,9 +123,7 @@ func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 
 // sameClaim reports whether what this project says and owns of an object is the same in both states.
 func sameClaim(a, b *metav1.PartialObjectMetadata) bool {
-	return a.UID == b.UID &&
-		a.Labels[v1alpha1.TemplateNameLabel] == b.Labels[v1alpha1.TemplateNameLabel] &&
-		bookOf(a) == bookOf(b) &&
+	return populate.SameClaim(a, b) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		ownFields(a) == ownFields(b) && !populate.Rewritten(a, b)
 }

@@ -1,0 +1,85 @@
+package populate
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// stored answers lists with one object, or with none.
+type stored struct {
+	metadata.ResourceInterface
+	object *metav1.PartialObjectMetadata
+}
+
+func (s stored) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	if s.object != nil {
+		list.Items = append(list.Items, *s.object)
+	}
+	return list, nil
+}
+
+func TestWritesGoByTheObjectThatWasObserved(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("it changed"))
+	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
+	observed := applied(t, object)
+	observed.ResourceVersion = "7"
+	changed := func(change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+		now := observed.DeepCopy()
+		now.ResourceVersion = "8"
+		change(now)
+		return now
+	}
+	for name, c := range map[string]struct {
+		now      *metav1.PartialObjectMetadata
+		versions []string
+	}{
+		"another client keeps changing its labels": {
+			changed(func(o *metav1.PartialObjectMetadata) { o.Labels["counter"] = "12" }), []string{"7", ""},
+		},
+		"a later leader applied another declaration": {
+			changed(func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.HashAnnotation] = "later" }), []string{"7"},
+		},
+		"it was adopted":                {changed(func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.AdoptedAnnotation] = "true" }), []string{"7"}},
+		"another has the name":          {changed(func(o *metav1.PartialObjectMetadata) { o.UID = "other" }), []string{"7"}},
+		"a finalizer came":              {changed(func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"example.com/keep"} }), []string{"7"}},
+		"another template populates it": {changed(func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "b" }), []string{"7"}},
+		"it is gone":                    {nil, []string{"7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var versions []string
+			_, err := asObserved(t.Context(), stored{object: c.now}, observed, func(version string) (struct{}, error) {
+				if versions = append(versions, version); version == "" {
+					return struct{}{}, nil
+				}
+				return struct{}{}, conflict
+			})
+			require.Equal(t, c.versions, versions)
+			require.Equal(t, len(c.versions) == 1, apierrors.IsConflict(err))
+		})
+	}
+}
+
+func TestEmptyListsAreRecordedWithTheFirstWrite(t *testing.T) {
+	for source, want := range map[string]string{
+		settings: "",
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, finalizers: [], managedFields: []}, secrets: [], imagePullSecrets: [{name: b}]}": "metadata.finalizers\nsecrets",
+		"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: [{name: a, args: []}], volumes: []}}}}":   "spec.template.spec.volumes",
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: []}":                                                     "",
+		"{apiVersion: example.com/v1, kind: Widget, metadata: {name: a}, spec: {colors: []}, status: {sizes: []}}":                                   "",
+	} {
+		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
+		require.Equal(t, want, expectUnowned(&object, ""), source)
+	}
+	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
+	require.Equal(t, "data.a\ndata.b", expectUnowned(&object, "data.b\ndata.a"), "what was recorded before is expected again")
+}
