@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,8 +51,15 @@ func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTem
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// toPrune tells whether a template has objects in namespaces that are populated still.
+// toPrune tells whether a template has objects in namespaces that are populated still, or may have some of a kind that
+// can't be listed.
 func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+	for _, kind := range template.Status.Kinds {
+		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
+			ctrl.LoggerFrom(ctx).Info("the template stays until its objects are known", "kind", schema.GroupKind(kind).String(), "reason", err.Error())
+			return true, nil
+		}
+	}
 	for namespace, there := range r.Objects.Populated(template.Name) {
 		ns := &corev1.Namespace{}
 		err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, ns)

@@ -48,6 +48,8 @@ type Ledger struct {
 	standsIn  map[string]map[string]struct{}
 	// unseen are the namespaces that were there at the start and were not looked at yet.
 	unseen map[string]struct{}
+	// waiting are the templates whose status waits until no namespace is unseen.
+	waiting map[string]struct{}
 }
 
 type record struct {
@@ -65,6 +67,7 @@ func NewLedger(changed func(template string)) *Ledger {
 	return &Ledger{
 		changed:    changed,
 		namespaces: map[string]*record{},
+		waiting:    map[string]struct{}{},
 		standings:  map[string]map[string]Standing{},
 		standsIn:   map[string]map[string]struct{}{},
 	}
@@ -80,11 +83,16 @@ func (l *Ledger) Open(namespaces []string) {
 	}
 }
 
-// Settled tells whether every namespace that was there at the start was looked at.
-func (l *Ledger) Settled() bool {
+// Settled reports whether every namespace that was there at the start was looked at. If not, changed is called for the
+// template when that is so, whether it selects a namespace or not.
+func (l *Ledger) Settled(template string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unseen != nil && len(l.unseen) == 0
+	settled := l.unseen != nil && len(l.unseen) == 0
+	if !settled {
+		l.waiting[template] = struct{}{}
+	}
+	return settled
 }
 
 // Born notes that a namespace's creation was seen. It may have been looked at already: a cache knows it a moment before
@@ -291,15 +299,16 @@ func same(a, b Standing) bool {
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }
 
-// see is called with the lock held. When the last namespace of the start was seen, every template's status is due.
+// see is called with the lock held. When the last namespace of the start was seen, every status is due that waits.
 func (l *Ledger) see(namespace string) {
 	if _, ok := l.unseen[namespace]; !ok {
 		return
 	}
 	delete(l.unseen, namespace)
 	if len(l.unseen) == 0 {
-		for template := range l.standings {
+		for template := range l.waiting {
 			l.changed(template)
 		}
+		clear(l.waiting)
 	}
 }

@@ -70,14 +70,15 @@ func TestSummaryCountsNamespacesOnce(t *testing.T) {
 func TestNothingIsSettledBeforeEveryNamespaceOfTheStartWasSeen(t *testing.T) {
 	changed := map[string]int{}
 	ledger := NewLedger(func(template string) { changed[template]++ })
-	require.False(t, ledger.Settled(), "it was not opened")
+	require.False(t, ledger.Settled("t"), "it was not opened")
 	ledger.Open([]string{"a", "b"})
 	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
-	require.False(t, ledger.Settled())
-	changed["t"] = 0
+	require.False(t, ledger.Settled("t"))
+	require.False(t, ledger.Settled("selects none"))
+	clear(changed)
 	ledger.Forget("b")
-	require.True(t, ledger.Settled())
-	require.Equal(t, 1, changed["t"], "the status of every template is due")
+	require.True(t, ledger.Settled("t"))
+	require.Equal(t, map[string]int{"t": 1, "selects none": 1}, changed, "the status of every template is due")
 }
 
 func TestALookThatBeganBeforeAChangeIsNotAboutIt(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,8 +28,12 @@ import (
 // statusDelay gathers what happens to a template's namespaces into one write of its status.
 const statusDelay = time.Second
 
-// kindsRetry is how often kinds are asked for again that the operator has no right to; nothing tells of a new right.
-const kindsRetry = 15 * time.Second
+// kindsRetry is how often kinds are asked for again that the operator has no right to, or could not list; nothing tells
+// of a new right.
+const kindsRetry = 5 * time.Second
+
+// pendingRetry is how often a template is looked at again whose kinds are about to be listed.
+const pendingRetry = 20 * time.Millisecond
 
 // Reasons of the Accepted condition.
 const (
@@ -93,6 +98,9 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	old := r.Index.Get(template.Name)
 	template, err = r.take(ctx, template)
+	if errors.Is(err, objects.ErrPending) {
+		return reconcile.Result{RequeueAfter: pendingRetry}, nil
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -132,18 +140,21 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.Client.List(ctx, templates); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool { return t.DeletionTimestamp != nil }) {
+		uninstalling, err := r.uninstalling(ctx)
+		if err != nil {
+			return err
+		}
+		if uninstalling {
+			return errUninstalling
+		}
+	}
+	if err := r.watchAll(ctx, templates.Items); err != nil {
+		return err
+	}
 	r.taken = map[string]state{}
 	for i := range templates.Items {
-		if templates.Items[i].DeletionTimestamp != nil {
-			uninstalling, err := r.uninstalling(ctx)
-			if err != nil {
-				return err
-			}
-			if uninstalling {
-				return errUninstalling
-			}
-		}
-		template, err := r.take(ctx, &templates.Items[i])
+		template, err := r.load(ctx, &templates.Items[i])
 		if err != nil {
 			return fmt.Errorf("take in template %s: %w", templates.Items[i].Name, err)
 		}
@@ -151,6 +162,47 @@ func (r *Templates) Load(ctx context.Context) error {
 	}
 	r.loaded = true
 	return nil
+}
+
+// watchAll starts the watches of all kinds that templates have, and returns when each is listed or unavailable. They
+// share one deadline, so that a kind which can't be listed delays nothing for longer than that.
+func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.NamespaceTemplate) error {
+	labelled, unlabelled := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
+	for i := range templates {
+		for _, kind := range templates[i].Status.Kinds {
+			labelled[schema.GroupKind(kind)] = true
+		}
+		for _, kind := range templates[i].Spec.Authoritative {
+			unlabelled[schema.GroupKind(kind)] = true
+		}
+	}
+	var starting sync.WaitGroup
+	for kind := range labelled {
+		starting.Go(func() { _ = r.Objects.Watch(ctx, kind) }) // asked again as each template is taken in
+	}
+	for kind := range unlabelled {
+		starting.Go(func() { _ = r.Objects.WatchOthers(ctx, kind) })
+	}
+	starting.Wait()
+	return r.Objects.Wait(ctx)
+}
+
+// load takes in a template at the start. One whose kinds are pending only now was changed while no operator ran.
+func (r *Templates) load(ctx context.Context, template *v1alpha1.NamespaceTemplate) (*v1alpha1.NamespaceTemplate, error) {
+	taken, err := r.take(ctx, template)
+	if errors.Is(err, objects.ErrPending) {
+		if err := r.Objects.Wait(ctx); err != nil {
+			return nil, err
+		}
+		taken, err = r.take(ctx, template)
+	}
+	if err != nil && template.Status.ObservedGeneration == template.Generation {
+		// It was taken in as it is by an earlier process: the others need not wait until its status can be written.
+		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
+		r.Index.Set(template)
+		return template, nil
+	}
+	return taken, err
 }
 
 // take compiles a template, writes down what kinds it has, watches them, and lets it match. The kinds come first: an
@@ -165,10 +217,12 @@ func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTempla
 		addKinds(status, known.Status.Kinds)
 	}
 	accepted := r.accept(template, status)
-	if accepted.Status == metav1.ConditionTrue {
-		if problems := r.watch(ctx, status.Kinds, template.Spec.Authoritative); problems != "" {
-			accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
-		}
+	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
+	if err != nil {
+		return nil, err
+	}
+	if problems != "" && accepted.Status == metav1.ConditionTrue {
+		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 	}
 	r.complain(ctx, template.Name, accepted)
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
@@ -220,21 +274,23 @@ func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha
 	return accepted
 }
 
-// watch says what keeps kinds from being populated, or rid of what is not declared: the cluster does not know them, or the operator
-// lacks a right.
-func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) string {
+// watch says what keeps kinds from being populated, or rid of what is not declared: the cluster does not know them, or
+// the operator lacks a right. The error is objects.ErrPending if that is not known yet.
+func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) (string, error) {
 	var problems []string
-	for _, kind := range kinds {
-		groupKind := schema.GroupKind{Group: kind.Group, Kind: kind.Kind}
-		if err := r.Objects.Watch(ctx, groupKind); err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %s", groupKind, err))
+	var pending error
+	note := func(kind v1alpha1.GroupKind, err error) {
+		if errors.Is(err, objects.ErrPending) {
+			pending = err
+		} else if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %s", schema.GroupKind(kind), err))
 		}
+	}
+	for _, kind := range kinds {
+		note(kind, r.Objects.Watch(ctx, schema.GroupKind(kind)))
 	}
 	for _, kind := range authoritative {
-		groupKind := schema.GroupKind{Group: kind.Group, Kind: kind.Kind}
-		if err := r.Objects.WatchOthers(ctx, groupKind); err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %s", groupKind, err))
-		}
+		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
 	}
-	return shorten(strings.Join(problems, "; "))
+	return shorten(strings.Join(problems, "; ")), pending
 }

@@ -16,7 +16,7 @@ import (
 // keepStatus writes how the template stands in its namespaces. Nothing is written before all of them were looked at
 // once, so that a restart changes nothing.
 func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
-	if !r.Ledger.Settled() {
+	if !r.Ledger.Settled(template.Name) {
 		return nil
 	}
 	sum := r.Ledger.Summary(template.Name)

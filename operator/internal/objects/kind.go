@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +28,13 @@ type kind struct {
 	informer cache.SharedIndexInformer
 	changed  func(namespace string)
 	synced   cache.ResourceEventHandlerRegistration
+	// due ends when the first list should have come, and overdue ends it.
+	due     context.Context //nolint:containedctx // a deadline, which several wait for
+	overdue context.CancelFunc
 
 	mu sync.Mutex
+	// refusal is the latest error of the informer.
+	refusal error
 	// recent holds, by namespace and name, what this process wrote and the watch may not have delivered yet.
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// gone holds objects that this process deleted while the watch still shows them.
@@ -36,6 +42,9 @@ type kind struct {
 	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client. The
 	// value is true once the watch has delivered the deletion.
 	leaving map[types.UID]bool
+	// unanswered holds objects whose deletion this process asked for without learning what became of it. The next plan
+	// that keeps the object takes it out.
+	unanswered map[types.UID]struct{}
 	// rewritten holds, by UID, the latest resource version at which this project's managedFields entry was written by a
 	// request that is not known to be an apply of this process. Metadata does not show what changed in such an object.
 	rewritten map[types.UID]string
@@ -50,16 +59,17 @@ type kind struct {
 
 func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string)) *kind {
 	k := &kind{
-		mapping:   mapping,
-		reducer:   newReducer(mapping.GroupVersionKind),
-		changed:   changed,
-		recent:    map[types.NamespacedName]*metav1.PartialObjectMetadata{},
-		gone:      map[types.UID]struct{}{},
-		leaving:   map[types.UID]bool{},
-		rewritten: map[types.UID]string{},
-		written:   map[types.UID]string{},
-		unsure:    map[types.NamespacedName]struct{}{},
-		lost:      map[string]map[string]*metav1.PartialObjectMetadata{},
+		mapping:    mapping,
+		reducer:    newReducer(mapping.GroupVersionKind),
+		changed:    changed,
+		recent:     map[types.NamespacedName]*metav1.PartialObjectMetadata{},
+		gone:       map[types.UID]struct{}{},
+		leaving:    map[types.UID]bool{},
+		unanswered: map[types.UID]struct{}{},
+		rewritten:  map[types.UID]string{},
+		written:    map[types.UID]string{},
+		unsure:     map[types.NamespacedName]struct{}{},
+		lost:       map[string]map[string]*metav1.PartialObjectMetadata{},
 		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
 			cache.Indexers{
 				cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
@@ -69,8 +79,12 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 			},
 			func(options *metav1.ListOptions) { options.LabelSelector = selector }).Informer(),
 	}
-	// Neither fails before the informer runs.
+	// None of these fails before the informer runs.
 	_ = k.informer.SetTransform(k.reducer.reduce)
+	_ = k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		k.refused(err)
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
 	k.synced, _ = k.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(object any, initial bool) {
 			// Every namespace is reconciled when the operator starts, so the first list needs no events.
@@ -91,12 +105,51 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 	return k
 }
 
-// wait returns when the informer has synced.
-func (k *kind) wait(ctx context.Context) error {
-	if cache.WaitForCacheSync(ctx.Done(), k.synced.HasSynced) {
+// start lets the informer run until ctx ends.
+func (k *kind) start(ctx context.Context) {
+	k.due, k.overdue = context.WithTimeout(ctx, listTimeout)
+	go func() {
+		k.informer.RunWithContext(ctx)
+		k.overdue()
+	}()
+}
+
+// refused records an error of the informer. The first one says that the kind may be broken: little more time is left.
+func (k *kind) refused(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refusal == nil && !k.synced.HasSynced() {
+		time.AfterFunc(refusedTimeout, k.overdue)
+	}
+	k.refusal = err
+}
+
+// listed returns nil if the first list has come, ErrPending if it may come soon, or why it has not.
+func (k *kind) listed() error {
+	resource := k.mapping.Resource.GroupResource()
+	if k.synced.HasSynced() {
 		return nil
 	}
-	return fmt.Errorf("the first list of %s has not come yet", k.mapping.Resource.GroupResource())
+	if k.due.Err() == nil {
+		return fmt.Errorf("%s: %w", resource, ErrPending)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refusal != nil {
+		return fmt.Errorf("%s can't be listed: %w", resource, k.refusal)
+	}
+	return fmt.Errorf("the list of %s has not come within %s", resource, listTimeout)
+}
+
+// wait returns when the first list is not pending any more. The error is that of ctx.
+func (k *kind) wait(ctx context.Context) error {
+	select {
+	case <-k.synced.HasSyncedChecker().Done():
+	case <-k.due.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 func (k *kind) added(object *metav1.PartialObjectMetadata) {
@@ -147,14 +200,16 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	_, own := k.gone[object.UID]
 	_, leaving := k.leaving[object.UID]
+	_, asked := k.unanswered[object.UID]
 	if leaving {
 		k.leaving[object.UID] = true
 	}
 	delete(k.gone, object.UID)
+	delete(k.unanswered, object.UID)
 	delete(k.rewritten, object.UID)
 	delete(k.written, object.UID)
 	delete(k.recent, keyOf(object))
-	if !own && !leaving && populate.Ours(object) {
+	if !own && !leaving && !asked && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
 		}
@@ -202,14 +257,30 @@ func (k *kind) answerLost(namespace, name string) {
 	k.unsure[types.NamespacedName{Namespace: namespace, Name: name}] = struct{}{}
 }
 
-// leave records whether a running plan may delete an object.
+// leave records whether the plan that starts may delete an object.
 func (k *kind) leave(uid types.UID, may bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	delete(k.unanswered, uid)
 	if may {
 		k.leaving[uid] = false
-	} else {
-		delete(k.leaving, uid)
+	}
+}
+
+// stay records that the plan that might have deleted an object has ended.
+func (k *kind) stay(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.leaving, uid)
+}
+
+// maybeDeleted records that this process asked for the deletion of an object and got no answer. The watch may have
+// delivered the deletion already.
+func (k *kind) maybeDeleted(object *metav1.PartialObjectMetadata) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.leaving[object.UID] {
+		k.unanswered[object.UID] = struct{}{}
 	}
 }
 

@@ -65,16 +65,35 @@ func TestWhatThisProcessDeletesIsNotLost(t *testing.T) {
 		"the answer comes first": {func(k *kind) {
 			k.leave("uid", true)
 			k.deleted(at("7", 1))
-			k.leave("uid", false)
+			k.stay("uid")
 			k.removed(at("7", 1))
 		}, false, 0},
 		"the watch comes first": {func(k *kind) {
 			k.leave("uid", true)
 			k.removed(at("7", 1))
 			k.deleted(at("7", 1))
-			k.leave("uid", false)
+			k.stay("uid")
 		}, false, 1},
-		"another client, while a plan is run": {func(k *kind) { k.leave("uid", true); k.removed(at("7", 1)); k.leave("uid", false) }, false, 1},
+		"no answer comes": {func(k *kind) {
+			k.leave("uid", true)
+			k.maybeDeleted(at("7", 1))
+			k.stay("uid")
+			k.removed(at("7", 1))
+		}, false, 1},
+		"no answer comes, and the watch was first": {func(k *kind) {
+			k.leave("uid", true)
+			k.removed(at("7", 1))
+			k.maybeDeleted(at("7", 1))
+			k.stay("uid")
+		}, false, 1},
+		"another client, after a plan that kept it": {func(k *kind) {
+			k.leave("uid", true)
+			k.maybeDeleted(at("7", 1))
+			k.stay("uid")
+			k.leave("uid", false)
+			k.removed(at("7", 1))
+		}, true, 1},
+		"another client, while a plan is run": {func(k *kind) { k.leave("uid", true); k.removed(at("7", 1)); k.stay("uid") }, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := 0
@@ -83,6 +102,7 @@ func TestWhatThisProcessDeletesIsNotLost(t *testing.T) {
 			require.Equal(t, c.lost, len(k.lostIn("a")) == 1)
 			require.Equal(t, c.changed, changed, "the namespace is reconciled unless this process surely deleted the object")
 			require.Empty(t, k.gone)
+			require.Empty(t, k.unanswered)
 			require.Equal(t, map[types.UID]bool{}, k.leaving)
 		})
 	}

@@ -4,7 +4,10 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,8 +24,11 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// syncTimeout bounds the wait for the first list of a kind. What takes longer goes on and is there at the next try.
-const syncTimeout = time.Minute
+// listTimeout is how long the first list of a kind may take before the kind counts as unavailable. The list goes on.
+const listTimeout = 10 * time.Second
+
+// refusedTimeout is what is left of it once the API server has refused the list.
+const refusedTimeout = 2 * time.Second
 
 // Store watches populated objects. Informers start when a kind is first needed and run until the context given to New
 // ends.
@@ -90,8 +96,11 @@ func (s *Store) Forget(namespace string) {
 	}
 }
 
-// Watch makes sure that a kind is watched, and returns when its objects are known. The error says what is missing: the
-// kind itself, or a right of the operator's.
+// ErrPending says that a kind's first list has not come yet, and may come soon.
+var ErrPending = errors.New("the first list has not come yet")
+
+// Watch makes sure that a kind is watched. It does not wait for the kind's objects: the error is ErrPending as long as
+// they may come soon. Any other says what is missing: the kind itself, a right of the operator's, or an answer.
 func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	err := s.watch(ctx, groupKind, s.kinds, populate.Labelled)
 	s.mu.Lock()
@@ -102,7 +111,7 @@ func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	return err
 }
 
-// WatchOthers makes sure that those objects of a kind are watched that no template populated.
+// WatchOthers does the same for those objects of a kind that no template populated.
 func (s *Store) WatchOthers(ctx context.Context, groupKind schema.GroupKind) error {
 	return s.watch(ctx, groupKind, s.others, populate.Unlabelled)
 }
@@ -124,9 +133,36 @@ func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind, among map
 		}
 		known = s.start(mapping, among, selector)
 	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	return known.wait(ctx)
+	return known.listed()
+}
+
+// Wait returns when no kind is pending any more: their objects are known, or they took too long.
+func (s *Store) Wait(ctx context.Context) error {
+	s.mu.Lock()
+	all := slices.Concat(slices.Collect(maps.Values(s.kinds)), slices.Collect(maps.Values(s.others)))
+	s.mu.Unlock()
+	for _, kind := range all {
+		if err := kind.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unlisted returns why the objects of a kind are not known, or nil: they are, or the cluster has no such kind.
+func (s *Store) Unlisted(groupKind schema.GroupKind) error {
+	s.mu.Lock()
+	known, unavailable := s.kinds[groupKind], s.unavailable[groupKind]
+	s.mu.Unlock()
+	switch {
+	case known != nil:
+		return known.listed()
+	case unavailable == nil:
+		return fmt.Errorf("%s is not watched yet", groupKind)
+	case meta.IsNoMatchError(unavailable):
+		return nil
+	}
+	return unavailable
 }
 
 func (s *Store) why(kind schema.GroupKind) error {
@@ -147,7 +183,7 @@ func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kin
 	}
 	known := newKind(s.client, mapping, selector, s.changed)
 	among[groupKind] = known
-	go known.informer.RunWithContext(s.ctx)
+	known.start(s.ctx)
 	return known
 }
 
@@ -157,7 +193,7 @@ func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*
 	defer s.mu.Unlock()
 	watched := make(map[schema.GroupKind]*kind, len(among))
 	for groupKind, kind := range among {
-		if kind.synced.HasSynced() {
+		if kind.listed() == nil {
 			watched[groupKind] = kind
 		}
 	}
@@ -166,13 +202,9 @@ func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*
 
 // Expect records which objects a plan may delete. Call it before the plan is applied, and Record after that.
 func (s *Store) Expect(plan populate.Plan) {
-	s.expect(plan, true)
-}
-
-func (s *Store) expect(plan populate.Plan, may bool) {
 	for _, change := range plan.Changes {
-		if known := s.kindOf(change); known != nil && change.Observed != nil && change.MayDelete() {
-			known.leave(change.Observed.UID, may)
+		if known := s.kindOf(change); known != nil && change.Observed != nil {
+			known.leave(change.Observed.UID, change.MayDelete())
 		}
 	}
 }
@@ -194,17 +226,25 @@ func (s *Store) Record(plan populate.Plan, result populate.Result) {
 		if known == nil {
 			continue
 		}
-		if outcome.Deleted && outcome.Observed != nil {
+		switch {
+		case outcome.Observed == nil:
+		case outcome.Deleted:
 			known.deleted(outcome.Observed)
+		case outcome.MaybeDeleted:
+			known.maybeDeleted(outcome.Observed)
 		}
 		switch {
 		case outcome.Written != nil:
 			known.wrote(plan.Namespace.Name, outcome.Written)
-		case outcome.Failure != nil && outcome.Failure.Transient():
+		case outcome.Failure != nil && outcome.Failure.Unanswered():
 			known.answerLost(plan.Namespace.Name, outcome.Name)
 		}
 	}
-	s.expect(plan, false)
+	for _, change := range plan.Changes {
+		if known := s.kindOf(change); known != nil && change.Observed != nil && change.MayDelete() {
+			known.stay(change.Observed.UID)
+		}
+	}
 }
 
 // Populated returns the namespaces that hold objects of a template, with those objects.

@@ -1,0 +1,77 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// A kind whose conversion webhook can't be reached is listed by nobody, although its objects exist.
+func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
+	require.NoError(t, err)
+	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
+	healthy := s.declare("healthy", configMap("settings", "v"), selecting("healthy"))
+	broken := s.declare("broken", widget, selecting("broken"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+	})
+	held := s.populatedNamespace("held", label("of", "broken"))
+	s.holds(held, widget)
+
+	s.patchWidgets(`{"spec": {
+		"versions": [
+			{"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+			{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+		"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}}}}`)
+	s.eventually(func(c *assert.CollectT) {
+		_, err := s.kubectl(t.Context(), "", "get", "widgets.v2.example.com", "--all-namespaces")
+		assert.ErrorContains(c, err, "conversion webhook")
+	})
+	s.restartOperator(t)
+	s.populatedNamespace("populated", label("of", "healthy"))
+	s.status(healthy, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+	})
+	s.status(broken, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
+		if assert.NotNil(c, accepted) {
+			assert.Equal(c, "KindsUnavailable", accepted.Reason)
+			assert.Contains(c, accepted.Message, "widgets.example.com")
+		}
+	})
+
+	s.delete(broken)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NotEmpty(c, s.operator.logOf("the template stays until its objects are known"))
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
+
+	s.patchWidgets(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken)))
+	})
+	s.lacks(held, widget)
+}
+
+// selecting has a template select only namespaces that are labelled for it.
+func selecting(value string) func(*v1alpha1.NamespaceTemplate) {
+	return func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchLabels["of"] = value
+	}
+}
+
+// patchWidgets changes the definition of widgets.
+func (s *scene) patchWidgets(patch string) {
+	s.t.Helper()
+	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)
+	require.NoError(s.t, err)
+}
+
