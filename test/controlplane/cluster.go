@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -47,6 +48,8 @@ type Cluster struct {
 	config    *rest.Config
 	port      *port
 	processes []*process.Process
+	// commands are the command lines of the processes, by name.
+	commands map[string][]string
 }
 
 // Start starts a control plane and returns when it can be used: it is ready, the default namespace is populated and the
@@ -68,6 +71,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Kubectl:    filepath.Join(assets, "kubectl"),
 		Dir:        dir,
+		commands:   map[string][]string{},
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it took longer than two minutes"))
 	defer cancel()
@@ -138,6 +142,29 @@ func (c *Cluster) run(assets, name string, args []string) error {
 		return err
 	}
 	c.processes = append(c.processes, p)
+	c.commands[name] = append([]string{filepath.Join(assets, name)}, args...)
+	return nil
+}
+
+// Restart kills one of the cluster's programs, such as kube-apiserver, and starts it again with the same arguments and data. It returns when
+// the API server is ready. It must not be called at the same time as other methods.
+func (c *Cluster) Restart(ctx context.Context, name string) error {
+	at := slices.IndexFunc(c.processes, func(p *process.Process) bool { return p.Name == name })
+	if at < 0 {
+		return fmt.Errorf("restart %s: the cluster has no such program", name)
+	}
+	if err := c.processes[at].Stop(); err != nil {
+		return fmt.Errorf("restart %s: %w", name, err)
+	}
+	command := c.commands[name]
+	next, err := process.Start(c.Dir, name, command[0], command[1:]...)
+	if err != nil {
+		return fmt.Errorf("restart %s: %w", name, err)
+	}
+	c.processes[at] = next
+	if err := c.await(ctx, ready); err != nil {
+		return fmt.Errorf("restart %s: %w", name, err)
+	}
 	return nil
 }
 

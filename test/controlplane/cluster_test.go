@@ -44,6 +44,23 @@ func TestNewUsesAnExistingClusterAndLeavesItRunning(t *testing.T) {
 	requirePopulated(t, newClient(t, cluster), "after")
 }
 
+// What was stored is there after a program was killed and started again, and the cluster works on.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
+	client := newClient(t, cluster)
+	requirePopulated(t, client, "before")
+	for _, name := range []string{"kube-apiserver", "etcd", "kube-controller-manager"} {
+		require.NoError(t, cluster.Restart(t.Context(), name), name)
+		_, err := client.CoreV1().Namespaces().Get(t.Context(), "before", metav1.GetOptions{})
+		require.NoError(t, err, name)
+		requirePopulated(t, client, "after-"+name)
+	}
+	require.ErrorContains(t, cluster.Restart(t.Context(), "kubelet"), "the cluster has no such program")
+}
+
 func startTwo(t *testing.T) (one, other *controlplane.Cluster) {
 	t.Helper()
 	type result struct {
