@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,6 +147,40 @@ func (p person) refused(ns *corev1.Namespace, field, key string, value *string, 
 	}
 }
 
+// throughSubresource reports whether one of the ways is a request to a subresource.
+func throughSubresource(way string) bool { return strings.Contains(way, " of ") }
+
+// refusedUse tries all ways to have a namespace selected by a template, none of which may work. Subresources do not look up the template.
+func (p person) refusedUse(ns *corev1.Namespace, field, key string, value *string, template *v1alpha1.NamespaceTemplate) {
+	p.s.t.Helper()
+	for way, try := range p.ways(field, key, value) {
+		err := try(ns.Name)
+		require.True(p.s.t, apierrors.IsForbidden(err), "%s: %v", way, err)
+		if throughSubresource(way) {
+			require.ErrorContains(p.s.t, err, "ask for the verb use on all namespacetemplates", way)
+		} else {
+			require.ErrorContains(p.s.t, err, "may not use NamespaceTemplate "+template.Name, way)
+		}
+	}
+}
+
+// mayUseAll gives a user the verb use on all templates. It returns when labels can be changed through subresources.
+func (p person) mayUseAll() {
+	p.s.t.Helper()
+	p.s.permit(p.s.name("use-all-"+p.name), userSubject(p.name), rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource}, Verbs: []string{"use"},
+	})
+	p.s.eventually(func(c *assert.CollectT) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: p.name, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "use", Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.NamespaceTemplates.Resource,
+			},
+		}}
+		assert.NoError(c, p.s.client.Create(p.s.t.Context(), review))
+		assert.True(c, review.Status.Allowed)
+	})
+}
+
 func TestAdmissionOfForgedCreators(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -248,15 +283,15 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 
 	ns, err := jane.create("a", restricted, nil)
 	require.NoError(t, err)
-	jane.refused(ns, "labels", "class", new("privileged"), "may not use NamespaceTemplate "+putOn.Name)
-	jane.refused(ns, "labels", "restricted", nil, "may not use NamespaceTemplate "+takenOff.Name)
+	jane.refusedUse(ns, "labels", "class", new("privileged"), putOn)
+	jane.refusedUse(ns, "labels", "restricted", nil, takenOff)
 	require.NoError(t, jane.ways("labels", "other", new("label"))["merge patch"](ns.Name))
 
 	// Switched off, a template is asked about all the same: somebody may switch it on again.
 	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 	})
-	jane.refused(ns, "labels", "class", new("privileged"), putOn.Name)
+	jane.refusedUse(ns, "labels", "class", new("privileged"), putOn)
 	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
 	})
@@ -270,7 +305,7 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 		err := jane.ways("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
 		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
 	})
-	jane.refused(out, "annotations", v1alpha1.OptOutAnnotation, nil, "may not use NamespaceTemplate "+putOn.Name)
+	jane.refusedUse(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
 
 	// The right to one is no right to the other.
 	jane.permit("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
@@ -279,7 +314,7 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	})
 	s.holds(ns, configMap("a", "v"))
 	s.populated(ns) // the operator writes no more, which an update would collide with
-	jane.refused(ns, "labels", "restricted", nil, takenOff.Name)
+	jane.refusedUse(ns, "labels", "restricted", nil, takenOff)
 	// Who has a match already may go on with everything else.
 	require.NoError(t, s.person(s.name("another")).ways("labels", "other", new("change"))["update"](ns.Name))
 }
@@ -328,6 +363,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 			assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 		})
+		who.mayUseAll() // so that no other policy refuses to opt in through subresources
 		who.refused(ns, "annotations", v1alpha1.OptOutAnnotation, nil, "optout")
 	}
 	ns, err := s.person("jane").create("populated", nil, nil)
@@ -356,6 +392,7 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
+	jane.mayUseAll() // so that no other policy refuses labels
 	const says = "ask for the verb initialize on namespaces"
 	for _, value := range []*string{nil, new("false"), new("")} {
 		jane.refused(ns, "labels", v1alpha1.InitializingLabel, value, says)
@@ -431,6 +468,7 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	ns, err := jane.create("a", nil, nil)
 	require.NoError(t, err)
 	s.populated(ns)
+	jane.mayUseAll() // so that no other policy refuses labels
 	const says = "needs the verb patch on namespacetemplates"
 	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
 	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {

@@ -254,6 +254,7 @@ func TestAttributesOfNamespaces(t *testing.T) {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), inside, metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
+	jane.mayUseAll() // so that no policy refuses labels of subresources
 	jane.refused(ns, "labels", key, new("gold"), "of Namespace "+ns.Name, "ask for a binding to ClusterRole "+role)
 	_, err := jane.create("b", map[string]string{key: "gold"}, nil)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -262,6 +263,7 @@ func TestAttributesOfNamespaces(t *testing.T) {
 		assert.NoError(c, jane.ways("labels", key, new("gold"))["merge patch"](ns.Name))
 	})
 	other := s.person(s.name("other"))
+	other.mayUseAll()
 	for _, value := range []*string{nil, new("silver"), new("")} {
 		other.refused(ns, "labels", key, value)
 	}

@@ -46,7 +46,10 @@ type request struct {
 		Resource, Subresource, APIGroup string
 		Namespace, Name                 string
 	}
-	ResponseStatus struct{ Code int }
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
 }
 
 // read returns all requests so far.

@@ -287,19 +287,20 @@ func TestPolicySpaceUse(t *testing.T) {
 	s := newScene(t, shared)
 	s.space("a", "")
 	s.space("b", "")
-	person := s.person("jane")
-	s.permit(s.name("spaces"), userSubject("jane"), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"}, Verbs: []string{"create", "patch"}})
+	person := s.person(s.name("jane"))
+	s.permit(s.name("spaces"), userSubject(person.name), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"}, Verbs: []string{"create", "patch"}})
 	ns := func(short, space string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name(space)}}}
 	}
 	_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	require.ErrorContains(t, err, "user jane may not put namespaces into policyspace "+s.name("a")+": ask for the verb use on policyspaces/"+s.name("a"))
+	require.ErrorContains(t, err, "user "+person.name+" may not put namespaces into policyspace "+s.name("a")+": ask for the verb use on policyspaces/"+s.name("a"))
 	person.permit("use", "policyspaces", s.name("a"))
 	s.eventually(func(c *assert.CollectT) {
 		_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
 	})
+	person.mayUseAll() // so that no other policy refuses labels of the subresource
 	for _, subresource := range []string{"", "status"} {
 		for _, to := range []string{`"` + s.name("b") + `"`, "null"} {
 			patch := `{"metadata": {"labels": {"policy.nstpl.dev/policyspace": ` + to + `}}}`
@@ -314,13 +315,13 @@ func TestPolicySpaceUse(t *testing.T) {
 		_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json", []byte(forged), metav1.PatchOptions{}, subresource)
 		require.ErrorContains(t, err, "are kept by the operator", "by %q", subresource)
 	}
-	config, err := s.cluster.UserConfig("jane")
+	config, err := s.cluster.UserConfig(person.name)
 	require.NoError(t, err)
 	jane, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		err := jane.Create(t.Context(), s.unmadeSpace("below-b", "b"), client.DryRunAll)
-		assert.ErrorContains(c, err, "user jane may not put policyspaces into policyspace "+s.name("b"))
+		assert.ErrorContains(c, err, "user "+person.name+" may not put policyspaces into policyspace "+s.name("b"))
 	})
 	require.NoError(t, jane.Create(t.Context(), s.unmadeSpace("below-a", "a")))
 }

@@ -1,0 +1,224 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// asOperator returns clients with the operator's own token.
+func (s *scene) asOperator() person {
+	s.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
+	require.NoError(s.t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	return person{Interface: clients, s: s, name: operatorUser}
+}
+
+// trySubresource tries to change the metadata of a namespace through a subresource, by a dry run. A nil value takes away.
+func (p person) trySubresource(subresource, name, field, key string, value *string) error {
+	ctx, namespaces := p.s.t.Context(), p.CoreV1().Namespaces()
+	if subresource == "status" {
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
+		require.NoError(p.s.t, err)
+		_, err = namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
+		return err
+	}
+	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+	require.NoError(p.s.t, err)
+	change(&ns.ObjectMeta, field, key, value)
+	_, err = namespaces.Finalize(ctx, ns, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+// Through subresources, what templates select by is changed by users who may use all templates, such as the operator.
+func TestTemplateUseBySubresource(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	privileged := s.declare("privileged", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
+	})
+	nobody, one, all := s.person(s.name("nobody")), s.person(s.name("one")), s.person(s.name("all"))
+	on := func(verb string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource}, ResourceNames: names, Verbs: []string{verb},
+		}
+	}
+	for _, user := range []person{nobody, one, all} { // to opt in or out is another permission
+		s.permit("optout-"+user.name, userSubject(user.name), on("optout"))
+	}
+	s.permit(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
+	all.mayUseAll()
+	selected := s.populatedNamespace("selected", label("class", "privileged"))
+	plain := s.namespace("plain")
+	optedOut := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
+	out := s.namespace("out", optedOut)
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the template and all permissions
+		_, err := nobody.create("never", map[string]string{"class": "privileged"}, nil)
+		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+privileged.Name)
+		_, err = one.create("of-one", map[string]string{"class": "privileged"}, nil)
+		assert.NoError(c, client.IgnoreAlreadyExists(err))
+		for i, user := range []person{nobody, one, all} {
+			_, err := user.create(fmt.Sprint("out-", i), nil, map[string]string{v1alpha1.OptOutAnnotation: "true"})
+			assert.NoError(c, client.IgnoreAlreadyExists(err))
+		}
+	})
+
+	const (
+		use        = "ask for the verb use on all namespacetemplates in the API group policy.nstpl.dev"
+		optout     = "ask for the verb optout on namespacetemplates"
+		initialize = "ask for the verb initialize on namespaces"
+		kept       = "are kept by the operator"
+		either     = "denied request: " // by this policy, or by the other one that guards the label
+	)
+	for _, test := range []struct {
+		what, namespace, field, key string
+		value                       *string
+		// Why a user without the verb, the user who has it for all templates, and the operator may not. An empty reason means that they may.
+		without, with, operator string
+	}{
+		{what: "a label that a template selects", namespace: plain.Name, field: "labels", key: "class", value: new("privileged"), without: use},
+		{what: "a label that no template selects", namespace: plain.Name, field: "labels", key: "class", value: new("other"), without: use},
+		{what: "another value", namespace: selected.Name, field: "labels", key: "class", value: new("other"), without: use},
+		{what: "a label that goes", namespace: selected.Name, field: "labels", key: "class", without: use},
+		{what: "a label of an opted-out namespace", namespace: out.Name, field: "labels", key: "class", value: new("privileged")},
+		{what: "a label of the system", namespace: "kube-public", field: "labels", key: "class", value: new("privileged")},
+		{what: "opting in", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, without: use, operator: optout},
+		{
+			what: "opting in by another value", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, value: new("false"),
+			without: use, operator: optout,
+		},
+		{what: "opting out", namespace: plain.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, value: new("true"), operator: optout},
+		{what: "another annotation", namespace: plain.Name, field: "annotations", key: "a", value: new("b")},
+		{
+			what: "initialization", namespace: plain.Name, field: "labels", key: v1alpha1.InitializingLabel, value: new("true"),
+			without: either, with: initialize,
+		},
+		{what: "depth", namespace: plain.Name, field: "labels", key: "x" + v1alpha1.DepthLabelSuffix, value: new("1"), without: either, with: kept},
+	} {
+		expect := func(user person, subresource, reason string) {
+			t.Helper()
+			err := user.trySubresource(subresource, test.namespace, test.field, test.key, test.value)
+			if reason == "" {
+				require.NoError(t, err, "%s by %s through %s", test.what, user.name, subresource)
+				return
+			}
+			require.True(t, apierrors.IsForbidden(err), "%s by %s through %s: %v", test.what, user.name, subresource, err)
+			require.ErrorContains(t, err, reason, "%s by %s through %s", test.what, user.name, subresource)
+		}
+		for _, subresource := range []string{"status", "finalize"} {
+			expect(nobody, subresource, test.without)
+			expect(one, subresource, test.without)
+			expect(all, subresource, test.with)
+		}
+		expect(s.asOperator(), "status", test.operator)
+	}
+}
+
+// unknownParameters is what the API server says while it does not know the kind of a policy's parameters.
+const unknownParameters = "failed to find resource referenced by paramKind"
+
+// lookUp has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that reason, or allowed.
+func (s *scene) lookUp(kind string, refused bool) {
+	s.t.Helper()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"}}
+	patch := `{"spec": {"paramKind": {"kind": "` + kind + `"}}}`
+	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, client.RawPatch(types.MergePatchType, []byte(patch))))
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Create(s.t.Context(), s.unborn("probe"), client.DryRunAll)
+		if refused {
+			assert.ErrorContains(c, err, unknownParameters)
+		} else {
+			assert.NoError(c, err)
+		}
+	})
+}
+
+// notRefused fails if the operator was refused a request for want of parameters.
+func (s *scene) notRefused() {
+	s.t.Helper()
+	requests, err := s.audit.read()
+	require.NoError(s.t, err)
+	for _, r := range requests {
+		if r.User.Username == operatorUser {
+			require.NotContains(s.t, r.ResponseStatus.Message, unknownParameters, "%s %s", r.Verb, r.RequestURI)
+		}
+	}
+}
+
+// For some time after its start, the API server may not know the kind of the parameters. Until it does, it refuses whatever may have a
+// namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
+func TestTemplateUseWithoutParameters(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	template := s.declare("defaults", configMap("a", "v"))
+	s.initializers(3600, v1alpha1.FailureFail, "network")
+	held, deleted := s.namespace("held"), s.namespace("deleted")
+	s.waitsFor(held, s.name("network"))
+	s.waitsFor(deleted, s.name("network"))
+
+	s.lookUp("NotInstalledYet", true)
+	require.ErrorContains(t, s.client.Create(t.Context(), s.unborn("never")), unknownParameters, "a namespace that may not be held")
+	labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
+	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParameters)
+	jane := s.person("jane")
+	err := jane.trySubresource("status", held.Name, "labels", "a", new("b"))
+	require.ErrorContains(t, err, "ask for the verb use on all namespacetemplates")
+
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, documents(configMap("a", "w"), failingObject))
+	})
+	s.holds(held, configMap("a", "w"))
+	s.failing(held, "resourcequota/bad")
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("a", "x")) })
+	s.populated(held)
+	finished := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`))
+	require.NoError(t, s.client.Status().Patch(t.Context(), held.DeepCopy(), finished))
+	s.opens(held)
+	s.delete(deleted)
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(deleted), &corev1.Namespace{})))
+	})
+	s.notRefused()
+
+	s.lookUp("NamespaceTemplate", false)
+}
+
+// The operator goes on after a start of the API server, whether that knows the kind of the parameters at once or not.
+func TestRestartOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, ownWorld(t))
+	template := s.declare("defaults", configMap("a", "0"))
+	ns := s.populatedNamespace("a")
+	for _, value := range []string{"1", "2"} {
+		require.NoError(t, s.cluster.Restart(t.Context(), "kube-apiserver"))
+		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = raw(t, documents(configMap("a", value), failingObject))
+		})
+		s.holds(ns, configMap("a", value))
+		s.failing(ns, "resourcequota/bad")
+		s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("a", value)) })
+		s.populated(ns)
+		next := s.unborn("created-" + value)
+		s.eventually(func(c *assert.CollectT) { // namespaces may be refused for half a minute
+			assert.NoError(c, s.client.Create(t.Context(), next))
+		})
+		s.holds(next, configMap("a", value))
+	}
+	s.notRefused()
+}
