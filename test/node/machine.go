@@ -37,7 +37,11 @@ func Lacks(ctx context.Context) string {
 		return fmt.Sprintf("a node needs namespaces with mounts, links and firewall rules of its own, which this machine does not give: %s",
 			strings.Join(strings.Fields(string(out)), " "))
 	}
-	if err := errors.Join(makeControlGroups(), removeControlGroups()); err != nil {
+	place, err := takePlace(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	if err := errors.Join(place.makeControlGroups(), place.removeControlGroups(), place.release()); err != nil {
 		return fmt.Sprintf("a node needs control groups: %s", err)
 	}
 	return ""

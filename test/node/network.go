@@ -3,28 +3,25 @@ package node
 import (
 	"context"
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 )
 
-// The addresses are of the range that RFC 2544 sets aside for tests of networks. One link connects this machine, where the control
-// plane is, with the node, which has a bridge with its pods.
-const (
-	machineAddress = "198.18.0.1"
-	nodeAddress    = "198.18.0.2"
-	linkBits       = "/30"
-	podSubnet      = "198.18.1.0/24"
-	link           = "nstpl-node"
-)
+// linkBits is the size of a link's network.
+const linkBits = "/30"
 
-// connect links the node's network with this machine's. The link goes when the node's network does.
+// connect links the node's network, where a bridge has the pods, with this machine's, where the control plane is. The link goes when
+// the node's network does.
 func (c *Cluster) connect(ctx context.Context) error {
+	if err := c.place.disconnect(); err != nil {
+		return err
+	}
+	link, machineAddress, nodeAddress := c.place.name(), c.place.machineAddress(), c.place.nodeAddress()
 	outside := [][]string{
 		{"ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(c.inside)},
 		{"ip", "address", "add", machineAddress + linkBits, "dev", link},
 		{"ip", "link", "set", link, "up"},
-		{"ip", "route", "add", podSubnet, "via", nodeAddress}, // the API server calls webhooks at the addresses of their pods
+		{"ip", "route", "add", c.place.podSubnet(), "via", nodeAddress}, // the API server calls webhooks at the addresses of their pods
 	}
 	for _, args := range outside {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -44,17 +41,6 @@ func (c *Cluster) connect(ctx context.Context) error {
 		if err := c.command(ctx, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// disconnect takes the link away: the kernel does so too, some time after the node's network is gone.
-func disconnect() error {
-	if _, err := net.InterfaceByName(link); err != nil {
-		return nil //nolint:nilerr // it was never there
-	}
-	if out, err := exec.Command("ip", "link", "delete", link).CombinedOutput(); err != nil {
-		return fmt.Errorf("take away the link to the node: %w: %s", err, out)
 	}
 	return nil
 }

@@ -33,11 +33,13 @@ const Name = "node"
 type Cluster struct {
 	*controlplane.Cluster
 
+	place       *place
 	dir, assets string
 	// inside is the process whose namespaces the node lives in.
 	inside    int
 	processes []*process.Process
 	kubelet   *process.Process
+	stopped   bool
 }
 
 // Start starts a control plane with a node and returns when pods can be run. ctx bounds the start and not the life of the cluster.
@@ -46,12 +48,16 @@ func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not in the temporary folder that somebody chose: the paths of sockets must be short.
-	dir, err := os.MkdirTemp("/tmp", "nstpl-node-")
+	place, err := takePlace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, assets: assets}
+	// Not in the temporary folder that somebody chose: the paths of sockets must be short.
+	dir, err := os.MkdirTemp("/tmp", "nstpl-node-")
+	if err != nil {
+		return nil, errors.Join(err, place.release())
+	}
+	c := &Cluster{place: place, dir: dir, assets: assets}
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("it took longer than three minutes"))
 	defer cancel()
 	if err := c.start(ctx, progress); err != nil {
@@ -71,7 +77,7 @@ func (c *Cluster) start(ctx context.Context, progress io.Writer) error {
 	if c.Cluster, err = c.startControlPlane(ctx, progress); err != nil {
 		return err
 	}
-	if err := errors.Join(makeControlGroups(), c.writeConfiguration()); err != nil {
+	if err := errors.Join(c.place.makeControlGroups(), c.writeConfiguration()); err != nil {
 		return err
 	}
 	if err := c.run("containerd", "containerd", "--config", c.path("containerd.toml")); err != nil {
@@ -150,7 +156,7 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 
 func (c *Cluster) startKubelet() error {
 	if err := c.run("kubelet", filepath.Join(c.assets, "kubelet"), "--config="+c.path("kubelet.yaml"), "--kubeconfig="+c.path("kubelet.kubeconfig"),
-		"--root-dir="+c.path("kubelet"), "--hostname-override="+Name, "--node-ip="+nodeAddress); err != nil {
+		"--root-dir="+c.path("kubelet"), "--hostname-override="+Name, "--node-ip="+c.place.nodeAddress()); err != nil {
 		return err
 	}
 	c.kubelet = c.processes[len(c.processes)-1]
@@ -165,7 +171,7 @@ func (c *Cluster) RestartKubelet(ctx context.Context) error {
 	c.processes = slices.DeleteFunc(c.processes, func(p *process.Process) bool { return p == c.kubelet })
 	// It ends a moment after who entered the namespaces for it.
 	if err := poll(ctx, func(ctx context.Context) error {
-		if listens(ctx) == nil {
+		if c.listens(ctx) == nil {
 			return errors.New("the kubelet does not end")
 		}
 		return nil
@@ -199,8 +205,8 @@ func (c *Cluster) knowsPods(ctx context.Context) error {
 }
 
 // listens returns nil if there is a kubelet.
-func listens(ctx context.Context) error {
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", nodeAddress+":10250")
+func (c *Cluster) listens(ctx context.Context) error {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.place.nodeAddress()+":10250")
 	if err != nil {
 		return err
 	}
@@ -249,18 +255,21 @@ func (c *Cluster) Logs() string {
 	return all.String()
 }
 
-// Stop ends everything and removes what it has written.
+// Stop ends everything and removes what it has written. It may be called again.
 func (c *Cluster) Stop() error {
+	if c.stopped { // another node may have the place now
+		return nil
+	}
+	c.stopped = true
 	var errs []error
 	if c.inside != 0 {
-		errs = append(errs, disconnect())
+		errs = append(errs, c.place.disconnect())
 	}
 	for _, p := range c.processes {
 		errs = append(errs, p.Stop())
 	}
-	c.processes, c.inside = nil, 0
 	if c.Cluster != nil {
 		errs = append(errs, c.Cluster.Stop())
 	}
-	return errors.Join(append(errs, removeControlGroups(), os.RemoveAll(c.dir))...)
+	return errors.Join(append(errs, c.place.removeControlGroups(), os.RemoveAll(c.dir), c.place.release())...)
 }

@@ -1,14 +1,17 @@
-package node_test
+package node
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"nstpl.dev/nstpl/test/node"
+	"golang.org/x/sys/unix"
 )
 
 const pod = `
@@ -19,42 +22,192 @@ metadata:
 spec:
   containers:
   - name: web
-    image: ` + node.PodImage + `
+    image: ` + PodImage + `
     securityContext:
       runAsUser: 12345
       runAsGroup: 23456
 `
 
-// A node runs pods, and nothing of it is left.
-func TestNode(t *testing.T) {
-	if lacks := node.Lacks(t.Context()); lacks != "" {
-		t.Skip(lacks)
+const ownerEnv = "NSTPL_TEST_NODE_OWNER"
+
+// Some tests need another process that owns something: this program, called with ownerEnv set.
+func TestMain(m *testing.M) {
+	own := map[string]func() (any, error){"node": ownNode, "place": ownPlace}[os.Getenv(ownerEnv)]
+	if own == nil {
+		os.Exit(m.Run())
 	}
-	cluster, err := node.Start(t.Context(), t.Output())
+	if err := keep(own); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// keep says what is owned, and owns it until the input ends.
+func keep(own func() (any, error)) error {
+	owned, err := own()
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(owned); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+type ownedNode struct{ Dir, Place, Kubectl, Kubeconfig string }
+
+func ownNode() (any, error) {
+	cluster, err := Start(context.Background(), os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	return ownedNode{cluster.dir, cluster.place.name(), cluster.Kubectl, cluster.Kubeconfig}, nil
+}
+
+// lastPlace is one that no node has, unless all others are taken.
+const lastPlace = places - 1
+
+func ownPlace() (any, error) {
+	owned, err := takeNumber(context.Background(), lastPlace)
+	if err != nil {
+		return nil, err
+	}
+	return owned.name(), nil
+}
+
+// startOwner starts another process that owns something.
+func startOwner(t *testing.T, what string) (owner *exec.Cmd, said io.Reader) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	owner = exec.CommandContext(t.Context(), self)
+	owner.Env = append(os.Environ(), ownerEnv+"="+what)
+	owner.Stderr = t.Output()
+	_, err = owner.StdinPipe() // open until the process ends
+	require.NoError(t, err)
+	said, err = owner.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, owner.Start())
+	return owner, said
+}
+
+func startNode(t *testing.T) *Cluster {
+	t.Helper()
+	cluster, err := Start(t.Context(), t.Output())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(cluster.Logs())
 		}
 		require.NoError(t, cluster.Stop())
-		links, err := exec.Command("ip", "link").Output()
-		require.NoError(t, err)
-		require.NotContains(t, string(links), "nstpl-node")
-		mounts, err := os.ReadFile("/proc/mounts")
-		require.NoError(t, err)
-		require.NotContains(t, string(mounts), "nstpl-node")
 	})
-	kubectl := func(args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), cluster.Kubectl, append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...)
-		cmd.Stdin = strings.NewReader(pod)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return string(out)
+	return cluster
+}
+
+func kubectl(t *testing.T, path, kubeconfig string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	cmd.Stdin = strings.NewReader(pod)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+// runsPods runs a pod.
+func runsPods(t *testing.T, path, kubeconfig string) {
+	t.Helper()
+	kubectl(t, path, kubeconfig, "apply", "-f", "-")
+	kubectl(t, path, kubeconfig, "wait", "--for=condition=Ready", "pod/web", "--timeout=1m")
+	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, path, kubeconfig, "exec", "web", "--", "/pod", "id"))
+}
+
+// leavesNothing fails if something is left of a node.
+func leavesNothing(t *testing.T, cluster *Cluster) {
+	t.Helper()
+	links, err := exec.CommandContext(t.Context(), "ip", "-oneline", "link").Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(links), " "+cluster.place.name()+"@")
+	mounts, err := os.ReadFile("/proc/mounts")
+	require.NoError(t, err)
+	require.NotContains(t, string(mounts), cluster.dir)
+	require.NoDirExists(t, cluster.dir)
+	for _, group := range cluster.place.controlGroups() {
+		require.NoDirExists(t, group)
 	}
-	kubectl("apply", "-f", "-")
-	kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=1m")
-	require.Equal(t, "uid=12345 gid=23456\n", kubectl("exec", "web", "--", "/pod", "id"))
+}
+
+// A node runs pods, and nothing of it is left.
+func TestNode(t *testing.T) {
+	if lacks := Lacks(t.Context()); lacks != "" {
+		t.Skip(lacks)
+	}
+	cluster := startNode(t)
+	runsPods(t, cluster.Kubectl, cluster.Kubeconfig)
 	require.NoError(t, cluster.RestartKubelet(t.Context()))
-	require.Equal(t, "uid=12345 gid=23456\n", kubectl("exec", "web", "--", "/pod", "id"))
+	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, cluster.Kubectl, cluster.Kubeconfig, "exec", "web", "--", "/pod", "id"))
+	require.NoError(t, cluster.Stop())
+	leavesNothing(t, cluster)
+}
+
+// Two processes start a node at the same time, as go test does when it tests several packages. When one of them is killed, the other's
+// node goes on, and another node can be started.
+func TestNodesOfTwoProcesses(t *testing.T) {
+	if lacks := Lacks(t.Context()); lacks != "" {
+		t.Skip(lacks)
+	}
+	owner, said := startOwner(t, "node")
+	mine := startNode(t)
+	var other ownedNode
+	require.NoError(t, json.NewDecoder(said).Decode(&other))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(other.Dir)) })
+	require.NotEqual(t, mine.place.name(), other.Place)
+	runsPods(t, mine.Kubectl, mine.Kubeconfig)
+	runsPods(t, other.Kubectl, other.Kubeconfig)
+
+	require.NoError(t, owner.Process.Kill())
+	require.Error(t, owner.Wait(), "it was killed")
+	next := startNode(t)
+	runsPods(t, next.Kubectl, next.Kubeconfig)
+	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, mine.Kubectl, mine.Kubeconfig, "exec", "web", "--", "/pod", "id"))
+	for _, cluster := range []*Cluster{mine, next} {
+		require.NoError(t, cluster.Stop())
+		leavesNothing(t, cluster)
+	}
+}
+
+// A place is taken by one process at a time, until that ends in whatever way.
+func TestPlaceIsTakenOnce(t *testing.T) {
+	owner, said := startOwner(t, "place")
+	var name string
+	require.NoError(t, json.NewDecoder(said).Decode(&name))
+	_, err := takeNumber(t.Context(), lastPlace)
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	free, err := takePlace(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, name, free.name())
+	require.NoError(t, free.release())
+
+	require.NoError(t, owner.Process.Kill())
+	require.Error(t, owner.Wait(), "it was killed")
+	left, err := takeNumber(t.Context(), lastPlace)
+	require.NoError(t, err)
+	require.Equal(t, name, left.name())
+	require.NoError(t, left.release())
+}
+
+// The link of a process that was killed may still be there when its place is taken again.
+func TestPlaceWithALink(t *testing.T) {
+	if lacks := Lacks(t.Context()); lacks != "" {
+		t.Skip(lacks)
+	}
+	last, err := takeNumber(t.Context(), lastPlace)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, last.release()) })
+	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", last.name(), "type", "bridge").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.True(t, last.linkExists())
+	require.NoError(t, last.disconnect())
+	require.False(t, last.linkExists())
+	require.NoError(t, last.disconnect())
 }
