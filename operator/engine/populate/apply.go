@@ -36,7 +36,7 @@ func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, y
 // Outcome is the result of a change that needed a write.
 type Outcome struct {
 	Change
-	// Written is the object's metadata after the write; nil after a deletion or a failure.
+	// Written is the object's metadata after the last write that succeeded; nil after a deletion or if none did.
 	Written *metav1.PartialObjectMetadata
 	// Created objects did not exist before.
 	Created bool
@@ -287,7 +287,8 @@ type options struct {
 }
 
 // patch applies an object. Fields that this project does not own right after that never have an owner. They are recorded
-// on the object, by a second write if that is not what was expected.
+// on the object, by a second write if that is not what was expected. If only the second write fails, patch returns the
+// object as the first one left it, and the error.
 func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
 	o.unowned = expectUnowned(object, o.unowned)
 	written, err := send(ctx, objects, object, o)
@@ -296,13 +297,18 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 	}
 	unowned, err := lostFields(object.Object, ownEntry(written))
 	if err != nil {
-		return nil, err
+		return written, err
 	}
-	if now := joinFields(unowned); now != o.unowned {
-		o.unowned, o.existing = now, written
-		return send(ctx, objects, object, o)
+	now := joinFields(unowned)
+	if now == o.unowned {
+		return written, nil
 	}
-	return written, nil
+	o.unowned, o.existing = now, written
+	recorded, err := send(ctx, objects, object, o)
+	if err != nil {
+		return written, err
+	}
+	return recorded, nil
 }
 
 // send makes one apply request.

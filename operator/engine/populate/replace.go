@@ -40,7 +40,7 @@ func (p *pass) replace(ctx context.Context, objects metadata.ResourceInterface, 
 	}
 	outcome.Deleted = true
 	outcome.Written, err = patch(ctx, objects, change.Declared, options{})
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) && outcome.Written == nil {
 		err = whyNotReplaced(ctx, objects, change, err)
 	}
 	outcome.Replaced = err == nil

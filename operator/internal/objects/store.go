@@ -233,10 +233,10 @@ func (s *Store) Record(plan populate.Plan, result populate.Result) {
 		case outcome.MaybeDeleted:
 			known.maybeDeleted(outcome.Observed)
 		}
-		switch {
-		case outcome.Written != nil:
+		if outcome.Written != nil {
 			known.wrote(plan.Namespace.Name, outcome.Written)
-		case outcome.Failure != nil && outcome.Failure.Unanswered():
+		}
+		if outcome.Failure != nil && outcome.Failure.Unanswered() {
 			known.answerLost(plan.Namespace.Name, outcome.Name)
 		}
 	}
