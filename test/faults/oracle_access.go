@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// user is who has access in the run's namespaces by RoleBindings of templates.
+func (r *run) user() string { return r.name("user") }
+
+// watchAccess asks all the while whether the user has access in each namespace. What it returns ends that, and returns the gaps.
+func (r *run) watchAccess() (gaps func() []string) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	ended := make(chan map[string]time.Duration)
+	go func() {
+		longest, since := map[string]time.Duration{}, map[string]time.Time{}
+		for ctx.Err() == nil {
+			for _, ns := range r.namespaceNames() {
+				allowed, known := r.mayRead(ctx, ns)
+				switch {
+				case !known:
+				case allowed:
+					delete(since, ns)
+				default:
+					if since[ns].IsZero() {
+						since[ns] = time.Now()
+					}
+					longest[ns] = max(longest[ns], time.Since(since[ns]), time.Millisecond)
+				}
+			}
+			pause(ctx, 5*time.Millisecond)
+		}
+		ended <- longest
+	}()
+	return func() []string {
+		cancel()
+		longest := <-ended
+		if len(longest) == 0 {
+			return nil
+		}
+		return []string{fmt.Sprintf("access was lost in %d of %d namespaces, for up to %s", len(longest), r.namespaces,
+			slices.Max(slices.Collect(maps.Values(longest))).Round(time.Millisecond))}
+	}
+}
+
+// mayRead returns whether the user may list ConfigMaps in a namespace, if the API server answers.
+func (r *run) mayRead(ctx context.Context, namespace string) (allowed, known bool) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               r.user(),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "configmaps"},
+	}}
+	err := r.client.Create(ctx, review)
+	return review.Status.Allowed, err == nil
+}

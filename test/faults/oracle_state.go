@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/audit"
+)
+
+// wrong returns what is not yet as it should be: statuses first, which are cheap to read, then what is declared, and then the state as a whole
+// if there is one to compare with.
+func (r *run) wrong(ctx context.Context, want state) []string {
+	namespaces := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, namespaces, client.MatchingLabels{runLabel: r.id}); err != nil {
+		return []string{err.Error()}
+	}
+	templates := &v1alpha1.NamespaceTemplateList{}
+	if err := r.client.List(ctx, templates); err != nil {
+		return []string{err.Error()}
+	}
+	templates.Items = slices.DeleteFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool { return !strings.HasPrefix(t.Name, r.id+"-") })
+	var all []string
+	populated := map[string]bool{}
+	for i := range templates.Items {
+		template := &templates.Items[i]
+		selected := selectedBy(template, namespaces.Items)
+		for _, ns := range selected {
+			populated[ns] = true
+		}
+		all = append(all, r.wrongStatus(template, int32(len(selected)))...)
+	}
+	for i := range namespaces.Items {
+		all = append(all, r.wrongNamespace(&namespaces.Items[i], populated[namespaces.Items[i].Name])...)
+	}
+	if len(all) > 0 {
+		return all
+	}
+	found, err := r.state(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for i := range templates.Items {
+		all = append(all, r.missing(found, &templates.Items[i], selectedBy(&templates.Items[i], namespaces.Items))...)
+	}
+	if want != nil {
+		all = append(all, found.differences(want)...)
+	}
+	return all
+}
+
+// selectedBy returns the names of the namespaces that a template selects.
+func selectedBy(template *v1alpha1.NamespaceTemplate, namespaces []corev1.Namespace) []string {
+	selector, err := metav1.LabelSelectorAsSelector(template.Spec.Namespaces.LabelSelector)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, ns := range namespaces {
+		if selector.Matches(labels.Set(ns.Labels)) {
+			names = append(names, ns.Name)
+		}
+	}
+	return names
+}
+
+// wrongStatus returns what a template's status says that is not true of it.
+func (r *run) wrongStatus(template *v1alpha1.NamespaceTemplate, selected int32) []string {
+	status, name := template.Status, "template "+template.Name
+	if template.DeletionTimestamp != nil {
+		return []string{name + " is still being deleted"}
+	}
+	if status.ObservedGeneration != template.Generation {
+		return []string{name + " was not taken in"}
+	}
+	want := v1alpha1.NamespaceCounts{Matched: selected, Populated: selected}
+	if r.drifts && r.policy == v1alpha1.DriftReport {
+		want.Populated, want.Drifted = status.Namespaces.Populated, selected-status.Namespaces.Populated
+	}
+	if status.Namespaces != want {
+		return []string{fmt.Sprintf("the status of %s counts %+v instead of %+v", name, status.Namespaces, want)}
+	}
+	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated); condition != nil && selected > 0 &&
+		condition.Status != metav1.ConditionTrue && !r.drifts {
+		return []string{fmt.Sprintf("%s is not Populated: %s", name, condition.Message)}
+	}
+	return nil
+}
+
+// wrongNamespace returns what a namespace says that is not true of it.
+func (r *run) wrongNamespace(ns *corev1.Namespace, selected bool) []string {
+	if ns.DeletionTimestamp != nil {
+		return []string{"namespace " + ns.Name + " is still being deleted"}
+	}
+	if ns.Labels[v1alpha1.InitializingLabel] != "" {
+		return []string{"namespace " + ns.Name + " is still being initialized"}
+	}
+	for _, condition := range ns.Status.Conditions {
+		if condition.Type != v1alpha1.NamespacePopulated {
+			continue
+		}
+		drifted := strings.Contains(condition.Message, "drifted")
+		if selected && (condition.Status != corev1.ConditionTrue || drifted && !r.drifts) {
+			return []string{fmt.Sprintf("namespace %s: Populated is %s: %s", ns.Name, condition.Status, condition.Message)}
+		}
+		return nil
+	}
+	if selected {
+		return []string{"namespace " + ns.Name + " has no condition Populated"}
+	}
+	return nil
+}
+
+// missing returns which declared objects are not in the namespaces that a template selects.
+func (r *run) missing(found state, template *v1alpha1.NamespaceTemplate, selected []string) []string {
+	if r.drifts && r.policy == v1alpha1.DriftReport {
+		return nil
+	}
+	var all []string
+	for _, object := range r.templates[strings.TrimPrefix(template.Name, r.id+"-")] {
+		for _, ns := range selected {
+			what := fmt.Sprintf("%s %s/%s", strings.ToLower(object.GetKind()), strings.Replace(ns, r.id, "RUN", 1), object.GetName())
+			if _, ok := found[what]; !ok {
+				all = append(all, fmt.Sprintf("%s is declared by template %s and does not exist", what, template.Name))
+			}
+		}
+	}
+	return all
+}
+
+// mine reports whether a request is about this run.
+func (r *run) mine(request audit.Request) bool {
+	return strings.HasPrefix(request.ObjectRef.Namespace+"/", r.id+"-") || strings.HasPrefix(request.ObjectRef.Name, r.id+"-")
+}
+
+// idleness returns what the operator writes although there is nothing to do. The first moment without a write begins it.
+func (r *run) idleness() []string {
+	if r.err != nil {
+		return nil
+	}
+	window := max(r.trial.idle, time.Second)
+	since, quiet := r.writes(), time.Now()
+	for begin := time.Now(); time.Since(quiet) < time.Second && r.ctx.Err() == nil; {
+		pause(r.ctx, 50*time.Millisecond)
+		if now := r.writes(); now != since {
+			since, quiet = now, time.Now()
+		}
+		if time.Since(begin) > 30*time.Second {
+			return []string{"the operator goes on writing although everything is as it should be: " + r.lastWrites(5)}
+		}
+	}
+	pause(r.ctx, window-time.Second)
+	if now := r.writes(); now != since {
+		return []string{fmt.Sprintf("%d writes in %s of idleness: %s", now-since, window, r.lastWrites(now-since))}
+	}
+	return nil
+}
+
+// writes returns how many writes of the operator there were for this run.
+func (r *run) writes() int {
+	writes, err := r.audit.WritesSince(r.from, r.mine)
+	r.complain(err)
+	return len(writes)
+}
+
+func (r *run) lastWrites(n int) string {
+	writes, err := r.audit.WritesSince(r.from, r.mine)
+	r.complain(err)
+	var text []string
+	for _, write := range writes[max(0, len(writes)-n):] {
+		text = append(text, write.Verb+" "+write.RequestURI)
+	}
+	return strings.Join(text, ", ")
+}
+
+// undeclared and rebound are parts of the names of what others create and the operator may delete all the same: what an authoritative
+// template does not declare, and RoleBindings that it must replace.
+const (
+	undeclared = "undeclared"
+	rebound    = "rebound"
+)
+
+// deletions returns which objects the operator deleted that it had not created.
+func (r *run) deletions() []string {
+	err := r.audit.CheckDeletionsSince(r.from, func(request audit.Request) bool {
+		name := request.ObjectRef.Name
+		return !r.mine(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName
+	})
+	if err != nil {
+		return strings.Split(err.Error(), "\n")
+	}
+	return nil
+}
+
+// falseDrift returns Events that tell of drift although nobody has changed anything.
+func (r *run) falseDrift() []string {
+	if r.drifts {
+		return nil
+	}
+	var all []string
+	for _, name := range r.namespaceNames() {
+		list := &eventsv1.EventList{}
+		if err := r.client.List(r.ctx, list, client.InNamespace(name)); err != nil {
+			return []string{err.Error()}
+		}
+		for _, event := range list.Items {
+			if strings.Contains(event.Reason, "Drift") {
+				all = append(all, fmt.Sprintf("false Event in namespace %s: %s: %s", name, event.Reason, event.Note))
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// request is what the proxy knows of a request from its first line.
+type request struct {
+	method                                 string
+	resource, subresource, namespace, name string
+	watch, dryRun                          bool
+}
+
+// parse reads the path of a request to the API server, which is /api/v1/... or /apis/GROUP/VERSION/...
+func parse(r *http.Request) request {
+	query := r.URL.Query()
+	parsed := request{method: r.Method, watch: query.Get("watch") == "true", dryRun: query.Get("dryRun") != ""}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case parts[0] == "api" && len(parts) > 2:
+		parts = parts[2:]
+	case parts[0] == "apis" && len(parts) > 3:
+		parts = parts[3:]
+	default:
+		return parsed // discovery, health
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+		parsed.namespace, parts = parts[1], parts[2:]
+	}
+	parts = append(parts, "", "")
+	parsed.resource, parsed.name, parsed.subresource = parts[0], parts[1], parts[2]
+	return parsed
+}
+
+// stateless are resources whose writes store nothing that this campaign is about.
+var stateless = []string{"leases", "events", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
+
+// isWrite reports whether the request changes what is stored.
+func (r request) isWrite() bool {
+	changes := r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch || r.method == http.MethodDelete
+	return changes && r.resource != "" && !r.dryRun && !slices.Contains(stateless, r.resource)
+}
+
+// isLeaseWrite reports whether a leader took or renewed its lease, or let it go.
+func (r request) isLeaseWrite() bool {
+	return r.resource == "leases" && r.method != http.MethodGet
+}
+
+func (r request) String() string {
+	text := r.method + " " + r.resource
+	if r.subresource != "" {
+		text += "/" + r.subresource
+	}
+	return text + " " + strings.TrimPrefix(r.namespace+"/"+r.name, "/")
+}

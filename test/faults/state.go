@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// state is all that a run has brought about, by what it is: objects, namespaces, templates and policyspaces, without what differs from one
+// run to the next, such as times and UIDs.
+type state map[string]string
+
+// looked are the kinds whose objects are compared.
+var looked = []schema.GroupVersionKind{
+	{Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "LimitRange"},
+	{Version: "v1", Kind: "ResourceQuota"},
+	{Version: "v1", Kind: "ServiceAccount"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+}
+
+// given are the objects that Kubernetes puts into each namespace, and the counter of quotas, whose numbers come late.
+var given = []string{"kube-root-ca.crt", "default", v1alpha1.QuotaName}
+
+// state reads what the run has brought about.
+func (r *run) state(ctx context.Context) (state, error) {
+	s := state{}
+	namespaces := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, namespaces, client.MatchingLabels{runLabel: r.id}); err != nil {
+		return nil, err
+	}
+	for i := range namespaces.Items {
+		ns := &namespaces.Items[i]
+		r.note(s, "namespace "+ns.Name, ns)
+		for _, kind := range looked {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(kind)
+			if err := r.client.List(ctx, list, client.InNamespace(ns.Name)); err != nil {
+				return nil, err
+			}
+			for j := range list.Items {
+				if object := &list.Items[j]; !slices.Contains(given, object.GetName()) {
+					r.note(s, fmt.Sprintf("%s %s/%s", strings.ToLower(kind.Kind), ns.Name, object.GetName()), object)
+				}
+			}
+		}
+	}
+	templates, spaces := &v1alpha1.NamespaceTemplateList{}, &v1alpha1.PolicySpaceList{}
+	if err := r.client.List(ctx, templates); err != nil {
+		return nil, err
+	}
+	for i := range templates.Items {
+		r.note(s, "template "+templates.Items[i].Name, &templates.Items[i])
+	}
+	if err := r.client.List(ctx, spaces); err != nil {
+		return nil, err
+	}
+	for i := range spaces.Items {
+		r.note(s, "policyspace "+spaces.Items[i].Name, &spaces.Items[i])
+	}
+	return s, nil
+}
+
+// note adds an object of the run to a state.
+func (r *run) note(s state, what string, object client.Object) {
+	if !strings.Contains(what, r.id+"-") {
+		return
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		panic(err) // these are objects that the API server sent
+	}
+	normalize(content)
+	text, err := json.MarshalIndent(content, "", " ")
+	if err != nil {
+		panic(err)
+	}
+	s[strings.ReplaceAll(what, r.id, "RUN")] = strings.ReplaceAll(string(text), r.id, "RUN")
+}
+
+// normalize removes what differs between runs that had the same outcome.
+func normalize(content map[string]any) {
+	metadata := content["metadata"].(map[string]any)
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp"} {
+		delete(metadata, field)
+	}
+	metadata["managedFields"] = owners(metadata)
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		for _, key := range []string{
+			v1alpha1.HashAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+		} {
+			if annotations[key] != nil {
+				annotations[key] = "set"
+			}
+		}
+	}
+	status, ok := content["status"].(map[string]any)
+	if !ok {
+		return
+	}
+	for _, field := range []string{"observedGeneration", "bookings", "sharedWith"} {
+		delete(status, field)
+	}
+	conditions, _ := status["conditions"].([]any)
+	for _, condition := range conditions {
+		if condition, ok := condition.(map[string]any); ok {
+			for _, field := range []string{"lastTransitionTime", "observedGeneration"} {
+				delete(condition, field)
+			}
+		}
+	}
+	slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+}
+
+// owners returns who owns which fields of an object, and when is left out. Namespaces' own are left out: their order of writes is free.
+func owners(metadata map[string]any) []any {
+	entries, _ := metadata["managedFields"].([]any)
+	if metadata["namespace"] == nil {
+		return nil
+	}
+	var kept []any
+	for _, entry := range entries {
+		if entry, ok := entry.(map[string]any); ok && entry["subresource"] == nil {
+			kept = append(kept, map[string]any{"manager": entry["manager"], "operation": entry["operation"], "fields": entry["fieldsV1"]})
+		}
+	}
+	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return kept
+}
+
+// differences returns how a state differs from what it should be.
+func (s state) differences(want state) []string {
+	var all []string
+	for _, what := range slices.Sorted(maps.Keys(want)) {
+		switch found, ok := s[what]; {
+		case !ok:
+			all = append(all, what+" is missing")
+		case found != want[what]:
+			all = append(all, what+" differs: "+firstDifference(found, want[what]))
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(s)) {
+		if _, ok := want[what]; !ok {
+			all = append(all, what+" exists, and would not without the fault")
+		}
+	}
+	return all
+}
+
+// firstDifference returns the first line at which two texts differ.
+func firstDifference(found, want string) string {
+	a, b := strings.Split(found, "\n"), strings.Split(want, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("%s instead of %s", strings.TrimSpace(a[i]), strings.TrimSpace(b[i]))
+		}
+	}
+	return fmt.Sprintf("%d lines instead of %d", len(a), len(b))
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// scenario is something that administrators do, in three parts. The first and the last are left in peace.
+type scenario struct {
+	name             string
+	before, do, then func(*run)
+	// access says that the user of the run has access in all namespaces from the end of before on.
+	access bool
+	// drifts says that others change what is declared, so that drift is reported or corrected.
+	drifts bool
+	// unlike says that the end depends on more than what administrators do, so that it is not compared with an undisturbed run's.
+	unlike bool
+	// check looks for what else must be true in the end.
+	check func(*run) []string
+	// policies are the drift policies it is tried with; nil means both.
+	policies []v1alpha1.DriftPolicy
+}
+
+// trial is a scenario under a fault.
+type trial struct {
+	scenario
+	fault      fault
+	policy     v1alpha1.DriftPolicy
+	namespaces int
+	seed       uint64
+	// idle is how long nothing may be written in the end.
+	idle time.Duration
+}
+
+func (t trial) String() string {
+	name := t.fault.name
+	if name == "" {
+		name = "none"
+	}
+	return fmt.Sprintf("%s/%s/%s", t.scenario.name, name, t.policy)
+}
+
+// result is what came of a trial.
+type result struct {
+	failures []string
+	// writes is how many the operator made while the scenario acted, and injected how many faults there were.
+	writes, injected int
+	took             time.Duration
+}
+
+// baselines are the states after undisturbed runs, which are made when they are needed. They may be used by several worlds at once.
+type baselines struct {
+	mu    sync.Mutex
+	known map[string]*baseline
+}
+
+type baseline struct {
+	once   sync.Once
+	state  state
+	result result
+}
+
+func newBaselines() *baselines {
+	return &baselines{known: map[string]*baseline{}}
+}
+
+// of returns the state that a trial is to end in, or nil if the trial is itself undisturbed, and how the undisturbed one went.
+func (b *baselines) of(w *world, t trial) (state, result) {
+	b.mu.Lock()
+	key := fmt.Sprintf("%s/%s/%d", t.scenario.name, t.policy, t.namespaces)
+	if b.known[key] == nil {
+		b.known[key] = &baseline{}
+	}
+	known := b.known[key]
+	b.mu.Unlock()
+	known.once.Do(func() {
+		undisturbed := t
+		undisturbed.fault = fault{}
+		known.state, known.result = w.undisturbed(undisturbed)
+	})
+	return known.state, known.result
+}
+
+// undisturbed makes a run without a fault.
+func (w *world) undisturbed(t trial) (state, result) {
+	r := w.newRun(t)
+	result := r.conduct(nil)
+	end, err := r.state(w.ctx)
+	if err != nil {
+		result.failures = append(result.failures, err.Error())
+	}
+	return end, result
+}
+
+func (w *world) newRun(t trial) *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runs++
+	from, err := w.audit.Now()
+	return &run{world: w, trial: t, id: fmt.Sprintf("r%04d", w.runs), from: from, err: err, templates: map[string][]*unstructured.Unstructured{}}
+}
+
+// try makes a run with a fault and returns what was wrong.
+func (w *world) try(t trial, b *baselines) result {
+	want, undisturbed := b.of(w, t)
+	if t.fault.name == "" {
+		return undisturbed
+	}
+	return w.newRun(t).conduct(want)
+}
+
+// conduct goes through the parts of the run.
+func (r *run) conduct(want state) result {
+	begin := time.Now()
+	r.arm(fault{}, r.seed)
+	if r.before != nil {
+		r.before(r)
+		r.settle("before the fault", nil)
+	}
+	access := func() []string { return nil }
+	if r.access {
+		access = r.watchAccess()
+	}
+	done := r.disturb()
+	if r.then != nil {
+		r.settle("after the fault", nil)
+		r.then(r)
+	}
+	if r.unlike {
+		want = nil
+	}
+	r.settle("in the end", want)
+	done.failures = append(done.failures, r.idleness()...)
+	done.failures = append(done.failures, access()...)
+	done.failures = append(done.failures, r.deletions()...)
+	done.failures = append(done.failures, r.falseDrift()...)
+	if r.check != nil && r.err == nil {
+		done.failures = append(done.failures, r.check(r)...)
+	}
+	for _, err := range r.complained() {
+		r.fail(err)
+	}
+	if r.err != nil {
+		done.failures = append([]string{r.err.Error()}, done.failures...)
+	}
+	for i, failure := range done.failures {
+		done.failures[i] = r.id + ": " + failure
+	}
+	done.took = time.Since(begin)
+	return done
+}
+
+// disturb has the scenario act under the fault, and returns when the fault is over and everything runs again.
+func (r *run) disturb() result {
+	r.begin = time.Now()
+	r.arm(r.fault, r.seed)
+	over := r.start(r.fault.during)
+	r.do(r)
+	if r.fault.do == nothing {
+		pause(r.ctx, r.fault.lasts)
+	} else {
+		r.awaitDeed()
+	}
+	over()
+	writes, injected := r.counted()
+	r.disarm()
+	return result{writes: writes, injected: injected}
+}
+
+// awaitDeed returns when the operator was killed or stopped at its write, or has no more to write.
+func (r *run) awaitDeed() {
+	leader, _ := r.leader()
+	quiet := 0
+	last := -1
+	for leader.proxy.pending() != nothing && quiet < 10 && r.ctx.Err() == nil && r.err == nil {
+		pause(r.ctx, 100*time.Millisecond)
+		writes, _ := r.counted()
+		if quiet++; writes != last || len(r.wrong(r.ctx, nil)) > 0 {
+			quiet = 0
+		}
+		if last = writes; time.Since(r.begin) > patience {
+			return
+		}
+	}
+	if r.fault.do == suspend && leader.proxy.pending() == nothing {
+		pause(r.ctx, r.fault.lasts)
+		r.complain(leader.current().Signal(syscall.SIGCONT))
+	}
+}
+
+// start has an event begin, and returns what ends it.
+func (r *run) start(e event) (end func()) {
+	switch e {
+	case down:
+		for _, replica := range r.replicas {
+			replica.hold()
+		}
+		return func() {
+			for _, replica := range r.replicas {
+				r.complain(replica.letGo())
+			}
+		}
+	case restarted:
+		for _, replica := range r.replicas {
+			replica.kill()
+		}
+	case handover:
+		return func() {
+			leader, _ := r.leader()
+			r.complain(leader.current().Stop())
+		}
+	case "":
+	}
+	return func() {}
+}
+
+// settle waits until nothing is wrong any more. Without a state to compare with, the run's own is as it should be.
+func (r *run) settle(when string, want state) {
+	r.await(when, patience, func(ctx context.Context) []string { return r.wrong(ctx, want) })
+}
+
+// report puts what failed in a trial into words, with what repeats it.
+func (t trial) report(replicas int, failures []string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "FAILED %s replicas=%d seed=%d\n", t, replicas, t.seed)
+	for _, failure := range failures {
+		fmt.Fprintf(&text, "\t%s\n", failure)
+	}
+	fmt.Fprintf(&text, "\trepeat: go run ./test/faults -run '^%s$' -replicas %d -seed %d -namespaces %d -runs 1\n", t, replicas, t.seed, t.namespaces)
+	return text.String()
+}

@@ -1,0 +1,210 @@
+// Package operator runs the operator as its users do: a process with the rights of its ServiceAccount and no others.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/process"
+)
+
+// Options say what process to start.
+type Options struct {
+	// Binary is the path of the operator.
+	Binary string
+	// Dir is where the log goes.
+	Dir string
+	// Kubeconfig is the path of a file that WriteKubeconfig wrote.
+	Kubeconfig string
+	// Webhooks is the host:port at which the webhooks are served; empty means any free one.
+	Webhooks string
+	// Service is the host:port at which the API server asks the webhooks; empty means Webhooks.
+	Service string
+	// Flags are added to the command line.
+	Flags []string
+}
+
+// Process is an operator that runs. It ends with the process that started it, in whatever way that ends.
+type Process struct {
+	// Metrics, Probes and Webhooks are each a host:port.
+	Metrics, Probes, Webhooks string
+	// Exited is closed when the process has ended.
+	Exited chan struct{}
+
+	cmd *exec.Cmd
+	log string // path
+	// guard kills the process if this one ends without a word.
+	guard io.WriteCloser
+}
+
+// Start starts an operator and returns at once: see AwaitReady.
+func Start(options Options) (*Process, error) {
+	log, err := os.CreateTemp(options.Dir, "operator-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	addresses, err := process.FreeAddresses(3)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Metrics: addresses[0], Probes: addresses[1], Webhooks: addresses[2], log: log.Name(), Exited: make(chan struct{})}
+	if options.Webhooks != "" {
+		p.Webhooks = options.Webhooks
+	}
+	service := p.Webhooks
+	if options.Service != "" {
+		service = options.Service
+	}
+	_, flags, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return nil, err
+	}
+	flags = append(flags, "--metrics-bind-address="+p.Metrics, "--health-probe-bind-address="+p.Probes,
+		"--webhook-bind-address="+p.Webhooks, "--webhook-url=https://"+service)
+	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+options.Kubeconfig)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the operator: %w", err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // Stop looks at the outcome
+		close(p.Exited)
+	}()
+	if err := p.startGuard(); err != nil {
+		return nil, errors.Join(err, p.Kill())
+	}
+	return p, nil
+}
+
+func (p *Process) startGuard() error {
+	guard := exec.Command("/bin/sh", "-c", `read -r _ || kill -KILL "$0"`, strconv.Itoa(p.cmd.Process.Pid))
+	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.guard, err = guard.StdinPipe(); err != nil {
+		return err
+	}
+	if err := guard.Start(); err != nil {
+		return err
+	}
+	go func() { _ = guard.Wait() }()
+	return nil
+}
+
+// AwaitReady returns when the operator is ready, or an error with its log if it has ended, or is not ready in a minute.
+func (p *Process) AwaitReady(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-p.Exited:
+			return false, errors.New("the process has ended")
+		default:
+		}
+		return p.Get(ctx, p.Probes, "/readyz", io.Discard) == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the operator is not ready: %w\n%s", err, p.Log(""))
+	}
+	return nil
+}
+
+// Kill ends the process as a crash would.
+func (p *Process) Kill() error {
+	return errors.Join(p.end(syscall.SIGKILL), p.Check())
+}
+
+// Stop ends the process as Kubernetes would. It fails if the process does not end by itself, and soon.
+func (p *Process) Stop() error {
+	if err := p.end(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if status := p.cmd.ProcessState; !status.Success() && !status.Sys().(syscall.WaitStatus).Signaled() {
+		return fmt.Errorf("the operator ended with %s:\n%s", status, p.Log(""))
+	}
+	return p.Check()
+}
+
+// Signal sends a signal, such as SIGSTOP. It does nothing if the process has ended.
+func (p *Process) Signal(signal os.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func (p *Process) end(signal os.Signal) error {
+	if err := p.Signal(signal); err != nil {
+		return err
+	}
+	select {
+	case <-p.Exited:
+	case <-time.After(30 * time.Second):
+		return errors.Join(fmt.Errorf("the operator does not end:\n%s", p.Log("")), p.cmd.Process.Kill())
+	}
+	if p.guard != nil {
+		_, _ = io.WriteString(p.guard, "\n") // it may have read it before
+		_ = p.guard.Close()
+	}
+	return nil
+}
+
+// Check fails if the race detector, or a panic that was recovered, left a word in the log.
+func (p *Process) Check() error {
+	for _, word := range []string{"DATA RACE", "Observed a panic", "panic: "} {
+		if found := p.Log(word); found != "" {
+			return fmt.Errorf("%s:\n%s", word, p.Log(""))
+		}
+	}
+	return nil
+}
+
+// Log returns the lines of the log that contain a word.
+func (p *Process) Log(word string) string {
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	var found strings.Builder
+	for line := range strings.Lines(string(content)) {
+		if strings.Contains(line, word) {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
+}
+
+// PID returns the number of the process.
+func (p *Process) PID() int {
+	return p.cmd.Process.Pid
+}
+
+// Get writes what the process answers at one of its addresses. Any status but 200 is an error.
+func (p *Process) Get(ctx context.Context, address, path string, body io.Writer) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", request.URL, response.Status)
+	}
+	_, err = io.Copy(body, response.Body)
+	return err
+}
