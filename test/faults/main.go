@@ -1,3 +1,204 @@
+// Command faults lets administrators' work and the operator meet faults: crashes, lost answers, late caches, two replicas, and looks whether
+// what is stored is true all the same. See the README beside it.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// plan says which trials to make.
+type plan struct {
+	runs       int
+	seed       uint64
+	limit      time.Duration
+	only       *regexp.Regexp
+	replicas   []int
+	policies   []string
+	namespaces int
+	idle       time.Duration
+	operator   string // path
+}
+
+func main() {
+	p, err := read(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		ctrl.SetLogger(zap.New()) // clients have something to say
+		err = p.run(os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// read reads the command line.
+func read(arguments []string) (plan, error) {
+	var p plan
+	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
+	flags.IntVar(&p.runs, "runs", 0, "how many trials to make for each number of replicas; 0 makes each once")
+	flags.Uint64Var(&p.seed, "seed", 1, "what the order of trials and the faults by chance depend on")
+	flags.DurationVar(&p.limit, "for", 0, "begin no more trials after that time; 0 is no limit")
+	only := flags.String("run", "", "a regular expression: make only the trials SCENARIO/FAULT/POLICY that it matches")
+	replicas := flags.String("replicas", "1,2", "how many operators run: 1, 2, or both in turn")
+	policies := flags.String("policy", "Correct,Report", "the drift policies of templates")
+	flags.IntVar(&p.namespaces, "namespaces", 3, "how many namespaces a trial has")
+	flags.DurationVar(&p.idle, "idle", 2*time.Second, "how long nothing may be written after each trial")
+	flags.StringVar(&p.operator, "operator", "", "the operator's program; empty builds it")
+	if err := flags.Parse(arguments); err != nil {
+		return p, err
+	}
+	var err error
+	if p.only, err = regexp.Compile(*only); err != nil {
+		return p, err
+	}
+	for text := range strings.SplitSeq(*replicas, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 2 {
+			return p, fmt.Errorf("-replicas is %q: it must be 1, 2 or 1,2", *replicas)
+		}
+		p.replicas = append(p.replicas, n)
+	}
+	p.policies = strings.Split(*policies, ",")
+	return p, nil
+}
+
+// run makes the trials and prints what came of them.
+func (p plan) run(out io.Writer) (err error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if p.limit > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, p.limit+5*time.Minute)
+		defer end()
+	}
+	if p.operator == "" {
+		dir, err := os.MkdirTemp("", "nstpl-faults-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		p.operator = filepath.Join(dir, "nstpl-operator")
+		if err := buildOperator(ctx, p.operator); err != nil {
+			return err
+		}
+	}
+	results, known := newTable(out), newBaselines()
+	errs := make([]error, len(p.replicas))
+	var all sync.WaitGroup
+	for i, replicas := range p.replicas {
+		all.Go(func() { errs[i] = p.campaign(ctx, replicas, known, results) })
+	}
+	all.Wait()
+	if failures := results.print(); failures > 0 {
+		errs = append(errs, fmt.Errorf("%d trials failed", failures))
+	}
+	return errors.Join(errs...)
+}
+
+// perWorld is how many trials a control plane is used for. What they leave behind makes the operator slower.
+const perWorld = 60
+
+// campaign makes the trials with a number of replicas.
+func (p plan) campaign(ctx context.Context, replicas int, known *baselines, results *table) error {
+	trials := p.trials(replicas)
+	if len(trials) == 0 {
+		return fmt.Errorf("no trial with %d replicas is called %s", replicas, p.only)
+	}
+	begin := time.Now()
+	for len(trials) > 0 && ctx.Err() == nil && (p.limit == 0 || time.Since(begin) < p.limit) {
+		some := trials[:min(perWorld, len(trials))]
+		trials = trials[len(some):]
+		if err := p.inWorld(ctx, replicas, func(w *world) {
+			for _, t := range some {
+				if ctx.Err() == nil && (p.limit == 0 || time.Since(begin) < p.limit) {
+					results.add(t, replicas, w.try(t, known))
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p plan) inWorld(ctx context.Context, replicas int, do func(*world)) error {
+	w, err := newWorld(ctx, p.operator, replicas)
+	if err != nil {
+		return err
+	}
+	do(w)
+	return w.stop()
+}
+
+// trials returns what to try, in the order of the seed.
+func (p plan) trials(replicas int) []trial {
+	random := rand.New(rand.NewPCG(p.seed, uint64(replicas)))
+	var all []trial
+	for _, t := range everything(replicas) {
+		t.namespaces, t.idle = p.namespaces, p.idle
+		for _, policy := range p.policies {
+			t.policy = v1alpha1.DriftPolicy(policy)
+			if p.only.MatchString(t.String()) {
+				all = append(all, t)
+			}
+		}
+	}
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if p.runs == 0 || len(all) == 0 {
+		p.runs = len(all)
+	}
+	var chosen []trial
+	for i := range p.runs {
+		t := all[i%len(all)]
+		t.seed = p.seed + uint64(i/len(all))
+		chosen = append(chosen, t)
+	}
+	return chosen
+}
+
+// everything returns each scenario with each fault.
+func everything(replicas int) []trial {
+	var all []trial
+	with := append(append([]fault{{}}, faults()...), killed(12)...)
+	if replicas > 1 {
+		with = append(with, faultsOfTwo()...)
+	}
+	for _, s := range scenarios() {
+		for _, f := range with {
+			if s.meets(f) {
+				all = append(all, trial{scenario: s, fault: f})
+			}
+		}
+		for _, f := range s.own {
+			all = append(all, trial{scenario: s, fault: f})
+		}
+	}
+	return all
+}
+
+// meets reports whether a scenario is tried under a fault.
+func (s scenario) meets(f fault) bool {
+	return f.name == "" || !s.slow && s.own == nil
+}

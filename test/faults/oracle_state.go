@@ -190,16 +190,26 @@ const (
 	rebound    = "rebound"
 )
 
-// deletions returns which objects the operator deleted that it had not created.
+// deletions returns which objects the operator deleted that it had not created, or that a template declares.
 func (r *run) deletions() []string {
+	var all []string
 	err := r.audit.CheckDeletionsSince(r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
 		return !r.mine(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName
 	})
 	if err != nil {
-		return strings.Split(err.Error(), "\n")
+		all = strings.Split(err.Error(), "\n")
 	}
-	return nil
+	deleted, err := r.audit.WritesSince(r.from, func(request audit.Request) bool {
+		name := request.ObjectRef.Name
+		return r.mine(request) && request.Verb == "delete" && name != v1alpha1.QuotaName &&
+			!slices.ContainsFunc(r.deletes, func(part string) bool { return strings.Contains(name, part) })
+	})
+	r.complain(err)
+	for _, request := range deleted {
+		all = append(all, "the operator deleted what is declared: "+request.RequestURI)
+	}
+	return all
 }
 
 // falseDrift returns Events that tell of drift although nobody has changed anything.

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long anything may take once all faults are over.
-const patience = 90 * time.Second
+const patience = 60 * time.Second
 
 // run is one trial's corner of a world: its templates select the namespaces that it creates, and no others. The names of all that it
 // creates begin with its id, except in its namespaces. Its methods do nothing after one has failed: see err.
@@ -32,11 +32,15 @@ type run struct {
 	trial
 	id  string
 	err error
+	// history is what clients of a quota did.
+	history *history
 	// from is where the run begins in the audit log, and begin when its fault does.
 	from  int
 	begin time.Time
 	// templates are what each template declares, by its short name.
 	templates map[string][]*unstructured.Unstructured
+	// zombie is what a leader did that was suspended.
+	zombie []string
 	// settling is what was still wrong when a run was looked at last.
 	settling []string
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,16 +18,22 @@ import (
 type scenario struct {
 	name             string
 	before, do, then func(*run)
-	// access says that the user of the run has access in all namespaces from the end of before on.
-	access bool
+	// until returns what has still to happen after do, where statuses alone don't tell.
+	until func(context.Context, *run) []string
+	// observe begins to look at something once before has settled. What it returns ends that, and returns what was wrong.
+	observe func(*run) func() []string
+	// check looks for what else must be true in the end.
+	check func(*run) []string
+	// deletes are parts of the names of what the operator may delete, of its own; nil means nothing.
+	deletes []string
 	// drifts says that others change what is declared, so that drift is reported or corrected.
 	drifts bool
 	// unlike says that the end depends on more than what administrators do, so that it is not compared with an undisturbed run's.
 	unlike bool
-	// check looks for what else must be true in the end.
-	check func(*run) []string
-	// policies are the drift policies it is tried with; nil means both.
-	policies []v1alpha1.DriftPolicy
+	// slow scenarios are tried only without a fault.
+	slow bool
+	// own are the only faults that the scenario is tried under; nil means all.
+	own []fault
 }
 
 // trial is a scenario under a fault.
@@ -125,9 +132,9 @@ func (r *run) conduct(want state) result {
 		r.before(r)
 		r.settle("before the fault", nil)
 	}
-	access := func() []string { return nil }
-	if r.access {
-		access = r.watchAccess()
+	seen := func() []string { return nil }
+	if r.observe != nil {
+		seen = r.observe(r)
 	}
 	done := r.disturb()
 	if r.then != nil {
@@ -139,9 +146,10 @@ func (r *run) conduct(want state) result {
 	}
 	r.settle("in the end", want)
 	done.failures = append(done.failures, r.idleness()...)
-	done.failures = append(done.failures, access()...)
+	done.failures = append(done.failures, seen()...)
 	done.failures = append(done.failures, r.deletions()...)
 	done.failures = append(done.failures, r.falseDrift()...)
+	done.failures = append(done.failures, r.zombie...)
 	if r.check != nil && r.err == nil {
 		done.failures = append(done.failures, r.check(r)...)
 	}
@@ -192,7 +200,24 @@ func (r *run) awaitDeed() {
 	}
 	if r.fault.do == suspend && leader.proxy.pending() == nothing {
 		pause(r.ctx, r.fault.lasts)
-		r.complain(leader.current().Signal(syscall.SIGCONT))
+		r.resume(leader)
+	}
+}
+
+// inFlight is how many writes of a leader that was suspended may still arrive: those that it had decided upon before.
+const inFlight = 16
+
+// resume has a leader go on that was suspended until another one took over. It must end, and write nothing more.
+func (r *run) resume(leader *replica) {
+	former, before := leader.current(), leader.proxy.writes.Load()
+	r.complain(former.Signal(syscall.SIGCONT))
+	select {
+	case <-former.Exited:
+	case <-time.After(patience):
+		r.fail(errors.New("a leader that has lost its lease does not end"))
+	}
+	if late := leader.proxy.writes.Load() - before; late > inFlight {
+		r.zombie = append(r.zombie, fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", late))
 	}
 }
 
@@ -224,7 +249,13 @@ func (r *run) start(e event) (end func()) {
 
 // settle waits until nothing is wrong any more. Without a state to compare with, the run's own is as it should be.
 func (r *run) settle(when string, want state) {
-	r.await(when, patience, func(ctx context.Context) []string { return r.wrong(ctx, want) })
+	r.await(when, patience, func(ctx context.Context) []string {
+		wrong := r.wrong(ctx, want)
+		if r.until != nil && !r.begin.IsZero() {
+			wrong = append(wrong, r.until(ctx, r)...)
+		}
+		return wrong
+	})
 }
 
 // report puts what failed in a trial into words, with what repeats it.

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// podLimit is how many pods the policyspace of the scenario quota allows.
+const podLimit = 10
+
+// quota: many create and delete pods at once in namespaces of one policyspace. There are never more than its quota allows.
+func quota() scenario {
+	return scenario{
+		name: "quota", unlike: true,
+		before: func(r *run) {
+			r.space("limited", "", corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(podLimit, resource.DecimalSI)})
+			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("limited"))
+			r.placedIn("limited")
+			r.counts()
+		},
+		do:    func(r *run) { r.history = r.compete(8, 12) },
+		until: func(ctx context.Context, r *run) []string { return r.uncounted(ctx) },
+		check: func(r *run) []string { return append(r.exceeded(), r.fill()...) },
+	}
+}
+
+// counts waits until the policyspace is counted.
+func (r *run) counts() {
+	r.await("the policyspace is to be counted", patience, r.uncounted)
+}
+
+func (r *run) uncounted(ctx context.Context) []string {
+	space := &v1alpha1.PolicySpace{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: r.name("limited")}, space); err != nil {
+		return []string{err.Error()}
+	}
+	if !meta.IsStatusConditionTrue(space.Status.Conditions, v1alpha1.PolicySpaceReady) || int(space.Status.Namespaces) != r.namespaces {
+		return []string{fmt.Sprintf("the policyspace is not Ready with %d namespaces: %+v", r.namespaces, space.Status)}
+	}
+	return nil
+}
+
+// compete has some clients create pods one after the other, and delete every third of their own. It returns what they saw.
+func (r *run) compete(clients, pods int) *history {
+	h := newHistory()
+	var all sync.WaitGroup
+	for number := range clients {
+		all.Go(func() {
+			for i := range pods {
+				pod := r.pod(fmt.Sprintf("p-%d-%d", number, i), (number+i)%r.namespaces)
+				if h.record(number, create, pod.Name, func() outcome { return r.admitted(r.client.Create(r.ctx, pod)) }) == accepted && i%3 == 0 {
+					h.record(number, destroy, pod.Name, func() outcome {
+						return r.admitted(r.client.Delete(r.ctx, pod, client.GracePeriodSeconds(0)))
+					})
+				}
+			}
+		})
+	}
+	all.Wait()
+	return h
+}
+
+func (r *run) pod(name string, namespace int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespaceNames()[namespace], Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+	}
+}
+
+// admitted returns what an answer says about what is stored.
+func (r *run) admitted(err error) outcome {
+	switch {
+	case err == nil:
+		return accepted
+	case apierrors.IsForbidden(err), apierrors.IsConflict(err):
+		return refused
+	}
+	return unknown
+}
+
+// pods returns the names of the pods of the run.
+func (r *run) pods() map[string]bool {
+	names := map[string]bool{}
+	r.insist("list pods", func(ctx context.Context) error {
+		clear(names)
+		for _, namespace := range r.namespaceNames() {
+			list := &corev1.PodList{}
+			if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+				return err
+			}
+			for _, pod := range list.Items {
+				names[pod.Name] = true
+			}
+		}
+		return nil
+	})
+	return names
+}
+
+// exceeded returns that more was used than the quota allows, if the history proves it.
+func (r *run) exceeded() []string {
+	there := r.pods()
+	if len(there) > podLimit {
+		return []string{fmt.Sprintf("%d pods where %d are allowed", len(there), podLimit)}
+	}
+	return r.history.check(podLimit, there)
+}
+
+// fill creates pods until they are refused. There must be room for as many as the quota allows, and for no more.
+func (r *run) fill() []string {
+	for i := range podLimit + 1 {
+		pod := r.pod(fmt.Sprint("last-", i), i%r.namespaces)
+		full := false
+		r.insist("create a pod within the quota", func(ctx context.Context) error {
+			err := client.IgnoreAlreadyExists(r.client.Create(ctx, pod.DeepCopy()))
+			if full = apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota in policyspace") && len(r.pods()) >= podLimit; full {
+				return nil
+			}
+			return err
+		})
+		if full || r.err != nil {
+			break
+		}
+	}
+	if n := len(r.pods()); n != podLimit {
+		return []string{fmt.Sprintf("the quota is full with %d pods instead of %d", n, podLimit)}
+	}
+	return nil
+}
+
+// uids: namespaces are given ranges of user ids. No two get the same, and none gets another one later.
+func uids() scenario {
+	constraint := &v1alpha1.SecurityContextConstraints{
+		ObjectMeta:     metav1.ObjectMeta{Name: "faults"},
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+		Volumes:        []v1alpha1.FSType{v1alpha1.FSTypeAll},
+		Groups:         []string{"system:authenticated"},
+	}
+	return scenario{
+		name: "uids", unlike: true,
+		before:  func(r *run) { r.createNamespaces() },
+		observe: (*run).watchRanges,
+		do:      func(r *run) { r.create(constraint) },
+		until: func(ctx context.Context, r *run) []string {
+			_, lacking, err := r.ranges(ctx)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			return lacking
+		},
+		check: func(r *run) []string {
+			holders, _, err := r.ranges(r.ctx)
+			r.delete(constraint)
+			var twice []string
+			for given, names := range holders {
+				if len(names) > 1 {
+					twice = append(twice, fmt.Sprintf("%s was given to %s", given, strings.Join(names, ", ")))
+				}
+			}
+			if err != nil {
+				twice = append(twice, err.Error())
+			}
+			return twice
+		},
+	}
+}
+
+// ranges returns the namespaces of the cluster by their range of user ids, and which of the run's have none.
+func (r *run) ranges(ctx context.Context) (holders map[string][]string, lacking []string, err error) {
+	list := &corev1.NamespaceList{}
+	if err := r.client.List(ctx, list); err != nil {
+		return nil, nil, err
+	}
+	holders = map[string][]string{}
+	for _, ns := range list.Items {
+		given := ns.Annotations[v1alpha1.UIDRangeAnnotation]
+		if given != "" {
+			holders[given] = append(holders[given], ns.Name)
+		} else if ns.Labels[runLabel] == r.id {
+			lacking = append(lacking, ns.Name+" was given no user ids")
+		}
+	}
+	return holders, lacking, nil
+}
+
+// watchRanges looks all the while whether a namespace is given other user ids than it had.
+func (r *run) watchRanges() (changes func() []string) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	ended := make(chan []string)
+	go func() {
+		had := map[string]string{}
+		var changed []string
+		for ctx.Err() == nil {
+			holders, _, err := r.ranges(ctx)
+			for given, names := range holders {
+				for _, name := range names {
+					if err == nil && had[name] != "" && had[name] != given {
+						changed = append(changed, fmt.Sprintf("namespace %s had user ids %s and was given %s", name, had[name], given))
+					}
+					had[name] = given
+				}
+			}
+			pause(ctx, 10*time.Millisecond)
+		}
+		ended <- changed
+	}()
+	return func() []string {
+		cancel()
+		return <-ended
+	}
+}
+
+// memory: a template is edited again and again. The operator's memory stays what it was.
+func memory() scenario {
+	const rounds, edits = 6, 100
+	var sizes []int
+	return scenario{
+		name: "memory", unlike: true, slow: true, deletes: []string{""},
+		before: func(r *run) {
+			r.declare("t", configMap)
+			r.createNamespaces()
+		},
+		do: func(r *run) {
+			sizes = nil
+			for range rounds {
+				for i := range edits {
+					r.edit("t", configMap+plain(fmt.Sprint("edit-", i)))
+					r.settle("after an edit", nil)
+				}
+				size, err := r.resident()
+				if err != nil {
+					r.fail(err)
+				}
+				sizes = append(sizes, size)
+			}
+		},
+		check: func(*run) []string {
+			if first, last := sizes[1], sizes[len(sizes)-1]; last > first+first/5 {
+				return []string{fmt.Sprintf("memory grows with edits, in MiB: %v", sizes)}
+			}
+			return nil
+		},
+	}
+}
+
+// resident returns the memory of the leader in MiB.
+func (r *run) resident() (int, error) {
+	leader, _ := r.leader()
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", leader.current().PID()))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(content))
+	if len(fields) < 2 {
+		return 0, errors.New("/proc/PID/statm has no resident size")
+	}
+	pages, err := strconv.Atoi(fields[1])
+	return pages * os.Getpagesize() >> 20, err
+}
