@@ -132,8 +132,11 @@ func (p plan) campaign(ctx context.Context, replicas int, known *baselines, resu
 		trials = trials[len(some):]
 		if err := p.inWorld(ctx, replicas, func(w *world) {
 			for _, t := range some {
-				if ctx.Err() == nil && (p.limit == 0 || time.Since(begin) < p.limit) {
-					results.add(t, replicas, w.try(t, known))
+				if ctx.Err() != nil || p.limit > 0 && time.Since(begin) > p.limit {
+					return
+				}
+				if came := w.try(t, known); ctx.Err() == nil {
+					results.add(t, replicas, came)
 				}
 			}
 		}); err != nil {

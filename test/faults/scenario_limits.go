@@ -116,9 +116,22 @@ func (r *run) pods() map[string]bool {
 func (r *run) exceeded() []string {
 	there := r.pods()
 	if len(there) > podLimit {
-		return []string{fmt.Sprintf("%d pods where %d are allowed", len(there), podLimit)}
+		return []string{fmt.Sprintf("%d pods where %d are allowed; %s", len(there), podLimit, r.counters())}
 	}
 	return r.history.check(podLimit, there)
+}
+
+// counters returns what each namespace is said to use, and how many pods it has.
+func (r *run) counters() string {
+	var text strings.Builder
+	for _, namespace := range r.namespaceNames() {
+		counter, pods := &corev1.ResourceQuota{}, &corev1.PodList{}
+		err := errors.Join(
+			r.client.Get(r.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter),
+			r.client.List(r.ctx, pods, client.InNamespace(namespace)))
+		fmt.Fprintf(&text, "%s is said to use %s and has %d pods (%v); ", namespace, counter.Status.Used.Pods(), len(pods.Items), err)
+	}
+	return text.String()
 }
 
 // fill creates pods until they are refused. There must be room for as many as the quota allows, and for no more.

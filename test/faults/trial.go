@@ -117,9 +117,12 @@ func (w *world) newRun(t trial) *run {
 
 // try makes a run with a fault and returns what was wrong.
 func (w *world) try(t trial, b *baselines) result {
+	if t.fault.name == "" || t.unlike {
+		return w.newRun(t).conduct(nil)
+	}
 	want, undisturbed := b.of(w, t)
-	if t.fault.name == "" {
-		return undisturbed
+	if len(undisturbed.failures) > 0 {
+		return result{failures: append([]string{"without any fault"}, undisturbed.failures...)}
 	}
 	return w.newRun(t).conduct(want)
 }
@@ -140,9 +143,6 @@ func (r *run) conduct(want state) result {
 	if r.then != nil {
 		r.settle("after the fault", nil)
 		r.then(r)
-	}
-	if r.unlike {
-		want = nil
 	}
 	r.settle("in the end", want)
 	done.failures = append(done.failures, r.idleness()...)
