@@ -91,6 +91,12 @@ control-plane:
 bench: build ## Measure the operator against a bare client that writes the same objects
 	go run ./test/load
 
+# Its short sweep is a part of make integration.
+FAULTS_FOR ?= 30m
+.PHONY: faults
+faults: control-plane ## Crash, delay and lose what the operator does for FAULTS_FOR=30m, and look whether all comes out right
+	go run ./test/faults -for $(FAULTS_FOR)
+
 .PHONY: demo
 demo: build ## Play the README's commands on a new control plane, and leave it up
 	@go run ./test/controlplane/cluster down

@@ -31,7 +31,7 @@ func faults() []fault {
 		{name: "writes late and the sender killed", late: 3 * time.Second, do: kill, at: 3},
 		{name: "API server crashes", do: crashAPIServer, at: 2},
 		{name: "etcd crashes", do: crashEtcd, at: 2},
-		{name: "RoleBindings can't be applied", answer: http.StatusServiceUnavailable, chance: 1, writesOf: "rolebindings", methods: "PATCH", lasts: 4 * time.Second},
+		{name: "RoleBindings not applied", answer: http.StatusServiceUnavailable, chance: 1, writesOf: "rolebindings", methods: "PATCH", lasts: 4 * time.Second},
 	}
 	for code, name := range map[int]string{429: "429", 500: "500", 503: "503", reset: "reset"} {
 		all = append(all,
