@@ -58,7 +58,7 @@ const (
 	// kill kills the operator, and suspend stops it for a while.
 	kill
 	suspend
-	// crashAPIServer and crashEtcd kill a program of the control plane, and start it again a second later.
+	// crashAPIServer and crashEtcd kill a program of the control plane, and start it again.
 	crashAPIServer
 	crashEtcd
 )

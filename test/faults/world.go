@@ -54,6 +54,8 @@ type world struct {
 	end context.CancelFunc
 	// restarts are under way in it.
 	restarts sync.WaitGroup
+	// crashes are one at a time.
+	crashes sync.Mutex
 
 	mu         sync.Mutex
 	complaints []error
@@ -379,12 +381,12 @@ func (r *replica) release() {
 	})
 }
 
-// crash kills a program of the control plane, and has it started again a second later.
+// crash kills a program of the control plane, and has it started again.
 func (w *world) crash(program string) {
-	w.complain(w.cluster.Kill(program))
 	w.restarts.Go(func() {
-		pause(w.ctx, time.Second)
-		w.complain(w.cluster.Revive(context.WithoutCancel(w.ctx), program))
+		w.crashes.Lock()
+		defer w.crashes.Unlock()
+		w.complain(w.cluster.Restart(context.WithoutCancel(w.ctx), program))
 	})
 }
 
