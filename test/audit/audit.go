@@ -46,7 +46,10 @@ type Request struct {
 		Resource, Subresource, APIGroup string
 		Namespace, Name                 string
 	}
-	ResponseStatus struct{ Code int }
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
 }
 
 // Read returns all requests so far.

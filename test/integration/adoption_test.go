@@ -229,7 +229,7 @@ func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
 	root := s.name("root")
 	files := folder{"viewers.yaml": viewer("viewers")}
 	s.mustApplyTree(root, files, false)
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	ns, added := s.namespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"))
 	for _, object := range parse(t, foreign) { // not held, since the operator did not mark the namespace

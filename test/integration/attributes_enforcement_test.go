@@ -124,12 +124,12 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 
 	// A restart writes nothing.
 	rule = s.protect("", "env-again", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
-	at, err := s.audit.now()
+	at, err := s.audit.Now()
 	require.NoError(t, err)
 	s.restartOperator(t)
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.metric(t.Context(), "controller_runtime_reconcile_total", `controller="protectedattribute"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="protectedattribute"`, `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})
@@ -490,7 +490,7 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 		assert.NoError(c, s.client.Create(t.Context(), s.deploymentOf(ns, "web", 1, prod)))
 	})
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
-	require.NoError(t, w.operator.kill())
+	require.NoError(t, w.operator.Kill())
 	require.ErrorContains(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)), attributesWebhook)
 	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "plain", 1, nil)))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "plain"), 1) })
@@ -580,7 +580,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	// With the operator, the same is refused that is without it.
 	for _, running := range []bool{true, false} {
 		if !running {
-			require.NoError(t, w.operator.kill())
+			require.NoError(t, w.operator.Kill())
 		}
 		for _, namespace := range append(system, ns) {
 			require.Error(t, update(namespace), namespace)

@@ -46,7 +46,7 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	keeper := s.exempt()
 	random := rand.New(rand.NewPCG(1, 2))
 	calls := func() int {
-		calls, _, err := w.operator.metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
+		calls, _, err := w.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
 		require.NoError(t, err)
 		return int(calls)
 	}

@@ -127,7 +127,7 @@ func TestAuthoritative(t *testing.T) {
 	s.lacks(ns, role("undeclared-later"))
 
 	// What a template that can't be rendered may declare stays.
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	s.unguard()
 	s.editUnseen(other, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}}}}

@@ -50,7 +50,7 @@ func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 
 	s.delete(broken)
 	s.eventually(func(c *assert.CollectT) {
-		assert.NotEmpty(c, s.operator.logOf("the template stays until its objects are known"))
+		assert.NotEmpty(c, s.operator.Log("the template stays until its objects are known"))
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
 
@@ -74,4 +74,3 @@ func (s *scene) patchWidgets(patch string) {
 	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)
 	require.NoError(s.t, err)
 }
-

@@ -142,7 +142,7 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	require.True(t, allowed, "the API server's")
 
 	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't answer.
-	require.NoError(t, w.operator.kill())
+	require.NoError(t, w.operator.Kill())
 	require.ErrorContains(t, s.client.Create(t.Context(), s.template("u", configMap("b", "v"))), "https://"+w.webhookAddress+"/validate?timeout=")
 	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 }

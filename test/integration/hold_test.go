@@ -150,7 +150,7 @@ func TestHoldKnowsNothingOfOtherRequests(t *testing.T) {
 		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	asked, _, err := w.operator.metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
+	asked, _, err := w.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
 	require.NoError(t, err)
 	require.Zero(t, asked)
 }
@@ -164,7 +164,7 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	other := s.as(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
 	elsewhere := s.populatedNamespace("elsewhere")
-	require.NoError(t, w.operator.kill())
+	require.NoError(t, w.operator.Kill())
 
 	ns := s.namespace("a")
 	forged := s.unborn("forged")

@@ -302,7 +302,7 @@ func TestInitializationOutlivesTheOperator(t *testing.T) {
 	s.waitsFor(populated, s.name("network"))
 	s.restartOperator(t)
 	s.stillWaitsFor(populated, s.name("network"))
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	// Before 1.36 nobody closes namespaces while the operator is down: these say it themselves.
 	waiting := func(ns *corev1.Namespace) {
 		ns.Labels[v1alpha1.InitializingLabel] = "true"
@@ -478,7 +478,7 @@ func TestInitializationInOrderOfCreation(t *testing.T) {
 	s := newScene(t, ownWorld(t))
 	s.declare("defaults", configMap("settings", "v"))
 	s.born(v1alpha1.TemplateInitializer)
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	created := map[string]int{}
 	var all []*corev1.Namespace
 	for i := range namespaces {

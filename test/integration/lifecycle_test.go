@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/audit"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // Two hundred at once: all complete, one write for each object and one for each namespace.
@@ -51,7 +53,7 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Populated: namespaces}, status.Namespaces)
 	})
 	require.Equal(t, map[string]int{"patch configmaps": namespaces * each, "patch namespaces/status": namespaces},
-		count(s.writesSince(0, func(r request) bool { return strings.HasPrefix(r.ObjectRef.Namespace, s.name("")) })))
+		audit.Count(s.writesSince(0, func(r request) bool { return strings.HasPrefix(r.ObjectRef.Namespace, s.name("")) })))
 }
 
 // together does n things at the same time.
@@ -117,11 +119,11 @@ func (s *scene) rested(round int) func(request) bool {
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.metric(s.t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)
+		looks, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)
 		assert.NoError(c, err)
 		assert.GreaterOrEqual(c, int(looks), len(list.Items))
 		for _, name := range []string{"workqueue_depth", "controller_runtime_active_workers"} {
-			busy, _, err := s.operator.metric(s.t.Context(), name)
+			busy, _, err := s.operator.Metric(s.t.Context(), name)
 			assert.NoError(c, err)
 			assert.Zero(c, busy, name)
 		}
@@ -149,7 +151,7 @@ const restedLabel = "rested"
 
 func (s *scene) now() int {
 	s.t.Helper()
-	point, err := s.audit.now()
+	point, err := s.audit.Now()
 	require.NoError(s.t, err)
 	return point
 }
@@ -207,7 +209,7 @@ func TestRestart(t *testing.T) {
 
 	t.Run("finds what happened while it was down", func(t *testing.T) {
 		s := &scene{world: s.world, t: t, id: s.id}
-		require.NoError(t, s.operator.kill())
+		require.NoError(t, s.operator.Kill())
 		s.unguard()
 		s.editUnseen(adopting, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("new", "v")) })
 		s.editUnseen(overridden, objects(t, ""))
@@ -233,7 +235,7 @@ func TestRestart(t *testing.T) {
 		counted := s.rested(3)
 		require.Equal(t, map[string]int{
 			"patch configmaps": 2, "patch networkpolicies": 1, "delete configmaps": 2, "patch namespaces/status": 1,
-		}, count(s.writesSince(point, func(r request) bool { return counted(r) && r.ObjectRef.Namespace == ns.Name })))
+		}, audit.Count(s.writesSince(point, func(r request) bool { return counted(r) && r.ObjectRef.Namespace == ns.Name })))
 	})
 }
 
@@ -265,7 +267,7 @@ func TestKilledInAStorm(t *testing.T) {
 		s.eventually(func(c *assert.CollectT) {
 			assert.GreaterOrEqual(c, len(s.writesSince(point, func(request) bool { return true })), until)
 		})
-		require.NoError(t, s.operator.kill())
+		require.NoError(t, s.operator.Kill())
 		require.NoError(t, <-created)
 		require.NoError(t, s.startOperator(t.Context()))
 	}
@@ -300,7 +302,7 @@ func TestLeaderElection(t *testing.T) {
 	require.NoError(t, w.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScene(t, w)
 	s.declare("defaults", documents(configMap("a", "v"), configMap("b", "v")))
-	takeOver := func(end func(*operator) error, short string) {
+	takeOver := func(end func(*operator.Process) error, short string) {
 		second, err := startOperator(t.Context(), w, "--leader-elect=true", "--shutdown-delay-duration=1s")
 		require.NoError(t, err)
 		before := s.populatedNamespace(short + "-before")
@@ -317,18 +319,18 @@ func TestLeaderElection(t *testing.T) {
 		after := s.populatedNamespace(short + "-after")
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(after))
 	}
-	takeOver((*operator).kill, "killed")
-	takeOver(func(o *operator) error { return leave(t.Context(), o) }, "stopped")
+	takeOver((*operator.Process).Kill, "killed")
+	takeOver(func(o *operator.Process) error { return leave(t.Context(), o) }, "stopped")
 }
 
 // leave ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and what is
 // asked meanwhile is answered.
-func leave(ctx context.Context, o *operator) error {
+func leave(ctx context.Context, o *operator.Process) error {
 	const clients = 8
 	begun := make(chan struct{}, clients)
 	asked := make(chan error, clients)
 	for range clients {
-		go func() { asked <- askUntilLedElsewhere(ctx, o.webhooks, begun) }()
+		go func() { asked <- askUntilLedElsewhere(ctx, o.Webhooks, begun) }()
 	}
 	for range clients {
 		select {
@@ -337,7 +339,7 @@ func leave(ctx context.Context, o *operator) error {
 			return err
 		}
 	}
-	errs := []error{o.stop()}
+	errs := []error{o.Stop()}
 	for range clients {
 		errs = append(errs, <-asked)
 	}

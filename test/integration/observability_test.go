@@ -13,7 +13,7 @@ func TestProbes(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		for _, path := range []string{"/healthz", "/readyz"} {
-			require.NoError(t, shared.operator.get(t.Context(), shared.operator.probes, path, io.Discard))
+			require.NoError(t, shared.operator.Get(t.Context(), shared.operator.Probes, path, io.Discard))
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestMetrics(t *testing.T) {
 	}
 	before := map[string]float64{}
 	for name, labels := range series {
-		value, _, err := s.operator.metric(t.Context(), name, labels...)
+		value, _, err := s.operator.Metric(t.Context(), name, labels...)
 		require.NoError(t, err)
 		before[name] = value
 	}
@@ -44,13 +44,13 @@ func TestMetrics(t *testing.T) {
 	s.lacks(ns, configMap("drop", ""))
 	s.eventually(func(c *assert.CollectT) {
 		for name, labels := range series {
-			value, found, err := s.operator.metric(t.Context(), name, labels...)
+			value, found, err := s.operator.Metric(t.Context(), name, labels...)
 			assert.NoError(c, err)
 			assert.True(c, found, name)
 			assert.Greater(c, value, before[name], name)
 		}
 	})
-	_, found, err := s.operator.metric(t.Context(), "workqueue_depth", `name="namespace"`)
+	_, found, err := s.operator.Metric(t.Context(), "workqueue_depth", `name="namespace"`)
 	require.NoError(t, err)
 	require.True(t, found)
 }

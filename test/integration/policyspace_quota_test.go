@@ -156,7 +156,7 @@ func TestPolicySpaceQuota(t *testing.T) {
 	s.event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded",
 		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
 	s.eventually(func(c *assert.CollectT) {
-		used, _, err := s.operator.metric(t.Context(), "nstpl_policyspace_quota", fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
+		used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota", fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
 		assert.NoError(c, err)
 		assert.InDelta(c, 6, used, 0)
 	})
@@ -274,7 +274,7 @@ func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	require.NoError(t, err)
 	second, err := startOperator(t.Context(), w, "--leader-elect=true")
 	require.NoError(t, err)
-	service.use(w.operator, second)
+	service.Use(w.operator.Webhooks, second.Webhooks)
 
 	s := newScene(t, w)
 	s.space("a", "", "pods", fmt.Sprint(limit))
@@ -288,8 +288,8 @@ func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 			errs[i] = s.insists(podNamed(s.name(fmt.Sprint("n", i%namespaces)), fmt.Sprint("p", i)))
 		})
 		if i == requests/2 {
-			service.use(second)
-			require.NoError(t, w.operator.kill())
+			service.Use(second.Webhooks)
+			require.NoError(t, w.operator.Kill())
 			w.operator = second
 		}
 	}

@@ -136,7 +136,7 @@ func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
 		first, second := s.full(spaces[name])
 		namespaces[name] = [2]string{first, second}
 	}
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	for name, spoil := range spoilings {
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName}, counter))

@@ -172,7 +172,7 @@ func TestSCCRecordBySubresources(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
 
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	try()
 	_, err = pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)

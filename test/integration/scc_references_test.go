@@ -77,7 +77,7 @@ func TestSCCReferencesEnd(t *testing.T) {
 	})
 
 	// While there is no operator.
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.client.Delete(t.Context(), account(a, "y")))
 	require.NoError(t, s.client.Create(t.Context(), account(a, "y")))
 	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
@@ -106,11 +106,11 @@ func TestSCCReferencesEnd(t *testing.T) {
 	names("jane", user(a, "x"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
 
 	// A restart finds nothing to do.
-	at, err := s.audit.now()
+	at, err := s.audit.Now()
 	require.NoError(t, err)
 	s.restartOperator(t)
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.metric(t.Context(), "controller_runtime_reconcile_total", `controller="sccreference"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="sccreference"`, `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})

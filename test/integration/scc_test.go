@@ -264,7 +264,7 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 func TestSCCStrictly(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	require.NoError(t, s.operator.kill())
+	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.startOperator(t.Context(), "--scc-match=intersection", "--exec-guard=caller"))
 	ns := s.namespace("a").Name
 	operator := s.user("operator") // has every verb
@@ -369,11 +369,11 @@ func TestSCCAllocations(t *testing.T) {
 	s.event(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
 	s.eventually(unique)
 	// With everything in place, a restart gives nothing.
-	at, err := s.audit.now()
+	at, err := s.audit.Now()
 	require.NoError(t, err)
 	s.restartOperator(t)
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`, `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})

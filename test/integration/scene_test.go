@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/audit"
 )
 
 // scene is one test's corner of a world: its templates select the namespaces that it creates, and no others.
@@ -55,7 +56,7 @@ func newScene(t *testing.T, w *world) *scene {
 	s := &scene{world: w, t: t, id: id}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the operator's log of %s:\n%s", s.id, w.operator.logOf(s.id))
+			t.Logf("the operator's log of %s:\n%s", s.id, w.operator.Log(s.id))
 		}
 	})
 	return s
@@ -143,7 +144,7 @@ func (s *scene) editUnseen(template *v1alpha1.NamespaceTemplate, change func(*v1
 // The operator is restarted for it.
 func (s *scene) editUnvetted(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
-	require.NoError(s.t, s.operator.kill())
+	require.NoError(s.t, s.operator.Kill())
 	s.unguard()
 	s.editUnseen(template, change)
 	require.NoError(s.t, s.startOperator(s.t.Context()))
@@ -360,12 +361,12 @@ func missing(declared, stored any) []string {
 // writes counts what the operator has asked to write in a namespace, by verb and resource.
 func (s *scene) writes(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
-	return count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
+	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
 func (s *scene) writesSince(point int, counted func(request) bool) []request {
 	s.t.Helper()
-	writes, err := s.audit.writesSince(point, counted)
+	writes, err := s.audit.WritesSince(point, counted)
 	require.NoError(s.t, err)
 	return writes
 }

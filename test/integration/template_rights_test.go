@@ -170,7 +170,7 @@ func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
 	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
 	theirs := s.declare("theirs", configMap("a", "v"), deletes)
 	stays := s.declare("stays", configMap("b", "v"))
-	require.NoError(t, s.operator.stop())
+	require.NoError(t, s.operator.Stop())
 	disable := func(template *v1alpha1.NamespaceTemplate) error {
 		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`)))

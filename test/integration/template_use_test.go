@@ -152,7 +152,7 @@ func (s *scene) lookUp(kind string, refused bool) {
 // notRefused fails if the operator was refused a request for want of parameters.
 func (s *scene) notRefused() {
 	s.t.Helper()
-	requests, err := s.audit.read()
+	requests, err := s.audit.Read()
 	require.NoError(s.t, err)
 	for _, r := range requests {
 		if r.User.Username == operatorUser {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,13 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/audit"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/operator"
 	"nstpl.dev/nstpl/test/process"
 )
 
@@ -37,12 +35,12 @@ type world struct {
 	cluster *controlplane.Cluster
 	// client is the administrator's.
 	client client.Client
-	audit  *auditLog
+	audit  *audit.Log
 	// dir holds what isn't the control plane's: the operator's kubeconfig, logs.
 	dir string
 	// operatorKubeconfig names the operator's ServiceAccount as the user.
 	operatorKubeconfig string
-	operator           *operator
+	operator           *operator.Process
 	// webhookAddress is where each operator of the world serves, so that a restart changes nothing.
 	webhookAddress string
 	// behindService says that a service is asked there, and operators serve elsewhere.
@@ -83,7 +81,7 @@ func newWorld(ctx context.Context, apiServerArgs ...string) (w *world, err error
 		}
 	}()
 	policy := filepath.Join(w.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte(audit.Policy), 0o600); err != nil {
 		return nil, err
 	}
 	addresses, err := process.FreeAddresses(1)
@@ -91,9 +89,9 @@ func newWorld(ctx context.Context, apiServerArgs ...string) (w *world, err error
 		return nil, err
 	}
 	w.webhookAddress = addresses[0]
-	w.audit = &auditLog{path: filepath.Join(w.dir, "audit.log")}
+	w.audit = &audit.Log{Path: filepath.Join(w.dir, "audit.log")}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: append([]string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
+		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.Path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
 	}, apiServerArgs...)})
 	if err != nil {
 		return nil, err
@@ -149,20 +147,8 @@ func (w *world) install(ctx context.Context) error {
 	if err := w.guarded(ctx); err != nil {
 		return err
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-operator", Namespace: v1alpha1.OperatorNamespace}}
-	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 3600)}}
-	if err := w.client.SubResource("token").Create(ctx, account, token); err != nil {
-		return fmt.Errorf("get a token for the operator: %w", err)
-	}
-	config, err := clientcmd.LoadFromFile(w.cluster.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	for user := range config.AuthInfos {
-		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	}
 	w.operatorKubeconfig = filepath.Join(w.dir, "operator.kubeconfig")
-	return clientcmd.WriteToFile(*config, w.operatorKubeconfig)
+	return operator.WriteKubeconfig(ctx, w.cluster, w.operatorKubeconfig)
 }
 
 // guarded returns when the API server goes by the admission policies, which stamp or refuse a forged creator. Until it has
@@ -219,7 +205,7 @@ func (w *world) startOperator(ctx context.Context, flags ...string) error {
 // restartOperator kills the operator as a crash would, and starts another.
 func (w *world) restartOperator(t *testing.T) {
 	t.Helper()
-	require.NoError(t, w.operator.kill())
+	require.NoError(t, w.operator.Kill())
 	require.NoError(t, w.startOperator(t.Context()))
 }
 
@@ -228,10 +214,10 @@ func (w *world) restartOperator(t *testing.T) {
 func (w *world) end() error {
 	var errs []error
 	if w.operator != nil {
-		errs = append(errs, w.operator.stop())
+		errs = append(errs, w.operator.Stop())
 	}
 	if w.cluster != nil {
-		errs = append(errs, w.audit.checkDeletions(), w.cluster.Stop())
+		errs = append(errs, w.audit.CheckDeletions(mayBeDeleted), w.cluster.Stop())
 	}
 	return errors.Join(append(errs, os.RemoveAll(w.dir))...)
 }

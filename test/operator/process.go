@@ -2,6 +2,7 @@
 package operator
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -207,4 +208,39 @@ func (p *Process) Get(ctx context.Context, address, path string, body io.Writer)
 	}
 	_, err = io.Copy(body, response.Body)
 	return err
+}
+
+// Metric returns the sum of a metric's series that have the labels, each written as name="value".
+func (p *Process) Metric(ctx context.Context, name string, labels ...string) (sum float64, found bool, err error) {
+	var body strings.Builder
+	if err := p.Get(ctx, p.Metrics, "/metrics", &body); err != nil {
+		return 0, false, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(body.String()))
+series:
+	for lines.Scan() {
+		series, text, _ := cutLast(lines.Text(), " ")
+		if base, _, _ := strings.Cut(series, "{"); base != name {
+			continue
+		}
+		for _, label := range labels {
+			if !strings.Contains(series, label) {
+				continue series
+			}
+		}
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, false, err
+		}
+		sum, found = sum+value, true
+	}
+	return sum, found, lines.Err()
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(s, separator)
+	if at < 0 {
+		return s, "", false
+	}
+	return s[:at], s[at+len(separator):], true
 }
