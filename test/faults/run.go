@@ -81,8 +81,11 @@ func (r *run) await(what string, limit time.Duration, wrong func(ctx context.Con
 		return
 	}
 	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		r.settling = wrong(ctx)
-		return len(r.settling) == 0, nil
+		now := wrong(ctx)
+		if ctx.Err() == nil { // otherwise it tells of nothing but that
+			r.settling = now
+		}
+		return len(now) == 0, nil
 	})
 	if err != nil {
 		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(r.settling, "\n\t")))

@@ -306,11 +306,11 @@ func (r *replica) current() *operator.Process {
 	return r.process
 }
 
-// start starts the operator, unless it is held, and has it started again when it ends.
+// start starts the operator, unless it runs or is held, and has it started again when it ends.
 func (r *replica) start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held || r.world.ctx.Err() != nil {
+	if r.held || r.world.ctx.Err() != nil || r.process != nil && r.process.Runs() {
 		return nil
 	}
 	var err error

@@ -122,6 +122,16 @@ func (p *Process) AwaitReady(ctx context.Context) error {
 	return nil
 }
 
+// Runs reports whether the process has not ended.
+func (p *Process) Runs() bool {
+	select {
+	case <-p.Exited:
+		return false
+	default:
+		return true
+	}
+}
+
 // Kill ends the process as a crash would.
 func (p *Process) Kill() error {
 	return errors.Join(p.end(syscall.SIGKILL), p.Check())
