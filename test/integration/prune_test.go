@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -471,4 +474,44 @@ func TestNamespaceThatCannotEnd(t *testing.T) {
 	s.gone(template)
 	release()
 	s.gone(ns)
+}
+
+// A user who changes objects all the time keeps the operator neither from changing nor from deleting them.
+func TestObjectsThatNeverRestAreAppliedAndPruned(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, shared)
+	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: viewers}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n" +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: viewers}]\n"
+	template := s.declare("defaults", documents(configMap("settings", "v1"), configMap("extra", "v1"), binding))
+	ns := s.populatedNamespace("a")
+	var writers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	written := map[string]*atomic.Int64{}
+	for _, object := range []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "settings"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "extra"}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "viewers"}},
+	} {
+		count := &atomic.Int64{}
+		written[object.GetName()] = count
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				patch := fmt.Appendf(nil, `{"metadata": {"labels": {"counter": "%d"}}}`, count.Load())
+				if err := s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+					return // it is gone
+				}
+				count.Add(1)
+			}
+		})
+	}
+	t.Cleanup(func() { stop(); writers.Wait() })
+	s.eventually(func(c *assert.CollectT) {
+		for name, count := range written {
+			assert.Greater(c, count.Load(), int64(10), name)
+		}
+	})
+	s.edit(template, objects(t, configMap("settings", "v2")))
+	s.holds(ns, configMap("settings", "v2"))
+	s.lacks(ns, documents(configMap("extra", "v1"), binding))
 }

@@ -42,12 +42,12 @@ type kind struct {
 	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client. The
 	// value is true once the watch has delivered the deletion.
 	leaving map[types.UID]bool
-	// unanswered holds objects whose deletion this process asked for without learning what became of it. The next plan
-	// that keeps the object takes it out.
+	// unanswered holds objects whose deletion this process asked for without learning what became of it. The next apply
+	// takes the object out. A plan that keeps it does not: it may be made before the watch delivers the deletion.
 	unanswered map[types.UID]struct{}
-	// rewritten holds, by UID, the latest resource version at which this project's managedFields entry was written by a
-	// request that is not known to be an apply of this process. Metadata does not show what changed in such an object.
-	rewritten map[types.UID]string
+	// rewritten holds, by UID, the latest state at which this project's managedFields entry was written by a request that
+	// is not known to be an apply of this process. Metadata does not show what changed in such an object.
+	rewritten map[types.UID]rewrite
 	// written holds, by UID, the resource version of the latest apply of this process, until the handlers below have seen it.
 	// They run later than the informer's store is up to date.
 	written map[types.UID]string
@@ -55,6 +55,12 @@ type kind struct {
 	unsure map[types.NamespacedName]struct{}
 	// lost holds, by namespace and name, objects that another client deleted or took the label from, as they were last.
 	lost map[string]map[string]*metav1.PartialObjectMetadata
+}
+
+// rewrite is the state of an object of which another client may have written this project's managedFields entry.
+type rewrite struct {
+	object  types.NamespacedName
+	version string
 }
 
 func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string)) *kind {
@@ -66,7 +72,7 @@ func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector stri
 		gone:       map[types.UID]struct{}{},
 		leaving:    map[types.UID]bool{},
 		unanswered: map[types.UID]struct{}{},
-		rewritten:  map[types.UID]string{},
+		rewritten:  map[types.UID]rewrite{},
 		written:    map[types.UID]string{},
 		unsure:     map[types.NamespacedName]struct{}{},
 		lost:       map[string]map[string]*metav1.PartialObjectMetadata{},
@@ -180,7 +186,7 @@ func (k *kind) rewrittenBy(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, unsure := k.unsure[keyOf(object)]; !unsure {
-		k.rewritten[object.UID] = object.ResourceVersion
+		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
 	}
 }
 
@@ -241,27 +247,30 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	k.recent[key] = reduced
 	delete(k.unsure, key)
 	delete(k.lost[namespace], object.Name)
-	version, seen := k.rewritten[object.UID]
-	if !seen || version != object.ResourceVersion {
+	delete(k.unanswered, object.UID)
+	seen, ok := k.rewritten[object.UID]
+	if !ok || seen.version != object.ResourceVersion {
 		k.written[object.UID] = object.ResourceVersion
 	}
-	if atLeast(object.ResourceVersion, version) {
+	if atLeast(object.ResourceVersion, seen.version) {
 		delete(k.rewritten, object.UID)
 	}
 }
 
-// answerLost records an apply of which it is not known whether the API server carried it out.
+// answerLost records an apply of which it is not known whether the API server carried it out. The watch may have
+// delivered it already.
 func (k *kind) answerLost(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.unsure[types.NamespacedName{Namespace: namespace, Name: name}] = struct{}{}
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	k.unsure[key] = struct{}{}
+	maps.DeleteFunc(k.rewritten, func(_ types.UID, r rewrite) bool { return r.object == key })
 }
 
 // leave records whether the plan that starts may delete an object.
 func (k *kind) leave(uid types.UID, may bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.unanswered, uid)
 	if may {
 		k.leaving[uid] = false
 	}

@@ -44,7 +44,8 @@ func TestRewrittenManagedFieldsAreToldFromOwnApplies(t *testing.T) {
 			k.updated(at("7", 1), at("8", 2))
 			k.updated(at("8", 2), at("9", 3))
 		}, false},
-		"an apply whose answer was lost": {func(k *kind) { k.answerLost("a", "settings"); k.added(at("7", 1)) }, false},
+		"an apply whose answer was lost, the watch first": {func(k *kind) { k.added(at("7", 1)); k.answerLost("a", "settings") }, false},
+		"an apply whose answer was lost":                  {func(k *kind) { k.answerLost("a", "settings"); k.added(at("7", 1)) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKind(nil, &meta.RESTMapping{GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}, "", func(string) {})
@@ -86,12 +87,20 @@ func TestWhatThisProcessDeletesIsNotLost(t *testing.T) {
 			k.maybeDeleted(at("7", 1))
 			k.stay("uid")
 		}, false, 1},
-		"another client, after a plan that kept it": {func(k *kind) {
+		"no answer comes, and the next plan does not know it": {func(k *kind) {
 			k.leave("uid", true)
 			k.maybeDeleted(at("7", 1))
 			k.stay("uid")
-			k.leave("uid", false)
+			k.leave("uid", true)
+			k.stay("uid")
 			k.removed(at("7", 1))
+		}, false, 1},
+		"another client, after the object was applied again": {func(k *kind) {
+			k.leave("uid", true)
+			k.maybeDeleted(at("7", 1))
+			k.stay("uid")
+			k.wrote("a", at("8", 2))
+			k.removed(at("8", 2))
 		}, true, 1},
 		"another client, while a plan is run": {func(k *kind) { k.leave("uid", true); k.removed(at("7", 1)); k.stay("uid") }, false, 1},
 	} {
