@@ -44,7 +44,7 @@ func faults() []fault {
 // faultsOfTwo are those that need another replica.
 func faultsOfTwo() []fault {
 	return []fault{
-		{name: "the leader ends while the standby is late", standby: true, lateWatches: 8 * time.Second, during: handover},
-		{name: "the leader is suspended", do: suspend, at: 3, lasts: 20 * time.Second},
+		{name: "the leader ends while the standby is late", standby: true, lateWatches: 6 * time.Second, during: handover},
+		{name: "the leader is suspended", do: suspend, at: 3, lasts: 2 * time.Second},
 	}
 }

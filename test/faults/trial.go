@@ -169,13 +169,14 @@ func (r *run) conduct(want state) result {
 // disturb has the scenario act under the fault, and returns when the fault is over and everything runs again.
 func (r *run) disturb() result {
 	r.begin = time.Now()
+	leader, _ := r.leader()
 	r.arm(r.fault, r.seed)
 	over := r.start(r.fault.during)
 	r.do(r)
 	if r.fault.do == nothing {
 		pause(r.ctx, r.fault.lasts)
 	} else {
-		r.awaitDeed()
+		r.awaitDeed(leader)
 	}
 	over()
 	writes, injected := r.counted()
@@ -183,9 +184,8 @@ func (r *run) disturb() result {
 	return result{writes: writes, injected: injected}
 }
 
-// awaitDeed returns when the operator was killed or stopped at its write, or has no more to write.
-func (r *run) awaitDeed() {
-	leader, _ := r.leader()
+// awaitDeed returns when the one who led was killed or stopped at its write, or has no more to write.
+func (r *run) awaitDeed(leader *replica) {
 	quiet := 0
 	last := -1
 	for leader.proxy.pending() != nothing && quiet < 10 && r.ctx.Err() == nil && r.err == nil {
@@ -199,6 +199,12 @@ func (r *run) awaitDeed() {
 		}
 	}
 	if r.fault.do == suspend && leader.proxy.pending() == nothing {
+		r.await("the other replica is to lead", patience, func(context.Context) []string {
+			if now, _ := r.leader(); now == leader {
+				return []string{"it does not"}
+			}
+			return nil
+		})
 		pause(r.ctx, r.fault.lasts)
 		r.resume(leader)
 	}
@@ -210,7 +216,10 @@ const inFlight = 16
 // resume has a leader go on that was suspended until another one took over. It must end, and write nothing more.
 func (r *run) resume(leader *replica) {
 	former, before := leader.current(), leader.proxy.writes.Load()
-	r.complain(former.Signal(syscall.SIGCONT))
+	r.complain(former.Signal(syscall.SIGCONT)) // whatever happened before
+	if r.err != nil {
+		return
+	}
 	select {
 	case <-former.Exited:
 	case <-time.After(patience):

@@ -320,11 +320,16 @@ func (r *replica) start() error {
 	if err != nil {
 		return err
 	}
-	r.world.serve(r, r.process.Webhooks)
 	started := r.process
+	r.world.restarts.Go(func() {
+		if started.AwaitReady(r.world.ctx) == nil {
+			r.world.serve(r, started)
+		}
+	})
 	r.world.restarts.Go(func() {
 		select {
 		case <-started.Exited:
+			r.world.serve(r, started)
 			r.world.complain(started.Kill()) // it has ended: this looks at what it said
 			r.release()
 			r.world.complain(r.start())
@@ -334,11 +339,14 @@ func (r *replica) start() error {
 	return nil
 }
 
-// serve has the service ask a replica at an address.
-func (w *world) serve(r *replica, address string) {
+// serve has the service ask a replica's process, which is ready, or not, if it has ended.
+func (w *world) serve(r *replica, p *operator.Process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.backends[r] = address
+	delete(w.backends, r)
+	if p.Runs() {
+		w.backends[r] = p.Webhooks
+	}
 	w.service.Use(slices.Sorted(maps.Values(w.backends))...)
 }
 
