@@ -17,19 +17,19 @@ type fault struct {
 	do    deed
 	after bool
 
-	// A write whose resource and method are as named is answered with a failure by chance: instead of being passed on, or after.
+	// A write whose resource and method are as named is answered with a failure by chance, instead of being passed on, or after.
 	chance   float64
 	answer   int    // 429, 500, 503, or reset
 	writesOf string // a resource; empty means all
 	methods  string // such as "PATCH POST"; empty means all
+	// late is how long such a write takes to arrive, even if its sender has died meanwhile.
+	late time.Duration
 
 	// refused is a resource all of whose requests, lists and watches included, are answered with 503.
 	refused string
 	// hung is a resource whose lists and watches are never answered.
 	hung string
 
-	// late is how long a write takes to arrive, even if its sender has died meanwhile.
-	late time.Duration
 	// lateDeletions is how long the answers to deletions take.
 	lateDeletions time.Duration
 	// lateWatches is how long whatever a watch of watchesOf tells takes; an empty watchesOf means all.
@@ -74,7 +74,7 @@ const (
 	down event = "down"
 	// restarted kills all operators once the fault is there.
 	restarted event = "restarted"
-	// handover ends the leader as Kubernetes would, right after the scenario has acted.
+	// handover ends the leader as Kubernetes would, when it has done what there is to do.
 	handover event = "handover"
 )
 
@@ -184,7 +184,10 @@ func (j *judge) verdict(r request) verdict {
 		j.done = true
 		return verdict{do: f.do, after: f.after}
 	}
-	v := verdict{late: f.late}
+	v := verdict{}
+	if f.concerns(r) {
+		v.late = f.late
+	}
 	if r.method == http.MethodDelete {
 		v.lateAnswer = f.lateDeletions
 	}

@@ -26,9 +26,9 @@ func faults() []fault {
 		{name: "watches cut", cutWatches: 200 * time.Millisecond, lasts: lasts},
 		{name: "watches cut and gone", cutWatches: 200 * time.Millisecond, goneWatches: 0.5, lasts: lasts},
 		{name: "network cut", cut: true, lasts: lasts},
-		{name: "down", during: down},
+		{name: "down", during: down, lasts: time.Second},
 		{name: "restarted", during: restarted},
-		{name: "writes late and the sender killed", late: 3 * time.Second, do: kill, at: 3},
+		{name: "writes late and the sender killed", late: 5 * time.Second, methods: "PATCH", do: kill, at: 5},
 		{name: "API server crashes", do: crashAPIServer, at: 2},
 		{name: "etcd crashes", do: crashEtcd, at: 2},
 		{name: "RoleBindings not applied", answer: http.StatusServiceUnavailable, chance: 1, writesOf: "rolebindings", methods: "PATCH", lasts: 4 * time.Second},
@@ -44,7 +44,7 @@ func faults() []fault {
 // faultsOfTwo are those that need another replica.
 func faultsOfTwo() []fault {
 	return []fault{
-		{name: "the leader ends while the standby is late", standby: true, lateWatches: 6 * time.Second, during: handover},
+		{name: "the leader ends while the standby is late", standby: true, lateWatches: 10 * time.Second, during: handover},
 		{name: "the leader is suspended", do: suspend, at: 3, lasts: 2 * time.Second},
 	}
 }

@@ -34,6 +34,8 @@ type proxy struct {
 
 	// leaseWritten is when a write to a lease was last passed on, in nanoseconds, and writes counts what else was written.
 	leaseWritten, writes atomic.Int64
+	// underWay is how many writes have arrived here and not at the API server.
+	underWay atomic.Int64
 
 	mu          sync.Mutex
 	connections map[net.Conn]struct{}
@@ -145,6 +147,8 @@ func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v 
 	if err != nil {
 		panic(http.ErrAbortHandler) // it has not arrived as a whole
 	}
+	p.underWay.Add(1)
+	defer p.underWay.Add(-1)
 	pause(context.Background(), v.late)
 	out := r.Clone(context.WithoutCancel(r.Context()))
 	out.Body, out.RequestURI = io.NopCloser(bytes.NewReader(body)), ""

@@ -67,7 +67,7 @@ func moveAbove() scenario {
 	}
 }
 
-// rename: a policyspace and its template get another name, as a tool does that knows no renaming: create, relabel, delete.
+// rename: a policyspace and its template get another name, as a tool does that knows no renaming: it creates, relabels and deletes.
 func rename() scenario {
 	return scenario{
 		name: "rename", observe: (*run).watchAccess, deletes: []string{"of-old"}, until: inOnly("new", "old"),
@@ -75,12 +75,12 @@ func rename() scenario {
 			r.space("root", "", nil)
 			r.space("old", "root", nil)
 			r.declare("old", binding("of-old", "view"), r.below("old"), deleting)
+			r.declare("new", binding("of-new", "view"), r.below("new"), deleting)
 			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("old"))
 			r.placedIn("old")
 		},
 		do: func(r *run) {
 			r.space("new", "root", nil)
-			r.declare("new", binding("of-new", "view"), r.below("new"), deleting)
 			r.label(v1alpha1.PolicySpaceLabel, r.name("new"))
 			r.undeclare("old")
 			r.delete(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name("old")}})

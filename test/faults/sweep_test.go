@@ -66,8 +66,8 @@ func sweep(t *testing.T, replicas int) []trial {
 			of(t, rename(), correct, 3, "network cut", "down"),
 			of(t, recreate(), report, 2, "watches late"),
 			of(t, authoritative(), report, 2, "reset instead of writes"),
-			everyWrite(edit(), report, 6),
-			everyWrite(relabel(), correct, 4),
+			everyWrite(edit(), report, 5),
+			everyWrite(relabel(), correct, 2),
 		)
 	}
 	return join(

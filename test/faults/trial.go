@@ -166,21 +166,39 @@ func (r *run) conduct(want state) result {
 	return done
 }
 
-// disturb has the scenario act under the fault, and returns when the fault is over and everything runs again.
+// longest is how long a fault goes on at most. Administrators can't do everything while the operator does not answer.
+const longest = 10 * time.Second
+
+// disturb has the scenario act under the fault, and returns when the fault is over, everything runs again and all that was sent has arrived.
 func (r *run) disturb() result {
 	r.begin = time.Now()
 	leader, _ := r.leader()
 	r.arm(r.fault, r.seed)
-	over := r.start(r.fault.during)
-	r.do(r)
+	end := r.start(r.fault.during)
 	if r.fault.do == nothing {
+		over := sync.OnceFunc(func() {
+			end()
+			r.disarm()
+		})
+		if r.fault.during != handover { // which waits for what administrators do
+			defer time.AfterFunc(longest, over).Stop()
+		}
+		r.do(r)
 		pause(r.ctx, r.fault.lasts)
+		over()
 	} else {
+		r.do(r)
 		r.awaitDeed(leader)
+		end()
+		r.disarm()
 	}
-	over()
+	r.await("writes are under way", patience, func(context.Context) []string {
+		if r.underWay() {
+			return []string{"they have not arrived"}
+		}
+		return nil
+	})
 	writes, injected := r.counted()
-	r.disarm()
 	return result{writes: writes, injected: injected}
 }
 
@@ -248,6 +266,7 @@ func (r *run) start(e event) (end func()) {
 		}
 	case handover:
 		return func() {
+			r.settle("before the leader ends", nil)
 			leader, _ := r.leader()
 			r.complain(leader.current().Stop())
 		}

@@ -262,6 +262,11 @@ func (w *world) disarm() {
 	}
 }
 
+// underWay reports whether writes have left replicas and not arrived.
+func (w *world) underWay() bool {
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.proxy.underWay.Load() > 0 })
+}
+
 // counted returns how many writes there were since a fault was armed, and how many faults were injected.
 func (w *world) counted() (writes, injected int) {
 	for _, r := range w.replicas {
