@@ -28,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/controller"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/operator/version"
@@ -81,7 +82,15 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	// The API server's priority and fairness is the throttle.
 	config.QPS = -1
 	config.UserAgent = "nstpl-operator/" + version.String()
-	mgr, err := newManager(config, options)
+	lease, err := newLease(config, options)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(config, options, lease)
+	if err != nil {
+		return err
+	}
+	leader, err := newLeader(mgr, config, lease)
 	if err != nil {
 		return err
 	}
@@ -102,18 +111,18 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	ledger := controller.NewLedger(statusDue)
 	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
 	templates := &controller.Templates{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
+		Client: leader.client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
 	}
 	yield := populate.NewYield()
-	spaces := &controller.PolicySpaces{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
-	quotas := &controller.Quotas{Client: mgr.GetClient(), Queue: queue}
+	spaces := &controller.PolicySpaces{Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
+	quotas := &controller.Quotas{Client: leader.client, Queue: queue}
 	namespaces := &controller.Namespaces{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,
-		Urgent: populate.NewApplier(metadataClient, mgr.GetRESTMapper(), urgentWrites, nil),
-		Bulk:   populate.NewApplier(metadataClient, mgr.GetRESTMapper(), bulkWrites, yield),
+		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,
+		Urgent: populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), urgentWrites, nil),
+		Bulk:   populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:  yield,
-		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter), Events: clientset.EventsV1(), Metrics: operatorMetrics,
+		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter), Events: leader.clientset.EventsV1(), Metrics: operatorMetrics,
 		Exclude: options.ExcludeNamespaces,
 	}
 	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
@@ -128,14 +137,47 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := quotas.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of quotas: %w", err)
 	}
-	initializers := &controller.Initializers{Client: mgr.GetClient(), Queue: queue}
+	initializers := &controller.Initializers{Client: leader.client, Queue: queue}
 	if err := initializers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of initializers: %w", err)
 	}
-	if err := addWebhooks(ctx, mgr, clientset, options, ending); err != nil {
+	if err := addWebhooks(ctx, mgr, leader, clientset, options, ending); err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)
 	}
 	return mgr.Start(ctx)
+}
+
+// leader holds the clients of what only the leader does. They write nothing while another replica may lead.
+type leader struct {
+	// client reads from the cache.
+	client    client.Client
+	clientset kubernetes.Interface
+	metadata  metadata.Interface
+}
+
+// newLease returns nil if there is no leader election.
+func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
+	if !options.LeaderElect {
+		return nil, nil
+	}
+	// A label's value has no "+".
+	labels := map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")}
+	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
+}
+
+func newLeader(mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease) (l leader, err error) {
+	connections := lease.Client(mgr.GetHTTPClient())
+	l.client, err = client.New(config, client.Options{
+		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), Cache: &client.CacheOptions{Reader: mgr.GetCache()},
+	})
+	if err != nil {
+		return l, err
+	}
+	if l.clientset, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
+		return l, err
+	}
+	l.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections)
+	return l, err
 }
 
 // extend returns a context that ends some time after ctx.
@@ -156,14 +198,14 @@ func stripNamespace(object any) (any, error) {
 	return cache.TransformStripManagedFields()(object)
 }
 
-func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
+func newManager(config *rest.Config, options Options, lease *leadership.Lease) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(corev1.AddToScheme, admissionregistrationv1.AddToScheme, v1alpha1.AddToScheme)
 	if err := add.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	managerOptions := ctrl.Options{
 		Scheme: scheme,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
@@ -179,13 +221,20 @@ func newManager(config *rest.Config, options Options) (ctrl.Manager, error) {
 		HealthProbeBindAddress:        options.ProbeAddress,
 		LeaderElection:                options.LeaderElect,
 		LeaderElectionID:              v1alpha1.OperatorLease,
-		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		// A label's value has no "+".
-		LeaderElectionLabels: map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")},
-	})
+		LeaseDuration:                 new(leadership.Duration),
+		RenewDeadline:                 new(leadership.RenewDeadline),
+		RetryPeriod:                   new(leadership.RetryPeriod),
+	}
+	if lease != nil {
+		managerOptions.LeaderElectionResourceLockInterface = lease
+	}
+	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
 		return nil, err
+	}
+	if lease != nil {
+		lease.RecordTo(mgr.GetEventRecorderFor(lease.Identity())) //nolint:staticcheck // leader election knows no other recorder
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err

@@ -32,12 +32,12 @@ import (
 
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
 // operator isn't ready before both are so.
-func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options, ending <-chan struct{}) error {
-	attributes, err := newAttributes(ctx, mgr, options)
+func addWebhooks(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options, ending <-chan struct{}) error {
+	attributes, err := newAttributes(ctx, mgr, leader, options)
 	if err != nil {
 		return err
 	}
-	constraints, err := newSCC(ctx, mgr, clients, options)
+	constraints, err := newSCC(ctx, mgr, leader, clients, options)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Inter
 		return err
 	}
 	configurations := &admission.Configurations{
-		Client: mgr.GetClient(), Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL},
+		Client: leader.client, Table: table, Endpoint: admission.Endpoint{URL: options.WebhookURL},
 		OnChange: func(do func()) {
 			attributes.OnChange(do)
 			constraints.OnChange(do)
@@ -118,7 +118,7 @@ func identifyClients(file string) func(*tls.Config) {
 }
 
 // newAttributes also has it said of the rules whether they are enforced.
-func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*admission.Attributes, error) {
+func newAttributes(ctx context.Context, mgr ctrl.Manager, leader leader, options Options) (*admission.Attributes, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
 	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
@@ -131,7 +131,7 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*adm
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &controller.Enforcement{Client: mgr.GetClient(), Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker}
+	enforcement := &controller.Enforcement{Client: leader.client, Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}
@@ -139,7 +139,7 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, options Options) (*adm
 }
 
 // newSCC also has namespaces given what constraints go by.
-func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
+func newSCC(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
 	exempt := slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces)
 	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews(), func(ctx context.Context, reference scc.Reference) (scc.Identity, error) {
 		return controller.Identity(ctx, mgr.GetAPIReader(), reference)
@@ -151,7 +151,7 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface,
 		return nil, err
 	}
 	allocations := &controller.Allocations{
-		Client: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Client: leader.client, ConfigMaps: leader.clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Recorder: mgr.GetEventRecorder(controller.Reporter), Pool: options.SCCPool, Exempt: exempt,
 		Needed: constraints.Needed, OnChange: constraints.OnChange,
 	}
@@ -159,7 +159,7 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface,
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
 	}
 	references := &controller.References{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Recorder: mgr.GetEventRecorder(controller.Reporter),
+		Client: leader.client, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Recorder: mgr.GetEventRecorder(controller.Reporter),
 	}
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)

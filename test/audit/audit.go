@@ -42,6 +42,7 @@ type Request struct {
 	Verb       string
 	RequestURI string
 	User       struct{ Username string }
+	UserAgent  string
 	ObjectRef  struct {
 		Resource, Subresource, APIGroup string
 		Namespace, Name                 string

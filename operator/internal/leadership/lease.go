@@ -1,0 +1,130 @@
+// Package leadership keeps a replica from acting as the leader on what may be out of date: a lease that has run out, or caches that are
+// older than the leadership.
+package leadership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The intervals of leader election. Another replica may lead Duration after the last renewal. A leader that cannot renew its lease for
+// RenewDeadline after it was due, which is RetryPeriod after the last renewal, ends itself.
+const (
+	Duration      = 15 * time.Second
+	RenewDeadline = 10 * time.Second
+	RetryPeriod   = 2 * time.Second
+)
+
+// patience is how long after the last renewal a replica may write as the leader. It ends itself by then, unless it was suspended. What it
+// sent before has the rest of Duration to arrive.
+const patience = RetryPeriod + RenewDeadline
+
+// Lease is the lock of leader election. It notes when it was last renewed.
+type Lease struct {
+	resourcelock.Interface
+	lock *resourcelock.LeaseLock
+	now  func() instant
+
+	mu sync.Mutex
+	// renewed is when the last request was sent that renewed the lease; nil while this replica does not hold it.
+	renewed *instant
+}
+
+// instant is a time by two clocks. The monotonic one may stop while the machine is suspended, and the other one may be set.
+type instant struct {
+	monotonic time.Duration
+	wall      time.Time
+}
+
+// clock returns a function that reads both clocks.
+func clock() func() instant {
+	start := time.Now()
+	return func() instant {
+		now := time.Now()
+		return instant{monotonic: now.Sub(start), wall: now.Round(0)}
+	}
+}
+
+// since returns the time between two instants by the clock that says more.
+func (i instant) since(earlier instant) time.Duration {
+	return max(i.monotonic-earlier.monotonic, i.wall.Sub(earlier.wall))
+}
+
+// NewLease returns the lock of this process, which nobody holds yet.
+func NewLease(config *rest.Config, namespace, name string, labels map[string]string) (*Lease, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("identify this replica: %w", err)
+	}
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	config.Timeout = RenewDeadline / 2 // one request that is never answered must not cost the leadership
+	client, err := coordinationv1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of leader election: %w", err)
+	}
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Client:     client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+		Labels:     labels,
+	}
+	return &Lease{Interface: lock, lock: lock, now: clock()}, nil
+}
+
+// RecordTo has the changes of the leader recorded as Events. It must be called before the election begins.
+func (l *Lease) RecordTo(recorder resourcelock.EventRecorder) {
+	l.lock.LockConfig.EventRecorder = recorder
+}
+
+// Create is called to hold a lease that does not exist.
+func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
+}
+
+// Update is called to acquire, renew and release the lease.
+func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
+}
+
+func (l *Lease) write(record resourcelock.LeaderElectionRecord, write func() error) error {
+	sent := l.now()
+	holds := record.HolderIdentity == l.Identity()
+	if !holds {
+		l.note(nil) // another replica may lead before the answer comes
+	}
+	err := write()
+	if err == nil && holds {
+		l.note(&sent)
+	}
+	return err
+}
+
+func (l *Lease) note(renewed *instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewed = renewed
+}
+
+// Held returns nil as long as no other replica can lead, or an error that says why another one may.
+func (l *Lease) Held() error {
+	l.mu.Lock()
+	renewed := l.renewed
+	l.mu.Unlock()
+	if renewed == nil {
+		return errors.New("this replica does not lead: nothing is written")
+	}
+	if elapsed := l.now().since(*renewed); elapsed > patience {
+		return fmt.Errorf("the lease of this replica was last renewed %d s ago, so another replica may lead: nothing is written", int(elapsed.Seconds()))
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package leadership
+
+import (
+	"net/http"
+)
+
+// Client returns an HTTP client that shares its connections with another one, and refuses writes while another replica may lead. A nil
+// Lease refuses nothing: there is no election.
+func (l *Lease) Client(shared *http.Client) *http.Client {
+	if l == nil {
+		return shared
+	}
+	client := *shared
+	client.Transport = transport{lease: l, next: shared.Transport}
+	return &client
+}
+
+// transport refuses writes unless the lease is held.
+type transport struct {
+	lease *Lease
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch request.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		if err := t.lease.Held(); err != nil {
+			if request.Body != nil {
+				_ = request.Body.Close() // as the interface demands
+			}
+			return nil, err
+		}
+	}
+	return t.next.RoundTrip(request)
+}
