@@ -10,9 +10,11 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -27,6 +29,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/controller"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
@@ -74,6 +77,9 @@ const (
 	bulkWrites   = 8
 )
 
+// readyPatience is how long the API server may take to say whether it is ready.
+const readyPatience = 3 * time.Second
+
 // Run runs the operator until some time after ctx ends, or until its leadership is lost.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	ending := ctx.Done()
@@ -82,6 +88,11 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	// The API server's priority and fairness is the throttle.
 	config.QPS = -1
 	config.UserAgent = "nstpl-operator/" + version.String()
+	queues := &backoff.Queues{}
+	config, err := noticingOutages(ctx, config, queues.Wake)
+	if err != nil {
+		return err
+	}
 	lease, err := newLease(config, options)
 	if err != nil {
 		return err
@@ -90,7 +101,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	leader, err := newLeader(mgr, config, lease)
+	leader, err := newLeader(mgr, config, lease, queues)
 	if err != nil {
 		return err
 	}
@@ -106,24 +117,24 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	queue := controller.NewQueue()
-	templateQueue, statusDue := controller.NewTemplateQueue()
+	queue := controller.NewQueue(queues)
+	templateQueue, statusDue := controller.NewTemplateQueue(queues)
 	ledger := controller.NewLedger(statusDue)
 	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
 	templates := &controller.Templates{
 		Client: leader.client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
-		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces,
+		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces, Caches: leader.caches,
 	}
 	yield := populate.NewYield()
-	spaces := &controller.PolicySpaces{Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics}
-	quotas := &controller.Quotas{Client: leader.client, Queue: queue}
+	spaces := &controller.PolicySpaces{Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics, Caches: leader.caches, Queues: queues}
+	quotas := &controller.Quotas{Client: leader.client, Queue: queue, Caches: leader.caches, Queues: queues}
 	namespaces := &controller.Namespaces{
 		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,
 		Urgent: populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:   populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:  yield,
 		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter), Events: leader.clientset.EventsV1(), Metrics: operatorMetrics,
-		Exclude: options.ExcludeNamespaces,
+		Exclude: options.ExcludeNamespaces, Caches: leader.caches,
 	}
 	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
 		return fmt.Errorf("set up the controller of templates: %w", err)
@@ -137,7 +148,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := quotas.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of quotas: %w", err)
 	}
-	initializers := &controller.Initializers{Client: leader.client, Queue: queue}
+	initializers := &controller.Initializers{Client: leader.client, Queue: queue, Queues: queues}
 	if err := initializers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller of initializers: %w", err)
 	}
@@ -147,12 +158,34 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return mgr.Start(ctx)
 }
 
+// noticingOutages returns a configuration whose clients notice when the API server does not answer. When it answers again, over is called.
+func noticingOutages(ctx context.Context, config *rest.Config, over func()) (*rest.Config, error) {
+	plain, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	outage := backoff.NewOutage(ctx, func(ctx context.Context) error {
+		err := plain.RESTClient().Get().AbsPath("/readyz").Timeout(readyPatience).Do(ctx).Error()
+		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return nil // it answers, and keeps to itself whether it is ready
+		}
+		return err
+	}, over)
+	config = rest.CopyConfig(config)
+	config.Wrap(outage.Transport)
+	return config, nil
+}
+
 // leader holds the clients of what only the leader does. They write nothing while another replica may lead.
 type leader struct {
 	// client reads from the cache.
 	client    client.Client
 	clientset kubernetes.Interface
 	metadata  metadata.Interface
+	// caches are to be as new as the leadership before the leader acts.
+	caches *leadership.Caches
+	// queues are those of its controllers.
+	queues *backoff.Queues
 }
 
 // newLease returns nil if there is no leader election.
@@ -165,7 +198,8 @@ func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
 }
 
-func newLeader(mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease) (l leader, err error) {
+func newLeader(mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease, queues *backoff.Queues) (l leader, err error) {
+	l.queues = queues
 	connections := lease.Client(mgr.GetHTTPClient())
 	l.client, err = client.New(config, client.Options{
 		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), Cache: &client.CacheOptions{Reader: mgr.GetCache()},
@@ -173,6 +207,7 @@ func newLeader(mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease) (
 	if err != nil {
 		return l, err
 	}
+	l.caches = leadership.NewCaches(l.client, mgr.GetAPIReader(), &corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{})
 	if l.clientset, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
 		return l, err
 	}

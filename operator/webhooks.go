@@ -59,7 +59,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, leader leader, clients k
 			attributes.OnChange(do)
 			constraints.OnChange(do)
 			quota.OnChange(do)
-		}, Written: make(chan struct{}),
+		}, Written: make(chan struct{}), Queues: leader.queues,
 	}
 	serving := webhook.Options{CertDir: options.WebhookCertDir}
 	var renewed <-chan struct{}
@@ -131,7 +131,7 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, leader leader, options
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &controller.Enforcement{Client: leader.client, Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker}
+	enforcement := &controller.Enforcement{Client: leader.client, Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker, Queues: leader.queues}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}
@@ -153,13 +153,14 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubern
 	allocations := &controller.Allocations{
 		Client: leader.client, ConfigMaps: leader.clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Recorder: mgr.GetEventRecorder(controller.Reporter), Pool: options.SCCPool, Exempt: exempt,
-		Needed: constraints.Needed, OnChange: constraints.OnChange,
+		Needed: constraints.Needed, OnChange: constraints.OnChange, Caches: leader.caches, Queues: leader.queues,
 	}
 	if err := allocations.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
 	}
 	references := &controller.References{
 		Client: leader.client, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Recorder: mgr.GetEventRecorder(controller.Reporter),
+		Caches: leader.caches, Queues: leader.queues,
 	}
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)

@@ -9,12 +9,16 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // proxy stands between one operator and the API server.
@@ -25,19 +29,40 @@ type proxy struct {
 	kubeconfig string
 
 	mu sync.Mutex
-	// held is closed when watches go on; nil if they are not held back.
-	held chan struct{}
+	// gate is what watches that begin now pass.
+	gate *gate
+	// closed are gates that are to be opened.
+	closed []*gate
+	// isCut says that nothing is answered, and isReady when the operator was last told that the API server is ready.
+	isCut   bool
+	isReady time.Time
+	// writes are the requests that change something, whether they were answered or not.
+	writes []proxied
+
+	server *httptest.Server
+}
+
+type proxied struct {
+	at   time.Time
+	path string
+}
+
+// gate lets watches pass or holds them back.
+type gate struct {
+	mu sync.Mutex
+	// opened is nil if the gate is open.
+	opened chan struct{}
 }
 
 // newProxy returns a proxy that passes everything on until the test ends.
 func newProxy(t *testing.T, w *world, name string) *proxy {
 	t.Helper()
-	p := &proxy{name: name}
+	p := &proxy{name: name, gate: &gate{}}
 	upstream, err := url.Parse(w.cluster.RESTConfig().Host)
 	require.NoError(t, err)
 	transport, err := rest.TransportFor(rest.AnonymousClientConfig(w.cluster.RESTConfig()))
 	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+	pass := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(upstream)
@@ -45,12 +70,24 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.URL.Query().Get("watch") == "true" {
-				r.Body = watched{ReadCloser: r.Body, proxy: p}
+				r.Body = p.watched(r.Body)
+			}
+			if r.Request.URL.Path == "/readyz" && r.StatusCode == http.StatusOK {
+				p.mu.Lock()
+				p.isReady = time.Now()
+				p.mu.Unlock()
 			}
 			return nil
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the client sees what the proxy sees
-	})
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
+		if p.note(r) {
+			panic(http.ErrAbortHandler)
+		}
+		pass.ServeHTTP(response, r)
+	}))
+	p.server = server
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // operators that are killed break connections
 	server.StartTLS()
 	t.Cleanup(func() {
@@ -58,53 +95,99 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	config, err := clientcmd.LoadFromFile(w.operatorKubeconfig)
-	require.NoError(t, err)
-	for _, cluster := range config.Clusters {
+	path := filepath.Join(w.dir, name+".kubeconfig")
+	require.NoError(t, operator.WriteKubeconfig(t.Context(), w.cluster, path, func(cluster *clientcmdapi.Cluster) {
 		cluster.Server = server.URL
 		cluster.CertificateAuthority = ""
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	}
-	path := filepath.Join(w.dir, name+".kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	}))
 	p.kubeconfig = "--kubeconfig=" + path
 	return p
 }
 
-// holdWatches keeps back what watches tell from now on.
+// note notes a request, and reports whether it is not to be answered.
+func (p *proxy) note(r *http.Request) (isCut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Method != http.MethodGet {
+		p.writes = append(p.writes, proxied{time.Now(), r.URL.Path})
+	}
+	return p.isCut
+}
+
+// cut has no request answered from now on. The watches that there are go on.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isCut = true
+}
+
+func (p *proxy) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isCut, p.isReady = false, time.Time{}
+}
+
+// written returns the requests that change something in a namespace and came after a time; all if the namespace is empty.
+func (p *proxy) written(namespace string, after time.Time) []proxied {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []proxied
+	for _, write := range p.writes {
+		if write.at.After(after) && strings.Contains(write.path, "/namespaces/"+namespace) {
+			found = append(found, write)
+		}
+	}
+	return found
+}
+
+// readySince returns when the operator was last told that the API server is ready, since it was cut off; the zero time if it was not.
+func (p *proxy) readySince() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.isReady
+}
+
+// holdWatches keeps back what the watches tell that there are. Those that begin later pass.
 func (p *proxy) holdWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = make(chan struct{})
+	p.gate.mu.Lock()
+	p.gate.opened = make(chan struct{})
+	p.gate.mu.Unlock()
+	p.closed = append(p.closed, p.gate)
+	p.gate = &gate{}
 }
 
 func (p *proxy) letWatchesGoOn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held != nil {
-		close(p.held)
-		p.held = nil
+	for _, g := range p.closed {
+		close(g.opened)
 	}
+	p.closed = nil
 }
 
-func (p *proxy) wait() {
+func (p *proxy) watched(answer io.ReadCloser) watched {
 	p.mu.Lock()
-	held := p.held
-	p.mu.Unlock()
-	if held != nil {
-		<-held
-	}
+	defer p.mu.Unlock()
+	return watched{ReadCloser: answer, gate: p.gate}
 }
 
 // watched is the answer to a watch.
 type watched struct {
 	io.ReadCloser
-	proxy *proxy
+	gate *gate
 }
 
 func (w watched) Read(buffer []byte) (int, error) {
 	n, err := w.ReadCloser.Read(buffer)
-	w.proxy.wait()
+	w.gate.mu.Lock()
+	opened := w.gate.opened
+	w.gate.mu.Unlock()
+	if opened != nil {
+		<-opened
+	}
 	return n, err
 }
 

@@ -17,11 +17,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 // Endpoint is where the API server reaches the webhooks.
@@ -126,6 +128,8 @@ type Configurations struct {
 	OnChange func(do func())
 	// Written is closed once both are as they should be.
 	Written chan struct{}
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 }
 
 // SetupWithManager has them looked at as they change and whenever renewed says that the bundle did.
@@ -155,6 +159,7 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 			c.OnChange(func() { queue.Add(request) })
 			return nil
 		})).
+		WithOptions(controller.Options{NewQueue: c.Queues.New}).
 		Complete(c)
 }
 

@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -43,7 +44,7 @@ func NewRefusals(quotas corev1client.ResourceQuotasGetter, recorder events.Event
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_policyspace_quota_refusals_total", Help: "Writes of what a namespace uses that the quota of a policyspace refused.",
 		}, []string{"policyspace"}),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoff.FirstRetry, backoff.LastRetry)),
 	}
 	return r, registerer.Register(r.refused)
 }

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -48,6 +50,10 @@ type Allocations struct {
 	// Needed tells whether there are constraints, and OnChange has a function called when that may have changed.
 	Needed   func(context.Context) (bool, error)
 	OnChange func(do func())
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 
 	// given is what the cache may not show yet, by namespace.
 	given map[types.UID]map[string]string
@@ -67,8 +73,12 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 			r.OnChange(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
-		Complete(r)
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
+		Complete(r.Caches.Before(r))
 }
+
+// allocationKeys are the annotations that a namespace is given together.
+var allocationKeys = []string{v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation}
 
 func allocationOf(ns client.Object) [3]string {
 	annotations := ns.GetAnnotations()
@@ -152,15 +162,19 @@ func (r *Allocations) reserve(ctx context.Context, holders []scc.Holder) ([]scc.
 	return allocations, exhausted
 }
 
+// allocationPatch changes nothing in a namespace that has other ids by now, or in another namespace of the name: pods that run keep the ids
+// of an earlier allocation.
+func allocationPatch(ns *corev1.Namespace, allocation scc.Allocation) client.Patch {
+	return testedPatch{}.test("/metadata/uid", ns.UID).
+		changeIn("/metadata/annotations", ns.Annotations, allocation.Annotations, allocationKeys...)
+}
+
 func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation) error {
 	errs := make([]error, len(allocations))
 	workqueue.ParallelizeUntil(ctx, allocationWrites, len(allocations), func(i int) {
 		ns := namespaces[allocations[i].Namespace]
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": allocations[i].Annotations}})
-		if err == nil {
-			err = r.Client.Status().Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}, client.RawPatch(types.MergePatchType, body))
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // it is gone, or another of its name is there
+		target := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+		if err := r.Client.Status().Patch(ctx, target, allocationPatch(ns, allocations[i])); client.IgnoreNotFound(err) != nil {
 			errs[i] = fmt.Errorf("give namespace %s its user ids: %w", ns.Name, err)
 		}
 	})

@@ -16,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 // Reasons of the Enforced condition.
@@ -46,6 +48,8 @@ type Enforcement struct {
 	OnChange func(do func())
 	// Marker returns an annotation that is refused while the API server asks about the rules of a revision.
 	Marker func(revision string) string
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 
 	// seen is the revision that the API server was last seen to ask about.
 	seen string
@@ -64,6 +68,7 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 			r.OnChange(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
 
@@ -173,7 +178,7 @@ func (r *Enforcement) write(
 	if equality.Semantic.DeepEqual(known, status) {
 		return nil
 	}
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, object, client.MergeFrom(before))); err != nil {
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, object, whileUnchanged(before))); err != nil {
 		return fmt.Errorf("write the status of %T %s: %w", before, client.ObjectKeyFromObject(before), err)
 	}
 	return nil

@@ -11,11 +11,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 // Initializers keeps the status of NamespaceInitializationConfigurations, and has the namespaces looked at that they are
@@ -23,12 +25,15 @@ import (
 type Initializers struct {
 	Client client.Client
 	Queue  *Queue
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 }
 
 // SetupWithManager has configurations looked at as they change.
 func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaceinitializationconfiguration").
 		For(&v1alpha1.NamespaceInitializationConfiguration{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
 
@@ -63,7 +68,7 @@ func (r *Initializers) keepStatus(ctx context.Context, configuration *v1alpha1.N
 	if equality.Semantic.DeepEqual(&configuration.Status, &changed.Status) {
 		return nil
 	}
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, client.MergeFrom(configuration))); err != nil {
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, whileUnchanged(configuration))); err != nil {
 		return fmt.Errorf("write the status of configuration %s: %w", configuration.Name, err)
 	}
 	return nil

@@ -73,7 +73,7 @@ func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done boo
 }
 
 // announceTimeout records an Event, once: its name says what it is about, so that neither the next look nor the next
-// process records it again, as a recorder's would.
+// process records it again, as a recorder's would. So an earlier leader that comes late records nothing else.
 func (r *Namespaces) announceTimeout(ctx context.Context, ns *corev1.Namespace, initializer v1alpha1.Initializer) {
 	note := fmt.Sprintf("initializer %s did not finish within %d s; failurePolicy Fail: the namespace stays closed until it does",
 		initializer.Name, initializer.TimeoutSeconds)

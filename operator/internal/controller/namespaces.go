@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
@@ -49,6 +51,8 @@ type Namespaces struct {
 	Recorder     events.EventRecorder
 	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.Unpopulated names.
 	Exclude []string
 }
@@ -238,6 +242,7 @@ func (r *Namespaces) leave(ctx context.Context, ns, placed *corev1.Namespace) er
 // report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition is
 // also the memory of what was announced: a restart, or a failure that stays the same, announces nothing twice.
 func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Report, done bool, announce func()) error {
+	ns = r.current(ctx, ns)
 	before, since := found(ns)
 	if before.Initializing {
 		pending, err := r.pending(ctx, ns, done)
@@ -262,7 +267,7 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		// Another initializer changed the list meanwhile, or another namespace has the name now.
+		// Somebody changed the namespace meanwhile, or another namespace has the name now.
 		r.Queue.AddWaiting(ns.Name, lookAgain)
 		return nil
 	case err != nil:
@@ -274,6 +279,27 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 		announce()
 	}
 	return nil
+}
+
+// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is given by Allocations
+// comes while a new namespace is populated, and the report is refused if it is about the namespace as it was before.
+func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
+	now := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
+		return ns // it is gone, which the report will find
+	}
+	now = r.Ledger.Latest(now)
+	if now.ResourceVersion == ns.ResourceVersion || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) || !maps.Equal(now.Labels, ns.Labels) ||
+		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
+		return ns
+	}
+	return now
+}
+
+func withoutAllocation(annotations map[string]string) map[string]string {
+	others := maps.Clone(annotations)
+	maps.DeleteFunc(others, func(key, _ string) bool { return slices.Contains(allocationKeys, key) })
+	return others
 }
 
 // announce records an Event in the namespace for each thing that somebody should know.

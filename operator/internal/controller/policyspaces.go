@@ -23,6 +23,8 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
 const (
@@ -43,6 +45,10 @@ type PolicySpaces struct {
 	// Queue is that of the namespaces.
 	Queue   *Queue
 	Metrics *Metrics
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 
 	mu     sync.Mutex
 	loaded bool
@@ -71,7 +77,7 @@ func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) e
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, placeIndex, indexPlaces); err != nil {
 		return err
 	}
-	r.due = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	r.due = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
 	// How many namespaces there are may be said a little later than what they use.
 	in := func(ctx context.Context, object client.Object, after time.Duration) {
 		if ns, ok := object.(*corev1.Namespace); ok {
@@ -112,7 +118,7 @@ func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) e
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: func(string, limiter) requests { return r.due }}).
-		Complete(r)
+		Complete(r.Caches.Before(r))
 }
 
 // placeOf is what of a namespace its policyspaces go by.

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -21,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/internal/counters"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -120,21 +120,13 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 	if r.fresh {
 		return true, nil
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ResourceQuotaList"))
-	if err := r.Live.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName}); err != nil {
-		return false, fmt.Errorf("see whether all that is counted is known: %w", err)
+	list := &corev1.ResourceQuotaList{}
+	stored, err := leadership.List(ctx, r.Client, r.Live, list, client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName})
+	if err != nil {
+		return false, err
 	}
-	for i := range list.Items {
-		counter := &corev1.ResourceQuota{}
-		err := r.Client.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), counter, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
-		order, incomparable := resourceversion.CompareResourceVersion(counter.ResourceVersion, list.Items[i].ResourceVersion)
-		if err != nil || incomparable != nil || order < 0 {
-			return false, nil
-		}
+	if missing, err := stored.Missing(ctx, r.Client, list); err != nil || len(missing) > 0 {
+		return false, err
 	}
 	r.fresh = true
 	if r.since.IsZero() {

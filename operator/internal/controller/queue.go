@@ -5,10 +5,11 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 // Priorities of work on a namespace. Somebody waits for a new one; nobody waits for a rollout to the ten thousandth.
@@ -17,11 +18,8 @@ const (
 	priorityBulk = -100
 )
 
-// Namespaces that fail are tried again soon at first, then less and less often.
-const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 5 * time.Minute
-)
+// firstRetry is when a namespace that failed is tried again, for the first time.
+const firstRetry = 200 * time.Millisecond
 
 // Somebody who changes a populated object is put right at once, a writer that never gives in (another controller that
 // wants the field) only so many times, and then slowly: two controllers must not keep the API server busy.
@@ -40,12 +38,8 @@ type Queue struct {
 }
 
 // NewQueue returns an empty queue.
-func NewQueue() *Queue {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return &Queue{
-		PriorityQueue: priorityqueue.New("namespace", func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
-		corrections:   lru.New(fights),
-	}
+func NewQueue(queues *backoff.Queues) *Queue {
+	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry), corrections: lru.New(fights)}
 }
 
 // AddNew queues namespaces that were just created, or that still wait for what comes with creation, in that order.

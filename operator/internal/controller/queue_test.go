@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
-	queue := NewQueue()
+	queue := NewQueue(&backoff.Queues{})
 	defer queue.ShutDown()
 	queue.AddBulk("b1", "b2", "b3")
 	queue.AddChanged("changed")
@@ -25,7 +27,7 @@ func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
 }
 
 func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
-	queue := NewQueue()
+	queue := NewQueue(&backoff.Queues{})
 	defer queue.ShutDown()
 	for range quickCorrections {
 		queue.AddDrifted("quiet")
@@ -41,7 +43,7 @@ func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
 }
 
 func TestAWaitingNamespaceIsLookedAtEarlierIfSomethingHappens(t *testing.T) {
-	queue := NewQueue()
+	queue := NewQueue(&backoff.Queues{})
 	defer queue.ShutDown()
 	queue.AddWaiting("later", time.Hour)
 	queue.AddWaiting("soon", 50*time.Millisecond)

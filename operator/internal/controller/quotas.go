@@ -26,7 +26,9 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/counters"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -38,6 +40,10 @@ type Quotas struct {
 	Client client.Client
 	// Queue is that of the namespaces, which are not opened before it counts in them.
 	Queue *Queue
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 
 	mu sync.Mutex
 	// touched are namespaces that are to be counted again, and when something was charged there last.
@@ -77,8 +83,8 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 				return countsOf(e.ObjectOld) != countsOf(e.ObjectNew)
 			},
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: r.Queues.New}).
+		Complete(r.Caches.Before(r))
 }
 
 // countsOf returns what of a ResourceQuota says which resources are counted, and whether it is as the operator wrote it.
@@ -223,6 +229,8 @@ func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.Resou
 	return quota.Counted(spaces), nil
 }
 
+// create does no harm if it comes late from an earlier leader: the ResourceQuota of a namespace that is under no quota any more is deleted as
+// its creation is seen, and one that limits something else is changed.
 func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.ResourceList) error {
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
@@ -241,7 +249,8 @@ func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.R
 	return r.enforce(ctx, counter, want)
 }
 
-// remove deletes the ResourceQuota of a namespace that is under no quota, if it is the operator's.
+// remove deletes the ResourceQuota of a namespace that is under no quota, if it is the operator's. If the deletion comes late from an earlier
+// leader, what the quota limits is refused until the ResourceQuota is made again.
 func (r *Quotas) remove(ctx context.Context, counter *corev1.ResourceQuota) error {
 	if counter.Labels[counters.ManagedByLabel] != counters.ManagedBy {
 		return nil
@@ -263,23 +272,30 @@ func (r *Quotas) repair(ctx context.Context, ns *corev1.Namespace, counter *core
 
 func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	changed := counter.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	if changed.Labels == nil {
-		changed.Labels = map[string]string{}
-	}
-	changed.Labels[counters.ManagedByLabel] = counters.ManagedBy
-	changed.Spec.Hard = want
-	changed.Annotations["description"] = counterNote
-	changed.Annotations[v1alpha1.RecountAnnotation] = counters.Now()
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(counter)); err != nil {
+	if err := r.Client.Patch(ctx, changed, limitsPatch(counter, want)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	return r.enforce(ctx, changed, want)
 }
 
-// enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in uncounted.
+// limitsPatch changes nothing if the limits are not those that were seen. What is used changes all the time, so it does not go by the
+// resourceVersion.
+func limitsPatch(counter *corev1.ResourceQuota, want corev1.ResourceList) client.Patch {
+	var limits any
+	if len(counter.Spec.Hard) > 0 {
+		limits = counter.Spec.Hard
+	}
+	return testedPatch{}.test("/metadata/uid", counter.UID).test("/spec/hard", limits).
+		changeIn("/metadata/labels", counter.Labels, map[string]string{counters.ManagedByLabel: counters.ManagedBy}).
+		changeIn("/metadata/annotations", counter.Annotations, map[string]string{
+			"description": counterNote, v1alpha1.RecountAnnotation: counters.Now(),
+		}).
+		change("/spec/hard", want)
+}
+
+// enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in uncounted. Late from
+// an earlier leader, it does no harm: what is not among the limits in force counts as unknown, so it is refused, and the limits in force are
+// compared with the declared ones as they change.
 func (r *Quotas) enforce(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	hard := map[corev1.ResourceName]any{}
 	for name := range counter.Status.Hard {

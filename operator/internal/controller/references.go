@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -24,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -36,6 +39,10 @@ type References struct {
 	Live     client.Reader
 	Cache    cache.Cache
 	Recorder events.EventRecorder
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
 
 	queue requests
 	// watching is whether ServiceAccounts are watched: only while a constraint names one.
@@ -64,7 +71,8 @@ func (r *References) SetupWithManager(mgr ctrl.Manager) error {
 			r.queue = queue
 			return nil
 		})).
-		Complete(r)
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
+		Complete(r.Caches.Before(r))
 }
 
 // Reconcile removes stale references from every constraint.
@@ -98,7 +106,7 @@ func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.Secur
 	if err != nil || changed == constraint {
 		return err
 	}
-	err = r.Client.Patch(ctx, changed, client.MergeFromWithOptions(constraint, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Patch(ctx, changed, whileUnchanged(constraint))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the watch brings the newer one
 	}

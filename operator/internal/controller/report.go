@@ -179,8 +179,8 @@ func found(ns *corev1.Namespace) (Report, metav1.Time) {
 	return report, metav1.Time{}
 }
 
-// patch returns the one write that makes a namespace say it, good for just this namespace, not for one that takes its
-// name later. Where others change the list too, it is good for just the list that was seen.
+// patch returns the one write that makes a namespace say it, good for just this namespace as it was seen: the write opens it and says where it
+// is, so it must not come late from an earlier leader, and others change the list of what it waits for.
 func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
@@ -197,14 +197,11 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		}
 	}
 	labels := r.depthLabels(ns)
-	metadata := map[string]any{"uid": ns.UID, "annotations": annotations, "labels": labels}
+	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels}
 	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
 		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
 		if !r.Initializing {
 			labels[v1alpha1.InitializingLabel] = nil
-		}
-		if before.Pending != "" && before.Pending != v1alpha1.TemplateInitializer {
-			metadata["resourceVersion"] = ns.ResourceVersion
 		}
 	}
 	return json.Marshal(map[string]any{

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 type (
@@ -41,7 +42,7 @@ func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers,
 			NewQueue:                func(string, limiter) requests { return r.Queue },
 		}).
-		Complete(r)
+		Complete(r.Caches.Before(r))
 }
 
 // start queues the namespaces that are there at the start, before any is worked on: first those that wait to be opened,
@@ -112,8 +113,8 @@ func (r *Namespaces) born(ns client.Object) {
 
 // NewTemplateQueue returns the queue of templates, and a function that puts one in it for its status: soon, not at once,
 // because many namespaces change at a time.
-func NewTemplateQueue() (requests, func(template string)) {
-	queue := priorityqueue.New[reconcile.Request]("namespacetemplate")
+func NewTemplateQueue(queues *backoff.Queues) (requests, func(template string)) {
+	queue := queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
 	return queue, func(template string) {
 		queue.AddWithOpts(priorityqueue.AddOpts{After: statusDelay}, reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	}
@@ -127,7 +128,7 @@ func (r *Templates) SetupWithManager(mgr ctrl.Manager, queue requests) error {
 		WithOptions(controller.Options{
 			NewQueue: func(string, limiter) requests { return queue },
 		}).
-		Complete(r)
+		Complete(r.Caches.Before(r))
 }
 
 // notStatusAlone keeps out the events of our own writes of the status. A deletion is a new generation.

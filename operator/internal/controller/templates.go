@@ -22,6 +22,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
@@ -54,6 +55,8 @@ type Templates struct {
 	Ledger  *Ledger
 	Queue   *Queue
 	Exclude []string
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
 
 	mu     sync.Mutex
 	loaded bool

@@ -62,7 +62,7 @@ func (r *Templates) writeStatus(ctx context.Context, template *v1alpha1.Namespac
 	}
 	changed := template.DeepCopy()
 	changed.Status = *status
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, client.MergeFrom(template))); err != nil {
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, whileUnchanged(template))); err != nil {
 		return nil, fmt.Errorf("write the status of template %s: %w", template.Name, err)
 	}
 	return changed, nil

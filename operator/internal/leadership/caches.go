@@ -1,0 +1,203 @@
+package leadership
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// The caches of a standby may be late when it begins to lead. They are looked at after firstLook, then less and less often.
+const (
+	firstLook = 10 * time.Millisecond
+	lastLook  = 500 * time.Millisecond
+	// listAgain is how long an object that a cache lacks may be missing until the API server is asked whether it was deleted meanwhile.
+	listAgain = time.Second
+	// complainAfter is how long caches may be late until that is logged, and logged again.
+	complainAfter = 5 * time.Second
+)
+
+// Caches has a new leader wait for its caches. What another leader has seen and acted on must not be undone because this replica has not
+// seen it yet. It is safe for concurrent use.
+type Caches struct {
+	cached client.Client
+	live   client.Reader
+	lists  []client.ObjectList
+
+	mu    sync.Mutex
+	fresh bool
+}
+
+// NewCaches returns Caches of the kinds of some empty lists. One reads from the cache, and live from the API server.
+func NewCaches(cached client.Client, live client.Reader, lists ...client.ObjectList) *Caches {
+	return &Caches{cached: cached, live: live, lists: lists}
+}
+
+// Before returns a reconciler that waits before it calls another one for the first time.
+func (c *Caches) Before(next reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		if err := c.Wait(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+		return next.Reconcile(ctx, request)
+	})
+}
+
+// Wait returns when the cache knows all that was stored at the first call, or with an error when ctx is done. It lists each kind once, and
+// does nothing after it has returned nil.
+func (c *Caches) Wait(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fresh {
+		return nil
+	}
+	for _, list := range c.lists {
+		if err := c.await(ctx, list); err != nil {
+			return err
+		}
+	}
+	c.fresh = true
+	return nil
+}
+
+func (c *Caches) await(ctx context.Context, list client.ObjectList) error {
+	against := comparison{Caches: c, list: list, again: listAgain}
+	complain := time.Now().Add(complainAfter)
+	for look := firstLook; ; look = min(2*look, lastLook) {
+		missing, err := against.missing(ctx)
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		if time.Now().After(complain) {
+			complain = time.Now().Add(complainAfter)
+			complainAbout(ctx, list, missing, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the cache is as new as the leadership: %w", ctx.Err())
+		case <-time.After(look):
+		}
+	}
+}
+
+// comparison compares the cache with what was stored at the first look.
+type comparison struct {
+	*Caches
+	list   client.ObjectList
+	stored Stored
+	// listed is when the API server was asked last, and again how long later it is asked again.
+	listed time.Time
+	again  time.Duration
+}
+
+func (c *comparison) missing(ctx context.Context) ([]string, error) {
+	if isFirst := c.listed.IsZero(); isFirst || time.Since(c.listed) > c.again {
+		now, err := List(ctx, c.cached, c.live, c.list)
+		if err != nil {
+			return nil, err
+		}
+		c.listed = time.Now()
+		if isFirst {
+			c.stored = now
+		} else {
+			c.stored.forgetDeleted(now)
+			c.again *= 2
+		}
+	}
+	return c.stored.Missing(ctx, c.cached, c.list)
+}
+
+func complainAbout(ctx context.Context, list client.ObjectList, missing []string, err error) {
+	log := ctrl.LoggerFrom(ctx).WithValues("list", fmt.Sprintf("%T", list))
+	if err != nil {
+		log.Error(err, "nothing is done before it is known what was stored when this replica began to lead")
+		return
+	}
+	log.Info("nothing is done before the cache knows what was stored when this replica began to lead",
+		"missing", len(missing), "first", strings.Join(missing[:min(len(missing), 3)], ", "))
+}
+
+// Stored is which objects of a kind the API server had at a time.
+type Stored struct {
+	// versions are the resourceVersions of the objects.
+	versions map[client.ObjectKey]string
+	// asOf is the resourceVersion of all.
+	asOf string
+}
+
+// List asks the API server for the objects of the kind of a list, which stays empty.
+func List(ctx context.Context, cached client.Client, live client.Reader, list client.ObjectList, options ...client.ListOption) (Stored, error) {
+	kind, err := cached.GroupVersionKindFor(list)
+	if err != nil {
+		return Stored{}, err
+	}
+	found := &metav1.PartialObjectMetadataList{}
+	found.SetGroupVersionKind(kind)
+	if err := live.List(ctx, found, options...); err != nil {
+		return Stored{}, fmt.Errorf("see what %s there are: %w", kind.Kind, err)
+	}
+	stored := Stored{versions: map[client.ObjectKey]string{}, asOf: found.ResourceVersion}
+	for i := range found.Items {
+		stored.versions[client.ObjectKeyFromObject(&found.Items[i])] = found.Items[i].ResourceVersion
+	}
+	return stored, nil
+}
+
+// Missing returns the names of objects that the cache does not know as they were stored, and of those that it does not know to be deleted.
+func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.ObjectList) ([]string, error) {
+	found := list.DeepCopyObject().(client.ObjectList)
+	if err := cached.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	known := map[client.ObjectKey]string{}
+	err := apimeta.EachListItem(found, func(item runtime.Object) error {
+		object, err := apimeta.Accessor(item)
+		if err == nil {
+			known[client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetName()}] = object.GetResourceVersion()
+		}
+		return err
+	})
+	return s.missing(known), err
+}
+
+// missing compares with what a cache knows.
+func (s Stored) missing(known map[client.ObjectKey]string) []string {
+	var missing []string
+	for key, version := range s.versions {
+		if !isAtLeast(known[key], version) {
+			missing = append(missing, key.String())
+		}
+	}
+	for key, version := range known {
+		if _, stored := s.versions[key]; !stored && isAtLeast(s.asOf, version) {
+			missing = append(missing, key.String())
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// forgetDeleted forgets objects that do not exist any more: the cache may never have known them.
+func (s Stored) forgetDeleted(now Stored) {
+	maps.DeleteFunc(s.versions, func(key client.ObjectKey, _ string) bool {
+		_, exists := now.versions[key]
+		return !exists
+	})
+}
+
+// isAtLeast reports whether a resourceVersion is another one or newer. An empty one is not.
+func isAtLeast(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err == nil && order >= 0
+}

@@ -1,0 +1,52 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What failed during an outage, and what nothing told of, is made good when the API server answers again, not after the time that passes
+// between attempts by then.
+func TestEndOfAnOutage(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.end()) })
+	through := newProxy(t, w, "cut-off")
+	require.NoError(t, w.startOperator(t.Context(), through.kubeconfig))
+	s := newScene(t, w)
+	s.declare("defaults", configMap("a", "v"))
+	s.populatedNamespace("before")
+
+	through.cut()
+	var all []*corev1.Namespace
+	for i := range 5 {
+		all = append(all, s.namespace(fmt.Sprint("failing-", i)))
+	}
+	for _, ns := range all {
+		s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.written(ns.Name, time.Time{})) })
+	}
+	through.server.CloseClientConnections()
+	for i := range 5 {
+		all = append(all, s.namespace(fmt.Sprint("unseen-", i)))
+	}
+	// A namespace that failed is tried again after 0.2, 0.4, ... 6.4, 12.8 seconds.
+	const pause = 7 * time.Second
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.written("", time.Now().Add(-pause))) })
+
+	mended := time.Now()
+	through.mend()
+	s.eventually(func(c *assert.CollectT) { assert.NotZero(c, through.readySince()) })
+	ready := through.readySince()
+	for _, ns := range all {
+		s.populated(ns)
+		written := through.written(ns.Name, mended)
+		require.NotEmpty(t, written)
+		require.Less(t, written[0].at.Sub(ready), 5*time.Second, ns.Name)
+	}
+}
