@@ -71,7 +71,7 @@ func sweep(t *testing.T, replicas int) []trial {
 		)
 	}
 	return join(
-		of(t, churn(), correct, 15, "the leader is suspended"),
+		of(t, edit(), correct, 10, "the leader is suspended"),
 		of(t, uids(), correct, 20, "writes late and the sender killed", "killed after write 1"),
 		of(t, relabel(), correct, 5, "the leader ends while the standby is late"),
 		of(t, moveAbove(), correct, 5, "the leader ends while the standby is late"),

@@ -217,15 +217,20 @@ func (r *run) awaitDeed(leader *replica) {
 		}
 	}
 	if r.fault.do == suspend && leader.proxy.pending() == nothing {
-		r.await("the other replica is to lead", patience, func(context.Context) []string {
-			if now, _ := r.leader(); now == leader {
-				return []string{"it does not"}
-			}
-			return nil
-		})
+		r.awaitAnother(leader)
 		pause(r.ctx, r.fault.lasts)
 		r.resume(leader)
 	}
+}
+
+// awaitAnother waits until another replica than the former leader leads.
+func (r *run) awaitAnother(former *replica) {
+	r.await("the other replica is to lead", patience, func(context.Context) []string {
+		if now, _ := r.leader(); now == former {
+			return []string{"it does not"}
+		}
+		return nil
+	})
 }
 
 // inFlight is how many writes of a leader that was suspended may still arrive: those that it had decided upon before.
@@ -268,7 +273,9 @@ func (r *run) start(e event) (end func()) {
 		return func() {
 			r.settle("before the leader ends", nil)
 			leader, _ := r.leader()
-			r.complain(leader.current().Stop())
+			r.complain(leader.stop())
+			r.awaitAnother(leader)
+			r.complain(leader.letGo())
 		}
 	case "":
 	}

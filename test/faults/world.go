@@ -364,10 +364,20 @@ func (r *replica) kill() {
 
 // hold kills the operator and keeps it from being started again, and letGo ends that.
 func (r *replica) hold() {
-	r.mu.Lock()
-	r.held = true
-	r.mu.Unlock()
+	r.keep()
 	r.kill()
+}
+
+// stop is hold, but the operator ends as Kubernetes would have it.
+func (r *replica) stop() error {
+	r.keep()
+	return r.current().Stop()
+}
+
+func (r *replica) keep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = true
 }
 
 func (r *replica) letGo() error {
@@ -379,12 +389,12 @@ func (r *replica) letGo() error {
 
 // release gives up the lease of an operator that is dead, so that nobody has to wait 15 seconds for it to run out.
 func (r *replica) release() {
-	if leader, _ := r.world.leader(); leader != r {
-		return
-	}
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease}
 	_ = utilwait.PollUntilContextTimeout(r.world.ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		if leader, _ := r.world.leader(); leader != r {
+			return true, nil // another one has taken it
+		}
 		if err := r.world.client.Get(ctx, key, lease); err != nil {
 			return client.IgnoreNotFound(err) == nil, nil
 		}
