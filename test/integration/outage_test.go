@@ -36,8 +36,9 @@ func TestEndOfAnOutage(t *testing.T) {
 		all = append(all, s.namespace(fmt.Sprint("unseen-", i)))
 	}
 	// A namespace that failed is tried again after 0.2, 0.4, ... 6.4, 12.8 seconds.
-	const pause = 7 * time.Second
+	const pause = 6700 * time.Millisecond
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.written("", time.Now().Add(-pause))) })
+	require.Empty(t, through.watchedAfter(time.Now().Add(-pause)), "watches wait")
 
 	mended := time.Now()
 	through.mend()
@@ -47,6 +48,6 @@ func TestEndOfAnOutage(t *testing.T) {
 		s.populated(ns)
 		written := through.written(ns.Name, mended)
 		require.NotEmpty(t, written)
-		require.Less(t, written[0].at.Sub(ready), 5*time.Second, ns.Name)
+		require.Less(t, written[0].at.Sub(ready), 4*time.Second, ns.Name)
 	}
 }

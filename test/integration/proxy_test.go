@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,8 +37,8 @@ type proxy struct {
 	// isCut says that nothing is answered, and isReady when the operator was last told that the API server is ready.
 	isCut   bool
 	isReady time.Time
-	// writes are the requests that change something, whether they were answered or not.
-	writes []proxied
+	// writes are the requests that change something, and watches those that watch, whether they were answered or not.
+	writes, watches []proxied
 
 	server *httptest.Server
 }
@@ -109,8 +110,11 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 func (p *proxy) note(r *http.Request) (isCut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.Method != http.MethodGet {
+	switch {
+	case r.Method != http.MethodGet:
 		p.writes = append(p.writes, proxied{time.Now(), r.URL.Path})
+	case r.URL.Query().Get("watch") == "true":
+		p.watches = append(p.watches, proxied{time.Now(), r.URL.Path})
 	}
 	return p.isCut
 }
@@ -139,6 +143,17 @@ func (p *proxy) written(namespace string, after time.Time) []proxied {
 		}
 	}
 	return found
+}
+
+// watchedAfter returns the watches that began after a time.
+func (p *proxy) watchedAfter(after time.Time) []proxied {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := slices.IndexFunc(p.watches, func(watch proxied) bool { return watch.at.After(after) })
+	if first < 0 {
+		return nil
+	}
+	return slices.Clone(p.watches[first:])
 }
 
 // readySince returns when the operator was last told that the API server is ready, since it was cut off; the zero time if it was not.

@@ -126,7 +126,11 @@ func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		}
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, errors.Join(err, r.write(ctx, namespaces, allocations))
+	stale, failed := r.write(ctx, namespaces, allocations)
+	if err := errors.Join(err, failed); err != nil || !stale {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: lookAgain}, nil
 }
 
 // has tells whether the annotations are as they were given. What changed since is not ours to hide.
@@ -169,7 +173,8 @@ func allocationPatch(ns *corev1.Namespace, allocation scc.Allocation) client.Pat
 		changeIn("/metadata/annotations", ns.Annotations, allocation.Annotations, allocationKeys...)
 }
 
-func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation) error {
+// write gives namespaces what is allocated. It reports whether some were changed meanwhile, and are to be looked at again.
+func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation) (stale bool, err error) {
 	errs := make([]error, len(allocations))
 	workqueue.ParallelizeUntil(ctx, allocationWrites, len(allocations), func(i int) {
 		ns := namespaces[allocations[i].Namespace]
@@ -180,6 +185,10 @@ func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.N
 	})
 	for i, allocation := range allocations {
 		ns := namespaces[allocation.Namespace]
+		if isStale(errs[i]) {
+			stale, errs[i] = true, nil
+			continue
+		}
 		if errs[i] == nil && allocation.Repairs == "" {
 			r.given[ns.UID] = allocation.Annotations
 		}
@@ -188,5 +197,5 @@ func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.N
 				"the namespace was given others: %s. Pods that are running keep theirs", allocation.Repairs)
 		}
 	}
-	return errors.Join(errs...)
+	return stale, errors.Join(errs...)
 }

@@ -63,7 +63,7 @@ func TestWritesThatComeLate(t *testing.T) {
 			after := ns.DeepCopy()
 			err := api.Status().Patch(t.Context(), after, allocationPatch(seen, scc.Allocation{Annotations: c.given}))
 			if c.late {
-				require.True(t, apierrors.IsInvalid(err), "%d: %v", i, err)
+				require.True(t, isStale(err), "%d: %v", i, err)
 				require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(ns), after))
 				require.Equal(t, ns.Annotations, after.Annotations, i)
 				continue
@@ -97,13 +97,21 @@ func TestWritesThatComeLate(t *testing.T) {
 				merge(t, counter, c.meanwhile)
 			}
 			err := api.Patch(t.Context(), counter, limitsPatch(seen, services))
-			require.Equal(t, c.late, apierrors.IsInvalid(err), "%d: %v", i, err)
+			require.Equal(t, c.late, isStale(err), "%d: %v", i, err)
 			if !c.late {
 				require.NoError(t, err, i)
 				require.Equal(t, services, counter.Spec.Hard, i)
 				require.Equal(t, counters.ManagedBy, counter.Labels[counters.ManagedByLabel], i)
 			}
 		}
+	})
+
+	t.Run("what is invalid is not late", func(t *testing.T) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "invalid"}}
+		require.NoError(t, api.Create(t.Context(), ns))
+		err := api.Patch(t.Context(), ns, testedPatch{}.test("/metadata/uid", ns.UID).change("/metadata/labels/a", "no value of a label"))
+		require.True(t, apierrors.IsInvalid(err), err)
+		require.False(t, isStale(err), err)
 	})
 
 	t.Run("reports", func(t *testing.T) {
@@ -118,7 +126,7 @@ func TestWritesThatComeLate(t *testing.T) {
 			body, err := Report{Status: corev1.ConditionTrue, Reason: "r", Depths: "a.tree.policy.nstpl.dev/depth=0"}.patch(seen, metav1.Now())
 			require.NoError(t, err)
 			err = api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, body))
-			require.Equal(t, meanwhile != "", apierrors.IsConflict(err), "%d: %v", i, err)
+			require.Equal(t, meanwhile != "", isStale(err), "%d: %v", i, err)
 		}
 	})
 }

@@ -272,8 +272,14 @@ func (r *Quotas) repair(ctx context.Context, ns *corev1.Namespace, counter *core
 
 func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	changed := counter.DeepCopy()
-	if err := r.Client.Patch(ctx, changed, limitsPatch(counter, want)); err != nil {
-		return client.IgnoreNotFound(err)
+	err := r.Client.Patch(ctx, changed, limitsPatch(counter, want))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case isStale(err):
+		return fmt.Errorf("ResourceQuota %s of namespace %s was changed meanwhile: it is looked at again: %w", counter.Name, counter.Namespace, err)
+	case err != nil:
+		return fmt.Errorf("change ResourceQuota %s of namespace %s: %w", counter.Name, counter.Namespace, err)
 	}
 	return r.enforce(ctx, changed, want)
 }

@@ -2,10 +2,12 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -14,6 +16,13 @@ import (
 // as when it was written by another leader.
 func whileUnchanged(object client.Object) client.Patch {
 	return client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
+}
+
+// isStale reports whether a write was refused because what it was decided by changed meanwhile. A JSON patch whose test fails is answered as
+// invalid like an object that is, but the answer names no object.
+func isStale(err error) bool {
+	status, is := errors.AsType[*apierrors.StatusError](err)
+	return apierrors.IsConflict(err) || is && apierrors.IsInvalid(err) && (status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind == "")
 }
 
 // testedPatch is a JSON patch that tests what its changes were decided by. The API server refuses it with status 422 if something else
