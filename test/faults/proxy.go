@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -149,8 +150,9 @@ func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v 
 	}
 	p.underWay.Add(1)
 	defer p.underWay.Add(-1)
-	pause(context.Background(), v.late)
-	out := r.Clone(context.WithoutCancel(r.Context()))
+	ctx := context.WithoutCancel(r.Context())
+	pause(ctx, v.late)
+	out := r.Clone(ctx)
 	out.Body, out.RequestURI = io.NopCloser(bytes.NewReader(body)), ""
 	out.URL.Scheme, out.URL.Host, out.Host = p.target.Scheme, p.target.Host, p.target.Host
 	if parsed.isWrite() {
@@ -174,9 +176,7 @@ func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v 
 		return
 	}
 	pause(r.Context(), v.lateAnswer)
-	for key, values := range response.Header {
-		w.Header()[key] = values
-	}
+	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(answered) // whoever asked may be gone
 }

@@ -62,8 +62,8 @@ func proxied(t *testing.T) (*proxy, *upstream, *http.Client) {
 const somePath = "/api/v1/namespaces/a/configmaps/b"
 
 // send sends a request and returns the status.
-func send(ctx context.Context, p *proxy, client *http.Client, method, path string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+path, strings.NewReader("{}"))
+func send(ctx context.Context, p *proxy, client *http.Client, method string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+somePath, strings.NewReader("{}"))
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func send(ctx context.Context, p *proxy, client *http.Client, method, path strin
 func TestProxyPassesOnWithTheSendersToken(t *testing.T) {
 	t.Parallel()
 	p, u, client := proxied(t)
-	code, err := send(t.Context(), p, client, http.MethodPatch, somePath)
+	code, err := send(t.Context(), p, client, http.MethodPatch)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, code)
 	require.Equal(t, "PATCH "+somePath+" Bearer mine", <-u.writes)
@@ -93,7 +93,7 @@ func TestProxyAnswersInsteadAndAfter(t *testing.T) {
 		after  bool
 	}{{500, false}, {500, true}, {429, true}, {reset, false}, {reset, true}} {
 		p.arm(fault{answer: test.answer, chance: 1, after: test.after}, 1)
-		code, err := send(t.Context(), p, client, http.MethodPatch, somePath)
+		code, err := send(t.Context(), p, client, http.MethodPatch)
 		if test.answer == reset {
 			require.Error(t, err)
 		} else {
@@ -114,7 +114,7 @@ func TestProxyDeliversLateWritesOfTheDead(t *testing.T) {
 	p.arm(fault{late: 200 * time.Millisecond}, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := send(ctx, p, client, http.MethodPatch, somePath)
+	_, err := send(ctx, p, client, http.MethodPatch)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, "PATCH "+somePath+" Bearer mine", <-u.writes)
 }
@@ -126,7 +126,7 @@ func TestProxyKillsBeforeAndAfter(t *testing.T) {
 	p.deeds[kill] = func() { killed++ }
 	for _, after := range []bool{false, true} {
 		p.arm(fault{do: kill, at: 1, after: after}, 1)
-		_, err := send(t.Context(), p, client, http.MethodPatch, somePath)
+		_, err := send(t.Context(), p, client, http.MethodPatch)
 		require.Error(t, err)
 		require.Len(t, u.writes, map[bool]int{true: 1}[after])
 	}
@@ -163,10 +163,10 @@ func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 	p.cutConnections()
 	_, open = <-lines
 	require.False(t, open)
-	_, err := send(t.Context(), p, client, http.MethodGet, somePath)
+	_, err := send(t.Context(), p, client, http.MethodGet)
 	require.Error(t, err)
 	p.disarm()
-	code, err := send(t.Context(), p, client, http.MethodPatch, somePath)
+	code, err := send(t.Context(), p, client, http.MethodPatch)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, code)
 }

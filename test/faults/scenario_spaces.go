@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -83,7 +82,7 @@ func rename() scenario {
 			r.space("new", "root", nil)
 			r.label(v1alpha1.PolicySpaceLabel, r.name("new"))
 			r.undeclare("old")
-			r.delete(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name("old")}})
+			r.deleteSpace("old")
 		},
 	}
 }

@@ -67,7 +67,6 @@ func sweep(t *testing.T, replicas int) []trial {
 			of(t, recreate(), report, 2, "watches late"),
 			of(t, authoritative(), report, 2, "reset instead of writes"),
 			everyWrite(edit(), report, 5),
-			everyWrite(relabel(), correct, 2),
 		)
 	}
 	return join(
@@ -81,6 +80,7 @@ func sweep(t *testing.T, replicas int) []trial {
 		of(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
 		of(t, rename(), report, 3, "network cut"),
 		of(t, again(), correct, 2, "watches cut"),
+		everyWrite(relabel(), correct, 2),
 	)
 }
 

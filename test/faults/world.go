@@ -96,7 +96,7 @@ func newWorld(ctx context.Context, binary string, replicas int) (w *world, err e
 		if err := r.start(); err != nil {
 			return nil, err
 		}
-		if err := r.current().AwaitReady(w.ctx); err != nil {
+		if err := r.current().AwaitReady(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -409,7 +409,7 @@ func (w *world) crash(program string) {
 	w.restarts.Go(func() {
 		w.crashes.Lock()
 		defer w.crashes.Unlock()
-		w.complain(w.cluster.Restart(context.WithoutCancel(w.ctx), program))
+		w.complain(w.cluster.Restart(w.ctx, program))
 	})
 }
 
