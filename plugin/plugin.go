@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
 	// Credentials of cloud providers and of programs that kubeconfigs name.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/command"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -46,7 +48,7 @@ func arguments(argv []string) []string {
 
 // Message says an error of a command for a person; it is empty when there is nothing left to say.
 func Message(err error) string {
-	if exit, ok := errors.AsType[*command.Exit](err); ok {
+	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		err = exit.Err
 	}
 	if err == nil {
@@ -57,7 +59,7 @@ func Message(err error) string {
 
 // ExitCode returns the exit code for an error of a command: 0 for none, and 1 where the command chose no other.
 func ExitCode(err error) int {
-	if exit, ok := errors.AsType[*command.Exit](err); ok {
+	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		return exit.Code
 	}
 	if err != nil {

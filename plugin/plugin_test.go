@@ -12,7 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/plugin"
-	"nstpl.dev/nstpl/plugin/internal/command"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
 func TestExitCodeAndMessage(t *testing.T) {
@@ -23,9 +23,9 @@ func TestExitCodeAndMessage(t *testing.T) {
 	}{
 		"nothing":     {nil, 0, ""},
 		"an error":    {errors.New("no"), 1, "error: no"},
-		"differences": {&command.Exit{Code: 1}, 1, ""},
-		"trouble":     {&command.Exit{Code: 2, Err: errors.New("no")}, 2, "error: no"},
-		"wrapped":     {fmt.Errorf("x: %w", &command.Exit{Code: 2, Err: errors.New("no")}), 2, "error: no"},
+		"differences": {&cli.Exit{Code: 1}, 1, ""},
+		"trouble":     {&cli.Exit{Code: 2, Err: errors.New("no")}, 2, "error: no"},
+		"wrapped":     {fmt.Errorf("x: %w", &cli.Exit{Code: 2, Err: errors.New("no")}), 2, "error: no"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -4,32 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
-
-// exactly wants so many arguments, described as in the command's use line.
-func exactly(count int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != count {
-			return usageError(cmd, fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), what, len(args)))
-		}
-		return nil
-	}
-}
-
-// atMostOne wants one argument or none.
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usageError(cmd, fmt.Errorf("%s takes %s or nothing, not %d arguments", cmd.CommandPath(), what, len(args)))
-		}
-		return nil
-	}
-}
 
 // checkName refuses what can't be the name of a namespace.
 func checkName(name string) error {

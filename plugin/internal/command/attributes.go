@@ -14,18 +14,19 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type attributeRules struct {
-	session
+	cli.Session
 	all    bool
 	format string
 }
 
-func newAttributes(s session) *cobra.Command {
-	o := &attributeRules{session: s}
+func newAttributes(s cli.Session) *cobra.Command {
+	o := &attributeRules{Session: s}
 	cmd := &cobra.Command{
 		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
 		Short: "Show which labels and annotations are protected, and who may set them",
@@ -43,18 +44,18 @@ func newAttributes(s session) *cobra.Command {
 			# Ask whether somebody may set a label
 			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(0, "nothing"),
+		Args:                  cli.ExactArgs(0, "nothing"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch o.format {
-			case "", "wide", jsonFormat, yamlFormat:
+			case "", "wide", cli.FormatJSON, cli.FormatYAML:
 				return o.run(cmd.Context())
 			}
-			return usageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "The rules of all namespaces.")
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
-	completeValues(cmd, "output", "wide", jsonFormat, yamlFormat)
+	cli.CompleteValues(cmd, "output", "wide", cli.FormatJSON, cli.FormatYAML)
 	cmd.AddCommand(newCanSet(s))
 	return cmd
 }
@@ -81,13 +82,13 @@ type attributeSubject struct {
 }
 
 func (o *attributeRules) run(ctx context.Context) error {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
 	namespace := metav1.NamespaceAll
 	if !o.all {
-		if namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
+		if namespace, _, err = o.Namespace(); err != nil {
 			return err
 		}
 	}
@@ -137,13 +138,13 @@ func newAttributeRule(
 func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 	list := map[string]any{"rules": rules}
 	switch o.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
-	case yamlFormat:
+	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(rules) == 0 {
-		o.note("No resources found")
+		o.Note("No resources found")
 		return nil
 	}
 	wide := o.format == "wide"

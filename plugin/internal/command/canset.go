@@ -18,12 +18,13 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type canSet struct {
-	session
+	cli.Session
 	kind          string
 	clusterScoped bool
 	quiet         bool
@@ -33,8 +34,8 @@ type canSet struct {
 	any bool
 }
 
-func newCanSet(s session) *cobra.Command {
-	o := &canSet{session: s}
+func newCanSet(s cli.Session) *cobra.Command {
+	o := &canSet{Session: s}
 	cmd := &cobra.Command{
 		Use:   "can-set KEY[=VALUE] [-n NAMESPACE | --cluster-scoped] [--as USER --as-group GROUP]",
 		Short: "Check whether a label or annotation may be set",
@@ -53,10 +54,10 @@ func newCanSet(s session) *cobra.Command {
 			kubectl nstpl attributes can-set example.com/owner --cluster-scoped --as jane --as-group ops`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.complete,
-		Args:                  exactly(1, "KEY or KEY=VALUE"),
+		Args:                  cli.ExactArgs(1, "KEY or KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(args[0]); err != nil {
-				return usageError(cmd, err)
+				return cli.UsageError(cmd, err)
 			}
 			return o.run(cmd.Context())
 		},
@@ -64,7 +65,7 @@ func newCanSet(s session) *cobra.Command {
 	cmd.Flags().StringVar(&o.kind, "kind", "", "Whether it is a label or an annotation. By default it must be allowed as both.")
 	cmd.Flags().BoolVar(&o.clusterScoped, "cluster-scoped", false, "Ask about objects that are in no namespace, such as Namespaces.")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "Print nothing, and answer by the exit status.")
-	completeValues(cmd, "kind", "label", "annotation")
+	cli.CompleteValues(cmd, "kind", "label", "annotation")
 	return cmd
 }
 
@@ -90,7 +91,7 @@ var kinds = map[string][]v1alpha1.AttributeKind{
 
 // complete completes the names of what is protected.
 func (o *canSet) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := o.connectAsSelf()
+	c, err := o.ConnectAsSelf()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -113,15 +114,15 @@ type answer struct {
 }
 
 func (o *canSet) run(ctx context.Context) error {
-	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
+	namespace, _, err := o.Namespace()
 	if err != nil {
 		return err
 	}
-	reader, err := o.connectAsSelf()
+	reader, err := o.ConnectAsSelf()
 	if err != nil {
 		return err
 	}
-	caller, err := o.connect()
+	caller, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (o *canSet) run(ctx context.Context) error {
 		output.Line(o.Out, "%s - %s", word, found.why)
 	}
 	if !found.yes {
-		return &Exit{Code: 1}
+		return &cli.Exit{Code: 1}
 	}
 	return nil
 }

@@ -7,12 +7,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-const (
-	tableFormat = "table"
-	jsonFormat  = "json"
-	yamlFormat  = "yaml"
-)
-
 // objectOf names the object of a change as kubectl does.
 func objectOf(change populate.Change) string {
 	return output.Object(change.Kind.GroupKind(), change.Name)

@@ -120,12 +120,6 @@ func TestStandingOf(t *testing.T) {
 	}
 }
 
-func TestSome(t *testing.T) {
-	require.Equal(t, "a", some([]string{"a", "a"}))
-	require.Equal(t, "a, b, c", some([]string{"c", "b", "a"}))
-	require.Equal(t, "a, b, c and 2 more", some([]string{"e", "d", "c", "b", "a"}))
-}
-
 func TestFileName(t *testing.T) {
 	role := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}
 	require.Equal(t, "rbac.authorization.k8s.io.v1.Role.team-a.system_reader", fileName(role, "team-a", "system:reader"))

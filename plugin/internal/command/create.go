@@ -14,11 +14,12 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type create struct {
-	session
+	cli.Session
 	print       *genericclioptions.PrintFlags
 	labels      []string
 	annotations []string
@@ -28,8 +29,8 @@ type create struct {
 	timeout     time.Duration
 }
 
-func newCreate(s session) *cobra.Command {
-	o := &create{session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
+func newCreate(s cli.Session) *cobra.Command {
+	o := &create{Session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] [--dry-run=none|client|server]",
 		Short: "Create a namespace and wait until it is populated",
@@ -51,12 +52,12 @@ func newCreate(s session) *cobra.Command {
 			# Create one that no template populates
 			kubectl nstpl create scratch --opt-out`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(1, "the NAME of a namespace"),
+		Args:                  cli.ExactArgs(1, "the NAME of a namespace"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return usageError(cmd, err)
+				return cli.UsageError(cmd, err)
 			}
 			return o.run(cmd.Context(), args[0])
 		},
@@ -69,8 +70,8 @@ func newCreate(s session) *cobra.Command {
 	flags.BoolVar(&o.optOut, "opt-out", false, "Let no template populate the namespace.")
 	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "How long to wait. Zero means as long as it takes.")
-	completeValues(cmd, "output", o.print.AllowedFormats()...)
-	completeValues(cmd, "dry-run", "none", "client", "server")
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -87,11 +88,11 @@ func (o *create) run(ctx context.Context, name string) error {
 	if o.dryRun == cmdutil.DryRunClient {
 		return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
 	}
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
-	options := metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict}
+	options := metav1.CreateOptions{FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict}
 	if o.dryRun == cmdutil.DryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
@@ -108,7 +109,7 @@ func (o *create) run(ctx context.Context, name string) error {
 	if *o.print.OutputFormat != "" {
 		progress = o.ErrOut
 	}
-	return (&waiting{session: o.session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
+	return (&waiting{Session: o.Session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
 }
 
 func (o *create) namespace(name string) (*corev1.Namespace, error) {

@@ -9,19 +9,17 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// Exit codes of diff, which are those of diff(1).
-const (
-	exitDifferent = 1
-	exitTrouble   = 2
-)
+// exitDifferent is the exit code of diff where it found differences. Where it failed, that is cli.ExitFailed: as with diff(1).
+const exitDifferent = 1
 
 type diff struct {
-	session
+	cli.Session
 	selection
 	template string
 	files    []string
@@ -30,8 +28,8 @@ type diff struct {
 	verify   bool
 }
 
-func newDiff(s session) *cobra.Command {
-	d := &diff{session: s}
+func newDiff(s cli.Session) *cobra.Command {
+	d := &diff{Session: s}
 	cmd := &cobra.Command{
 		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] [-o table|json]",
 		Short: "Show what differs from what templates declare",
@@ -84,11 +82,11 @@ func newDiff(s session) *cobra.Command {
 			# What bringing the cluster to a tree would do
 			kubectl nstpl diff --tree foo-corp`),
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.completeNamespaces(0),
+		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.names = args
 			if err := d.check(cmd); err != nil {
-				return &Exit{exitTrouble, err}
+				return cli.Failed(err)
 			}
 			run := d.run
 			if d.tree != "" {
@@ -97,14 +95,14 @@ func newDiff(s session) *cobra.Command {
 			different, err := run(cmd.Context())
 			switch {
 			case err != nil:
-				return &Exit{exitTrouble, err}
+				return cli.Failed(err)
 			case different:
-				return &Exit{Code: exitDifferent}
+				return &cli.Exit{Code: exitDifferent}
 			}
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Exit{exitTrouble, usageError(cmd, err)} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	d.selection.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
@@ -112,19 +110,19 @@ func newDiff(s session) *cobra.Command {
 	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false, "Compare the contents of all populated objects, whatever their managedFields say.")
 	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")
-	completeValues(cmd, "output", tableFormat, jsonFormat)
-	s.completeTemplates(cmd, "template")
+	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatJSON)
+	s.CompleteTemplateFlag(cmd, "template")
 	return cmd
 }
 
 func (d *diff) check(cmd *cobra.Command) error {
 	switch d.format {
-	case "", tableFormat, jsonFormat:
+	case "", cli.FormatTable, cli.FormatJSON:
 	default:
-		return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, tableFormat, jsonFormat))
+		return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, cli.FormatTable, cli.FormatJSON))
 	}
 	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0 || d.verify) {
-		return usageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
+		return cli.UsageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
 	}
 	return d.selection.check(cmd)
 }
@@ -134,7 +132,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err := d.defaultScope(); err != nil {
 		return false, err
 	}
-	c, err := d.connect()
+	c, err := d.Connect()
 	if err != nil {
 		return false, err
 	}
@@ -152,8 +150,8 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 }
 
 func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error) {
-	defer d.progress("comparing namespaces with templates")()
-	templates, err := d.templates(ctx, c, d.files)
+	defer d.Progress("comparing namespaces with templates")()
+	templates, err := d.Templates(ctx, c, d.files)
 	if err != nil {
 		return nil, err
 	}
@@ -184,14 +182,14 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
-	report.explain(d.session)
+	report.explain(d.Session)
 	switch d.format {
-	case tableFormat:
+	case cli.FormatTable:
 		return report.table().Print(d.Out, false)
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(d.Out, report)
 	}
-	report.explainDifferences(d.session)
+	report.explainDifferences(d.Session)
 	return d.unified(ctx, c, report)
 }
 
@@ -200,7 +198,7 @@ func (d *diff) defaultScope() error {
 	if len(d.names) > 0 || d.all || d.selector != "" || len(d.files) > 0 {
 		return nil
 	}
-	current, _, err := d.config.ToRawKubeConfigLoader().Namespace()
+	current, _, err := d.Namespace()
 	d.names = []string{current}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -65,7 +66,7 @@ func (c treeChange) deletesNamespace() bool {
 
 // runTree tells whether the cluster differs from a tree.
 func (d *diff) runTree(ctx context.Context) (different bool, err error) {
-	tree, err := d.validTree(d.tree)
+	tree, err := d.ValidTree(d.tree)
 	if err != nil {
 		return false, err
 	}
@@ -73,11 +74,11 @@ func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c, err := d.connect()
+	c, err := d.Connect()
 	if err != nil {
 		return false, err
 	}
-	done := d.progress("comparing " + tree.Root.Name + " with the cluster")
+	done := d.Progress("comparing " + tree.Root.Name + " with the cluster")
 	changes, unread, err := d.compareTree(ctx, c, tree.Root.Name, declared)
 	done()
 	if err != nil {
@@ -105,7 +106,7 @@ func (d *diff) compareTree(
 	}
 	left, warnings := live.leftovers(root, declared)
 	for _, warning := range warnings {
-		d.note("Warning: %s", warning)
+		d.Note("Warning: %s", warning)
 	}
 	after, err := live.after(root, declared)
 	if err != nil {
@@ -269,33 +270,33 @@ func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured
 
 func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error {
 	for _, kind := range unread {
-		d.note("unknown: %v", kind)
+		d.Note("unknown: %v", kind)
 	}
 	var doomed []string
 	for _, change := range changes {
 		switch {
 		case change.Namespace != "" && d.format == "":
-			d.note("%s: %s: %s", change.Namespace, change.Object, change.Note)
+			d.Note("%s: %s: %s", change.Namespace, change.Object, change.Note)
 		case change.Namespace == "" && change.Note != "":
-			d.note("%s %s", change.Object, change.Note)
+			d.Note("%s %s", change.Object, change.Note)
 		}
 		if change.deletesNamespace() {
 			doomed = append(doomed, change.name)
 		}
 	}
 	if len(doomed) > 0 {
-		d.note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
-			count(len(doomed), "namespace"), strings.Join(doomed, ", "))
+		d.Note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
+			output.Count(len(doomed), "namespace"), strings.Join(doomed, ", "))
 	}
 	d.explainDeletions(changes)
 	switch d.format {
-	case tableFormat:
+	case cli.FormatTable:
 		return treeTable(changes).Print(d.Out, false)
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(d.Out, map[string]any{"deletedNamespaces": append([]string{}, doomed...), "changes": append([]treeChange{}, changes...)})
 	}
 	if len(changes) == 0 {
-		d.note("no differences")
+		d.Note("no differences")
 		return nil
 	}
 	// A program that compares folders has an order of its own: what is deleted is compared before.

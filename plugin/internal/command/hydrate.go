@@ -9,17 +9,18 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type hydrate struct {
-	session
+	cli.Session
 	flat, audit, adopt bool
 	format             string
 }
 
-func newHydrate(s session) *cobra.Command {
-	h := &hydrate{session: s}
+func newHydrate(s cli.Session) *cobra.Command {
+	h := &hydrate{Session: s}
 	cmd := &cobra.Command{
 		Use:   "hydrate DIR [--flat] [--audit] [--adopt] [-o yaml|json]",
 		Short: "Print the objects that a tree of policies stands for",
@@ -51,15 +52,15 @@ func newHydrate(s session) *cobra.Command {
 			# What each namespace ends up with
 			kubectl nstpl hydrate foo-corp --flat`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(1, "the folder of a tree"),
+		Args:                  cli.ExactArgs(1, "the folder of a tree"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case h.format != yamlFormat && h.format != jsonFormat:
-				return usageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", h.format, yamlFormat, jsonFormat))
+			case h.format != cli.FormatYAML && h.format != cli.FormatJSON:
+				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", h.format, cli.FormatYAML, cli.FormatJSON))
 			case h.flat && h.audit:
-				return usageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
+				return cli.UsageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
 			case h.flat && h.adopt:
-				return usageError(cmd, fmt.Errorf("--adopt annotates Namespaces, which --flat does not print"))
+				return cli.UsageError(cmd, fmt.Errorf("--adopt annotates Namespaces, which --flat does not print"))
 			}
 			return h.run(args[0])
 		},
@@ -68,13 +69,13 @@ func newHydrate(s session) *cobra.Command {
 	flags.BoolVar(&h.flat, "flat", false, "Print what each namespace ends up with, inheritance resolved.")
 	flags.BoolVar(&h.audit, "audit", false, "Have objects that the tree does not declare reported, not deleted.")
 	flags.BoolVar(&h.adopt, "adopt", false, "Have the tree take over Namespaces that exist already.")
-	flags.StringVarP(&h.format, "output", "o", yamlFormat, "Output format. One of: (yaml, json).")
-	completeValues(cmd, "output", yamlFormat, jsonFormat)
+	flags.StringVarP(&h.format, "output", "o", cli.FormatYAML, "Output format. One of: (yaml, json).")
+	cli.CompleteValues(cmd, "output", cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
 
 func (h *hydrate) run(dir string) error {
-	tree, err := h.validTree(dir)
+	tree, err := h.ValidTree(dir)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (h *hydrate) run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if h.format == yamlFormat {
+	if h.format == cli.FormatYAML {
 		return output.YAMLStream(h.Out, objects)
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{}}
@@ -105,19 +106,4 @@ func (h *hydrate) objects(tree *hierarchy.Tree) ([]*unstructured.Unstructured, e
 		hierarchy.Adopt(objects)
 	}
 	return objects, err
-}
-
-// validTree reads the tree in a folder, says what is to be known of it, and refuses one with violations.
-func (s session) validTree(dir string) (*hierarchy.Tree, error) {
-	result, err := loadTree(dir)
-	if err != nil {
-		return nil, err
-	}
-	if n := len(result.Violations); n > 0 {
-		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name, count(n, "violation"), dir)
-	}
-	for _, warning := range result.Warnings {
-		s.note("Warning: %s: %s", position(warning.Path, warning.Line), warning.Message)
-	}
-	return result.Tree, nil
 }

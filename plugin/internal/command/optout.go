@@ -17,19 +17,20 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type optOut struct {
-	session
+	cli.Session
 	print  *genericclioptions.PrintFlags
 	undo   bool
 	dryRun cmdutil.DryRunStrategy
 }
 
-func newOptOut(s session) *cobra.Command {
-	o := &optOut{session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+func newOptOut(s cli.Session) *cobra.Command {
+	o := &optOut{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",
 		Short: "Keep templates from populating namespaces",
@@ -43,14 +44,14 @@ func newOptOut(s session) *cobra.Command {
 			# Populate it again
 			kubectl nstpl opt-out scratch --undo`),
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.completeNamespaces(0),
+		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError(cmd, errors.New("name at least one namespace"))
+				return cli.UsageError(cmd, errors.New("name at least one namespace"))
 			}
 			var err error
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return usageError(cmd, err)
+				return cli.UsageError(cmd, err)
 			}
 			return o.run(cmd.Context(), args)
 		},
@@ -58,14 +59,14 @@ func newOptOut(s session) *cobra.Command {
 	o.print.AddFlags(cmd)
 	cmdutil.AddDryRunFlag(cmd)
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "Let templates populate the namespaces again.")
-	completeValues(cmd, "output", o.print.AllowedFormats()...)
-	completeValues(cmd, "dry-run", "none", "client", "server")
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
 // run goes on after a failure: the namespaces have nothing to do with one another.
 func (o *optOut) run(ctx context.Context, names []string) error {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 		errs = append(errs, o.say(ns, did))
 	}
 	if changed > 0 && !o.undo {
-		o.note("what was populated before stays as it is")
+		o.Note("what was populated before stays as it is")
 	}
 	return errors.Join(errs...)
 }
@@ -104,7 +105,7 @@ func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (*
 	if err != nil || o.dryRun == cmdutil.DryRunClient {
 		return ns, true, err
 	}
-	options := metav1.PatchOptions{FieldManager: fieldManager}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
 	if o.dryRun == cmdutil.DryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
 	}

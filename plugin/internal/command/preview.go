@@ -14,13 +14,14 @@ import (
 
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type preview struct {
-	session
+	cli.Session
 	print       *genericclioptions.PrintFlags
 	labels      []string
 	creator     string
@@ -29,8 +30,8 @@ type preview struct {
 	server      bool
 }
 
-func newPreview(s session) *cobra.Command {
-	p := &preview{session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(yamlFormat)}
+func newPreview(s cli.Session) *cobra.Command {
+	p := &preview{Session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
 		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",
 		Short: "Show what a namespace gets from templates, and why",
@@ -59,20 +60,20 @@ func newPreview(s session) *cobra.Command {
 			# What the API server would store for a changed template
 			kubectl nstpl preview team-a -f template.yaml --server`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(1, "the NAME of a namespace"),
-		ValidArgsFunction:     s.completeNamespaces(1),
+		Args:                  cli.ExactArgs(1, "the NAME of a namespace"),
+		ValidArgsFunction:     s.CompleteNamespaces(1),
 		RunE:                  func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}
 	p.print.AddFlags(cmd)
-	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(append(p.print.AllowedFormats(), tableFormat), ", ") + ")."
+	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(append(p.print.AllowedFormats(), cli.FormatTable), ", ") + ")."
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE, besides those that it has.")
 	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names, or of you.")
 	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
 	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
-	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	completeValues(cmd, "output", tableFormat, yamlFormat, "json", "name")
+	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
+	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatYAML, "json", "name")
 	return cmd
 }
 
@@ -100,22 +101,22 @@ func (p *preview) run(ctx context.Context, name string) error {
 // explain says which templates match and why, and what would become of each object.
 func (p *preview) explain(v view) {
 	if v.Skipped != "" {
-		p.note("namespace/%s is not populated: %s", v.Declared.Namespace.Name, v.Skipped)
+		p.Note("namespace/%s is not populated: %s", v.Declared.Namespace.Name, v.Skipped)
 		return
 	}
 	for _, verdict := range v.verdicts {
-		p.note("%s", sayVerdict(verdict))
+		p.Note("%s", sayVerdict(verdict))
 	}
 	for _, template := range v.refused {
-		p.note("%s may not use template %s, so such a namespace is refused: ask for the verb use on namespacetemplates.policy.nstpl.dev %[2]s",
-			cmp.Or(*p.config.Impersonate, "you"), template)
+		p.Note("%s may not use template %s, so such a namespace is refused: ask for the verb use on namespacetemplates.policy.nstpl.dev %[2]s",
+			cmp.Or(*p.Config.Impersonate, "you"), template)
 	}
 	for _, unreadable := range v.unreadable {
-		p.note("unknown: %v", unreadable)
+		p.Note("unknown: %v", unreadable)
 	}
-	if *p.print.OutputFormat != tableFormat {
+	if *p.print.OutputFormat != cli.FormatTable {
 		for _, change := range v.Changes {
-			p.note("%s", sayChange(change))
+			p.Note("%s", sayChange(change))
 		}
 	}
 }
@@ -140,7 +141,7 @@ func (p *preview) write(ctx context.Context, v view) error {
 	if p.server {
 		objects, refused = stored(ctx, v)
 	}
-	if *p.print.OutputFormat == tableFormat {
+	if *p.print.OutputFormat == cli.FormatTable {
 		return errors.Join(changesTable(v.Changes).Print(p.Out, false), refused)
 	}
 	return errors.Join(p.printObjects(objects), refused)
@@ -148,7 +149,7 @@ func (p *preview) write(ctx context.Context, v view) error {
 
 // printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
-	if *p.print.OutputFormat == yamlFormat && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
+	if *p.print.OutputFormat == cli.FormatYAML && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
 		return output.YAMLStream(p.Out, objects)
 	}
 	if *p.print.OutputFormat == "name" {

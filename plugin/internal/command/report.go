@@ -1,13 +1,12 @@
 package command
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -100,9 +99,9 @@ func (r *report) table() output.Table {
 }
 
 // explain says what is not shown as a difference, and sums it up.
-func (r *report) explain(s session) {
+func (r *report) explain(s cli.Session) {
 	for _, unknown := range r.Unknown {
-		s.note("unknown: %s", unknown)
+		s.Note("unknown: %s", unknown)
 	}
 	skipped := map[string][]string{}
 	different := 0
@@ -115,18 +114,18 @@ func (r *report) explain(s session) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
-		s.note("not populated: %s: %s", some(skipped[reason]), reason)
+		s.Note("not populated: %s: %s", output.FirstFew(skipped[reason]), reason)
 	}
 	r.explainLeftAlone(s)
 	if r.Different == 0 {
-		s.note("no differences in %s", count(len(r.Namespaces), "namespace"))
+		s.Note("no differences in %s", output.Count(len(r.Namespaces), "namespace"))
 		return
 	}
-	s.note("%s in %d of %s", count(r.Different, "difference"), different, count(len(r.Namespaces), "namespace"))
+	s.Note("%s in %d of %s", output.Count(r.Different, "difference"), different, output.Count(len(r.Namespaces), "namespace"))
 }
 
 // explainLeftAlone says what is not as declared and no difference, once for each reason.
-func (r *report) explainLeftAlone(s session) {
+func (r *report) explainLeftAlone(s cli.Session) {
 	objects, namespaces := map[string][]string{}, map[string][]string{}
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
@@ -137,34 +136,17 @@ func (r *report) explainLeftAlone(s session) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(objects)) {
-		s.note("left alone: %s in %s: %s", some(objects[reason]), some(namespaces[reason]), reason)
+		s.Note("left alone: %s in %s: %s", output.FirstFew(objects[reason]), output.FirstFew(namespaces[reason]), reason)
 	}
 }
 
 // explainDifferences says why objects differ.
-func (r *report) explainDifferences(s session) {
+func (r *report) explainDifferences(s cli.Session) {
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
 			if o.Different {
-				s.note("%s: %s", ns.Name, sayChange(o.change))
+				s.Note("%s: %s", ns.Name, sayChange(o.change))
 			}
 		}
 	}
-}
-
-// some names the first few, each once.
-func some(names []string) string {
-	const few = 3
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -3,9 +3,11 @@ package command
 import (
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-func newSCC(s session) *cobra.Command {
+func newSCC(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scc",
 		Short: "Show which SecurityContextConstraints admit pods, and who may",

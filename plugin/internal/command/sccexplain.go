@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -20,7 +21,7 @@ func (o *sccReview) write(answers []sccAnswer) error {
 		all = answers[0]
 	}
 	switch o.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(o.Out, all)
 	case "yaml":
 		return output.YAMLStream(o.Out, []any{all})
@@ -63,7 +64,7 @@ func (o *sccReview) explain(one sccAnswer) error {
 		return err
 	}
 	for _, reason := range one.before {
-		o.note("before: %s", reason)
+		o.Note("before: %s", reason)
 	}
 	return nil
 }

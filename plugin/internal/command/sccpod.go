@@ -62,7 +62,7 @@ func (o *sccReview) decode(object *unstructured.Unstructured, fields map[string]
 		return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 	}
 	for _, field := range unknown {
-		o.note("Warning: %s %s: %v", object.GetKind(), object.GetName(), field)
+		o.Note("Warning: %s %s: %v", object.GetKind(), object.GetName(), field)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -19,10 +20,10 @@ import (
 // exemptFlag is the operator's flag for namespaces to which constraints do not apply.
 const exemptFlag = "--scc-exempt-namespaces"
 
-type sccPreflight struct{ session }
+type sccPreflight struct{ cli.Session }
 
-func newSCCPreflight(s session) *cobra.Command {
-	o := &sccPreflight{session: s}
+func newSCCPreflight(s cli.Session) *cobra.Command {
+	o := &sccPreflight{Session: s}
 	return &cobra.Command{
 		Use:   "preflight",
 		Short: "Show which namespaces to exempt before you create SecurityContextConstraints",
@@ -39,13 +40,13 @@ func newSCCPreflight(s session) *cobra.Command {
 			# Before creating the first constraint
 			kubectl nstpl scc preflight`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(0, "nothing but flags"),
+		Args:                  cli.ExactArgs(0, "nothing but flags"),
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 }
 
 func (o *sccPreflight) run(ctx context.Context) error {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (o *sccPreflight) run(ctx context.Context) error {
 		found = append(found, w.Namespace)
 	}
 	if len(found) == 0 {
-		o.note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s", strings.Join(exempt, ", "))
+		o.Note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s", strings.Join(exempt, ", "))
 		return nil
 	}
 	if err := table.Print(o.Out, false); err != nil {
@@ -73,9 +74,9 @@ func (o *sccPreflight) run(ctx context.Context) error {
 	}
 	slices.Sort(found)
 	const always = 2 // kube-system and nstpl-system
-	o.note("exempt the namespaces that the operator's pods need to start: %s=%s",
+	o.Note("exempt the namespaces that the operator's pods need to start: %s=%s",
 		exemptFlag, strings.Join(slices.Concat(exempt[always:], slices.Compact(found)), ","))
-	return &Exit{Code: 1}
+	return &cli.Exit{Code: 1}
 }
 
 // exemptNamespaces returns those to which constraints do not apply: two that are always exempt, and those in the flag of the operator's

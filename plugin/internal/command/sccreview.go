@@ -14,12 +14,13 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
 type sccReview struct {
-	session
+	cli.Session
 	files         []string
 	constraints   []string
 	namespaceFile string
@@ -27,8 +28,8 @@ type sccReview struct {
 	format        string
 }
 
-func newSCCReview(s session) *cobra.Command {
-	o := &sccReview{session: s}
+func newSCCReview(s cli.Session) *cobra.Command {
+	o := &sccReview{Session: s}
 	cmd := &cobra.Command{
 		Use:   "review -f FILE [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
 		Short: "Show which SecurityContextConstraints admit a pod and what they set, or why none does",
@@ -50,15 +51,15 @@ func newSCCReview(s session) *cobra.Command {
 			# Without a cluster
 			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane -o json`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(0, "nothing but flags"),
+		Args:                  cli.ExactArgs(0, "nothing but flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case len(o.files) == 0:
-				return usageError(cmd, errors.New("name a file with -f"))
-			case o.format != "table" && o.format != "yaml" && o.format != jsonFormat:
-				return usageError(cmd, fmt.Errorf("--output is %q: it can be table, yaml or json", o.format))
+				return cli.UsageError(cmd, errors.New("name a file with -f"))
+			case o.format != "table" && o.format != "yaml" && o.format != cli.FormatJSON:
+				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be table, yaml or json", o.format))
 			case o.namespaceFile != "" && len(o.constraints) == 0:
-				return usageError(cmd, errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
+				return cli.UsageError(cmd, errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
 			}
 			return o.run(cmd.Context())
 		},
@@ -69,7 +70,7 @@ func newSCCReview(s session) *cobra.Command {
 	flags.StringArrayVar(&o.constraints, "constraints", nil, "A file or folder with SecurityContextConstraints, in place of the cluster's.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "", "A file with the Namespace of the pods, in place of the cluster's.")
 	flags.StringVarP(&o.format, "output", "o", "table", "Output format. One of: (table, yaml, json).")
-	completeValues(cmd, "output", "table", "yaml", jsonFormat)
+	cli.CompleteValues(cmd, "output", "table", "yaml", cli.FormatJSON)
 	return cmd
 }
 
@@ -99,7 +100,7 @@ func (o *sccReview) run(ctx context.Context) error {
 	for _, object := range objects {
 		template := podTemplateIn(object)
 		if template == nil {
-			o.note("%s %s has no pods", object.GetKind(), object.GetName())
+			o.Note("%s %s has no pods", object.GetKind(), object.GetName())
 			continue
 		}
 		one, err := o.review(ctx, setting, object, template)
@@ -108,7 +109,7 @@ func (o *sccReview) run(ctx context.Context) error {
 		}
 		one.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		if one.Subject != nil && *one.Subject == scc.UserSubject && object.GetKind() != "Pod" {
-			o.note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", one.object, *one.Constraint)
+			o.Note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", one.object, *one.Constraint)
 		}
 		answers = append(answers, one)
 	}
@@ -119,7 +120,7 @@ func (o *sccReview) run(ctx context.Context) error {
 		return err
 	}
 	if slices.ContainsFunc(answers, func(a sccAnswer) bool { return !a.Allowed }) {
-		return &Exit{Code: 1}
+		return &cli.Exit{Code: 1}
 	}
 	return nil
 }

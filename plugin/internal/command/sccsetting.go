@@ -28,18 +28,18 @@ type sccSetting struct {
 }
 
 func (o *sccReview) setting(ctx context.Context) (*sccSetting, error) {
-	namespace, chosen, err := o.config.ToRawKubeConfigLoader().Namespace()
+	namespace, chosen, err := o.Namespace()
 	if err != nil && len(o.constraints) == 0 {
 		return nil, err
 	}
 	if len(o.constraints) > 0 {
 		return o.offline(namespace, chosen)
 	}
-	reader, err := o.connectAsSelf()
+	reader, err := o.ConnectAsSelf()
 	if err != nil {
 		return nil, err
 	}
-	caller, err := o.connect()
+	caller, err := o.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (o *sccReview) setting(ctx context.Context) (*sccSetting, error) {
 
 func (o *sccReview) offline(namespace string, chosen bool) (*sccSetting, error) {
 	setting := &sccSetting{namespace: namespace, chosen: chosen}
-	if user := o.config.Impersonate; user != nil {
+	if user := o.Config.Impersonate; user != nil {
 		setting.requester.Name = *user
 	}
-	if groups := o.config.ImpersonateGroup; groups != nil {
+	if groups := o.Config.ImpersonateGroup; groups != nil {
 		setting.requester.Groups = *groups
 	}
 	var err error

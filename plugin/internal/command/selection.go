@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -29,10 +30,10 @@ func (x *selection) addFlags(cmd *cobra.Command) {
 
 func (x *selection) check(cmd *cobra.Command) error {
 	if len(x.names) > 0 && (x.all || x.selector != "") {
-		return usageError(cmd, errors.New("namespaces can be named, or selected with -A or -l, not both"))
+		return cli.UsageError(cmd, errors.New("namespaces can be named, or selected with -A or -l, not both"))
 	}
 	if _, err := labels.Parse(x.selector); err != nil {
-		return usageError(cmd, fmt.Errorf("--selector: %w", err))
+		return cli.UsageError(cmd, fmt.Errorf("--selector: %w", err))
 	}
 	return nil
 }

@@ -14,17 +14,18 @@ import (
 
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type status struct {
-	session
+	cli.Session
 	selection
 	format string
 }
 
-func newStatus(s session) *cobra.Command {
-	o := &status{session: s}
+func newStatus(s cli.Session) *cobra.Command {
+	o := &status{Session: s}
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
 		Short: "Show which namespaces are populated, and why the others aren't",
@@ -38,13 +39,13 @@ func newStatus(s session) *cobra.Command {
 			# What is wrong with one
 			kubectl nstpl status team-a -o wide`),
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.completeNamespaces(0),
+		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.names = args
 			switch o.format {
-			case "", "wide", jsonFormat, "yaml":
+			case "", "wide", cli.FormatJSON, "yaml":
 			default:
-				return usageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
 			}
 			if err := o.check(cmd); err != nil {
 				return err
@@ -54,7 +55,7 @@ func newStatus(s session) *cobra.Command {
 	}
 	o.selection.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
-	completeValues(cmd, "output", "wide", jsonFormat, "yaml")
+	cli.CompleteValues(cmd, "output", "wide", cli.FormatJSON, "yaml")
 	return cmd
 }
 
@@ -77,7 +78,7 @@ const (
 )
 
 func (o *status) run(ctx context.Context) error {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
@@ -129,13 +130,13 @@ func standingOf(index *match.Index, ns *corev1.Namespace) standing {
 func (o *status) write(standings []standing, now time.Time) error {
 	list := map[string]any{"namespaces": standings}
 	switch o.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
 	case "yaml":
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(standings) == 0 {
-		o.note("No resources found")
+		o.Note("No resources found")
 		return nil
 	}
 	table := output.Table{Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"}}

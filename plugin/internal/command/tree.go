@@ -9,6 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -18,12 +19,12 @@ const (
 )
 
 type tree struct {
-	session
+	cli.Session
 	format string
 }
 
-func newTree(s session) *cobra.Command {
-	o := &tree{session: s}
+func newTree(s cli.Session) *cobra.Command {
+	o := &tree{Session: s}
 	cmd := &cobra.Command{
 		Use:   "tree [DIR] [-o json|mermaid|dot]",
 		Short: "Draw a tree of policies: spaces, namespaces and what they inherit",
@@ -42,17 +43,17 @@ func newTree(s session) *cobra.Command {
 			# As a picture for a page in Markdown
 			kubectl nstpl tree foo-corp -o mermaid`),
 		DisableFlagsInUseLine: true,
-		Args:                  atMostOne("the folder of a tree"),
+		Args:                  cli.AtMostOneArg("the folder of a tree"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch o.format {
-			case "", jsonFormat, mermaidFormat, dotFormat:
+			case "", cli.FormatJSON, mermaidFormat, dotFormat:
 				return o.run(cmd.Context(), args)
 			}
-			return usageError(cmd, fmt.Errorf("--output is %q: it can be json, mermaid or dot", o.format))
+			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json, mermaid or dot", o.format))
 		},
 	}
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format, in place of a drawing. One of: (json, mermaid, dot).")
-	completeValues(cmd, "output", jsonFormat, mermaidFormat, dotFormat)
+	cli.CompleteValues(cmd, "output", cli.FormatJSON, mermaidFormat, dotFormat)
 	return cmd
 }
 
@@ -62,7 +63,7 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		return err
 	}
 	switch o.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(o.Out, root)
 	case mermaidFormat:
 		output.Line(o.Out, "graph TD")
@@ -89,7 +90,7 @@ func (o *tree) root(ctx context.Context, args []string) (*treeNode, error) {
 	if len(args) == 0 {
 		return o.ofCluster(ctx)
 	}
-	tree, err := o.validTree(args[0])
+	tree, err := o.ValidTree(args[0])
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -214,7 +215,7 @@ func (live treeLive) leftovers(root string, declared []*unstructured.Unstructure
 		case len(moving[tree]) > 0 && len(moving[tree]) < all[tree]:
 			slices.Sort(moving[tree])
 			warnings = append(warnings, fmt.Sprintf("%s of tree %s move to tree %s: %s",
-				count(len(moving[tree]), "namespace"), tree, root, some(moving[tree])))
+				output.Count(len(moving[tree]), "namespace"), tree, root, output.FirstFew(moving[tree])))
 		case len(remains) == 0:
 		case len(moving[tree]) > 0:
 			for i := range remains {
@@ -223,7 +224,7 @@ func (live treeLive) leftovers(root string, declared []*unstructured.Unstructure
 			left = append(left, remains...)
 		case all[tree] == 0:
 			warnings = append(warnings, fmt.Sprintf("tree %s has no namespaces, and %s: if it is now called %s, %s",
-				tree, count(len(remains), "object"), root, prune))
+				tree, output.Count(len(remains), "object"), root, prune))
 		}
 	}
 	return left, warnings
@@ -242,8 +243,8 @@ func (d *diff) explainDeletions(changes []treeChange) {
 			}
 		}
 		if len(objects) > 0 {
-			d.note("WARNING: %s in %s would be DELETED%s: %s", count(len(objects), "object"), some(namespaces),
-				kind.when, some(objects))
+			d.Note("WARNING: %s in %s would be DELETED%s: %s", output.Count(len(objects), "object"), output.FirstFew(namespaces),
+				kind.when, output.FirstFew(objects))
 		}
 	}
 }

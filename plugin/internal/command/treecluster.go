@@ -24,11 +24,11 @@ import (
 
 // ofCluster returns the policyspaces of the cluster and the namespaces in them, with what templates declare for them.
 func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return nil, err
 	}
-	defer o.progress("reading policyspaces and namespaces")()
+	defer o.Progress("reading policyspaces and namespaces")()
 	spaces, err := c.PolicySpaces(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 	}
 	quotas, err := c.Quotas(ctx)
 	if apierrors.IsForbidden(err) {
-		o.note("unknown: the quotas of namespaces: %v", err)
+		o.Note("unknown: the quotas of namespaces: %v", err)
 	} else if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (d *diff) fill(ctx context.Context, c *cluster.Cluster, r *report, differ *
 			}
 		}
 	}
-	done := d.progress("trying out " + count(r.Different, "difference"))
+	done := d.Progress("trying out " + output.Count(r.Different, "difference"))
 	answers := cluster.Each(differences, func(o difference) answer {
 		note, err := see(ctx, c, differ, o.namespace, o.change)
 		if err != nil {
@@ -83,7 +83,7 @@ func (d *diff) fill(ctx context.Context, c *cluster.Cluster, r *report, differ *
 	for _, a := range answers {
 		errs = append(errs, a.err)
 		if a.note != "" {
-			d.note("%s", a.note)
+			d.Note("%s", a.note)
 		}
 	}
 	return errors.Join(errs...)

@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -25,7 +26,7 @@ type versions struct {
 	Server    string `json:"serverVersion,omitempty"`
 }
 
-func newVersion(s session) *cobra.Command {
+func newVersion(s cli.Session) *cobra.Command {
 	var format string
 	var client bool
 	cmd := &cobra.Command{
@@ -38,13 +39,13 @@ func newVersion(s session) *cobra.Command {
 			# Show the version of the plugin, without a cluster
 			kubectl nstpl version --client`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(0, "no arguments"),
+		Args:                  cli.ExactArgs(0, "no arguments"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch format {
-			case "", jsonFormat, "yaml":
+			case "", cli.FormatJSON, "yaml":
 			default:
-				return usageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", format))
+				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", format))
 			}
 			found := versions{
 				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
@@ -61,13 +62,13 @@ func newVersion(s session) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&client, "client", false, "Only the plugin's version: no cluster is asked.")
 	cmd.Flags().StringVarP(&format, "output", "o", "", "Output format. One of: (json, yaml).")
-	completeValues(cmd, "output", jsonFormat, "yaml")
+	cli.CompleteValues(cmd, "output", cli.FormatJSON, "yaml")
 	return cmd
 }
 
 // ask asks the cluster. What it could not tell stays empty.
-func (v *versions) ask(ctx context.Context, s session) error {
-	discovery, err := s.config.ToDiscoveryClient()
+func (v *versions) ask(ctx context.Context, s cli.Session) error {
+	discovery, err := s.Config.ToDiscoveryClient()
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (v *versions) ask(ctx context.Context, s session) error {
 		return err
 	}
 	v.Server = server.GitVersion
-	c, err := s.connect()
+	c, err := s.Connect()
 	if err != nil {
 		return err
 	}
@@ -99,9 +100,9 @@ func (v *versions) ask(ctx context.Context, s session) error {
 	return nil
 }
 
-func (v *versions) write(s session, format string) error {
+func (v *versions) write(s cli.Session, format string) error {
 	switch format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(s.Out, v)
 	case "yaml":
 		return output.YAMLStream(s.Out, []*versions{v})

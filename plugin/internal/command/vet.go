@@ -16,16 +16,17 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// exitViolations is the exit code of vet where something is wrong. Where it could not check, that is exitTrouble.
+// exitViolations is the exit code of vet where it found violations. Where it could not check, that is cli.ExitFailed.
 const exitViolations = 1
 
 type vet struct {
-	session
+	cli.Session
 	files  []string
 	server bool
 	format string
@@ -38,8 +39,8 @@ type violation struct {
 	Message string `json:"message"`
 }
 
-func newVet(s session) *cobra.Command {
-	v := &vet{session: s}
+func newVet(s cli.Session) *cobra.Command {
+	v := &vet{Session: s}
 	cmd := &cobra.Command{
 		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
 		Short: "Check templates, or a tree of policies, before they are applied",
@@ -77,19 +78,19 @@ func newVet(s session) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || v.server):
-				return &Exit{exitTrouble, usageError(cmd, errors.New("give one folder with a tree, or files with -f"))}
+				return cli.Failed(cli.UsageError(cmd, errors.New("give one folder with a tree, or files with -f")))
 			case len(args) == 0 && len(v.files) == 0:
-				return &Exit{exitTrouble, usageError(cmd, errors.New("give a folder with a tree, or a file or folder with -f"))}
+				return cli.Failed(cli.UsageError(cmd, errors.New("give a folder with a tree, or a file or folder with -f")))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case v.format == "" || v.format == jsonFormat:
+			case v.format == "" || v.format == cli.FormatJSON:
 			case v.format != sarifFormat:
-				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, jsonFormat, sarifFormat))}
+				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, cli.FormatJSON, sarifFormat)))
 			case len(args) == 0:
-				return &Exit{exitTrouble, usageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat))}
+				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat)))
 			}
 			var found bool
 			var err error
@@ -100,20 +101,20 @@ func newVet(s session) *cobra.Command {
 			}
 			switch {
 			case err != nil:
-				return &Exit{exitTrouble, err}
+				return cli.Failed(err)
 			case found:
-				return &Exit{Code: exitViolations}
+				return &cli.Exit{Code: exitViolations}
 			}
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Exit{exitTrouble, usageError(cmd, err)} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
-	flags.StringVarP(s.config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
+	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")
-	completeValues(cmd, "output", jsonFormat, sarifFormat)
+	cli.CompleteValues(cmd, "output", cli.FormatJSON, sarifFormat)
 	return cmd
 }
 
@@ -128,7 +129,7 @@ func (v *vet) run(ctx context.Context) (found bool, err error) {
 	}
 	var c *cluster.Cluster
 	if v.server {
-		if c, err = v.connect(); err != nil {
+		if c, err = v.Connect(); err != nil {
 			return false, err
 		}
 	}
@@ -162,7 +163,7 @@ func (v *vet) problems(ctx context.Context, document source.Document) []error {
 	}
 	for _, warning := range render.Warnings(document.Template) {
 		if !v.server { // which warns itself
-			v.note("Warning: %s", warning)
+			v.Note("Warning: %s", warning)
 		}
 	}
 	return render.Vet(ctx, document.Template)
@@ -193,7 +194,7 @@ func tryOut(ctx context.Context, c *cluster.Cluster, document source.Document) (
 	}
 	force := true
 	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict,
+		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict,
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -205,7 +206,7 @@ func tryOut(ctx context.Context, c *cluster.Cluster, document source.Document) (
 }
 
 func (v *vet) write(documents int, violations []violation) error {
-	if v.format == jsonFormat {
+	if v.format == cli.FormatJSON {
 		if err := output.JSON(v.Out, violations); err != nil {
 			return err
 		}
@@ -221,9 +222,9 @@ func (v *vet) write(documents int, violations []violation) error {
 		}
 	}
 	if len(violations) == 0 {
-		v.note("%s, no violations", count(documents, "object"))
+		v.Note("%s, no violations", output.Count(documents, "object"))
 		return nil
 	}
-	v.note("%s, %s", count(documents, "object"), count(len(violations), "violation"))
+	v.Note("%s, %s", output.Count(documents, "object"), output.Count(len(violations), "violation"))
 	return nil
 }

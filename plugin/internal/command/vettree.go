@@ -1,16 +1,13 @@
 package command
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
 const sarifFormat = "sarif"
@@ -22,30 +19,9 @@ type treeVerdict struct {
 	Warnings   []hierarchy.Warning   `json:"warnings"`
 }
 
-// loadTree reads the tree in a folder, which is called as its root policyspace is. Nothing outside of it is read.
-func loadTree(dir string) (result *hierarchy.Result, err error) {
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	info, err := os.Stat(absolute)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: dir, Err: errors.New("it is no directory: name the one of the root policyspace")}
-	}
-	root, err := os.OpenRoot(absolute)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	return hierarchy.Load(root.FS(), filepath.Base(absolute))
-}
-
 // tree tells whether anything is wrong with the tree in a folder.
 func (v *vet) tree(dir string) (found bool, err error) {
-	result, err := loadTree(dir)
+	result, err := source.Tree(dir)
 	if err != nil {
 		return false, err
 	}
@@ -55,27 +31,20 @@ func (v *vet) tree(dir string) (found bool, err error) {
 		Warnings:   append([]hierarchy.Warning{}, result.Warnings...),
 	}
 	switch v.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		err = output.JSON(v.Out, verdict)
 	case sarifFormat:
 		err = output.JSON(v.Out, newSARIF(verdict))
 	default:
 		for _, one := range verdict.Violations {
-			output.Line(v.Out, "%s: %s: %s (%s)", position(one.Path, one.Line), one.Rule, one.Message, one.Remedy)
+			output.Line(v.Out, "%s: %s: %s (%s)", output.Position(one.Path, one.Line), one.Rule, one.Message, one.Remedy)
 		}
 	}
 	for _, warning := range verdict.Warnings {
-		v.note("Warning: %s: %s", position(warning.Path, warning.Line), warning.Message)
+		v.Note("Warning: %s: %s", output.Position(warning.Path, warning.Line), warning.Message)
 	}
-	v.note("%s: %s", result.Tree.Root.Name, count(len(verdict.Violations), "violation"))
+	v.Note("%s: %s", result.Tree.Root.Name, output.Count(len(verdict.Violations), "violation"))
 	return !verdict.Valid, err
-}
-
-func position(path string, line int) string {
-	if line == 0 {
-		return path
-	}
-	return fmt.Sprintf("%s:%d", path, line)
 }
 
 // sarif is the Static Analysis Results Interchange Format, version 2.1.0, as far as it is used here.

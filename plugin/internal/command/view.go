@@ -42,14 +42,14 @@ func (p *preview) look(ctx context.Context, name string) (view, error) {
 	v := view{}
 	var caller *cluster.Cluster
 	if len(p.files) == 0 || p.withCluster {
-		if caller, err = p.connect(); err != nil {
+		if caller, err = p.Connect(); err != nil {
 			return view{}, err
 		}
 	}
 	if v.cluster, err = p.reader(ctx, caller); err != nil {
 		return view{}, err
 	}
-	templates, err := p.templates(ctx, v.cluster, p.files)
+	templates, err := p.Templates(ctx, v.cluster, p.files)
 	if err != nil {
 		return view{}, err
 	}
@@ -82,7 +82,7 @@ func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Name
 	}
 	spaces, err := c.PolicySpaces(ctx)
 	if apierrors.IsForbidden(err) {
-		p.note("unknown: what namespace/%s inherits: %v", ns.Name, err)
+		p.Note("unknown: what namespace/%s inherits: %v", ns.Name, err)
 		return ns, nil
 	}
 	if err != nil {
@@ -91,9 +91,9 @@ func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Name
 	placed, misplaced := hierarchy.NewForest(spaces).Placed(ns)
 	switch {
 	case isNotAdopted(misplaced):
-		p.note("Warning: %v", misplaced)
+		p.Note("Warning: %v", misplaced)
 	case misplaced != nil:
-		p.note("unknown: what namespace/%s inherits: %v", ns.Name, misplaced)
+		p.Note("unknown: what namespace/%s inherits: %v", ns.Name, misplaced)
 	}
 	return placed, nil
 }
@@ -101,14 +101,14 @@ func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Name
 // reader returns as whom to read the cluster: as whom the caller impersonates, if they may read templates, else as
 // themselves. It is then still about what the other would get.
 func (p *preview) reader(ctx context.Context, caller *cluster.Cluster) (*cluster.Cluster, error) {
-	if caller == nil || *p.config.Impersonate == "" {
+	if caller == nil || *p.Config.Impersonate == "" {
 		return caller, nil
 	}
 	if _, err := caller.Templates(ctx); !apierrors.IsForbidden(err) {
 		return caller, nil
 	}
-	p.note("%s may not list namespacetemplates: the cluster is read as yourself", *p.config.Impersonate)
-	return p.connectAsSelf()
+	p.Note("%s may not list namespacetemplates: the cluster is read as yourself", *p.Config.Impersonate)
+	return p.ConnectAsSelf()
 }
 
 // ask finds out what depends on who asks: the creator of a namespace that is not there, and which templates they may use.
@@ -163,10 +163,10 @@ func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Nam
 	live, err = c.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		p.note("namespace/%s does not exist yet", ns.Name)
+		p.Note("namespace/%s does not exist yet", ns.Name)
 		return nil, nil, nil
 	case apierrors.IsForbidden(err):
-		p.note("unknown: whether namespace/%s exists, and which labels it has: %v", ns.Name, err)
+		p.Note("unknown: whether namespace/%s exists, and which labels it has: %v", ns.Name, err)
 		return nil, err, nil
 	case err != nil:
 		return nil, nil, err

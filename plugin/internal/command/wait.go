@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -32,7 +33,7 @@ const (
 
 // waiting waits for a namespace to be populated.
 type waiting struct {
-	session
+	cli.Session
 	cluster  *cluster.Cluster
 	progress io.Writer
 	timeout  time.Duration
@@ -67,12 +68,12 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 	templates, err := w.cluster.Templates(ctx)
 	switch {
 	case errors.Is(err, cluster.NotInstalledError{}):
-		w.note("%v", err)
+		w.Note("%v", err)
 		return false, nil
 	case apierrors.IsForbidden(err):
-		w.note("unknown: which objects are to arrive: %v", err)
+		w.Note("unknown: which objects are to arrive: %v", err)
 		if !initializing(ns) {
-			w.note("nothing initializes namespace/%s: there is nothing to wait for", ns.Name)
+			w.Note("nothing initializes namespace/%s: there is nothing to wait for", ns.Name)
 		}
 		return initializing(ns), nil
 	case err != nil:
@@ -82,15 +83,15 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 	w.declares = len(found.Templates) > 0
 	switch {
 	case found.Skipped != "":
-		w.note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
+		w.Note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
 	case !w.declares && !initializing(ns):
-		w.note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
+		w.Note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
 	}
 	if !w.declares {
 		return initializing(ns), nil
 	}
 	for _, omission := range found.Omitted {
-		w.note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
+		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
 	}
 	w.missing = map[populate.ObjectID]populate.Object{}
 	for _, object := range found.Objects {
@@ -139,7 +140,7 @@ func (w *waiting) see(ns *corev1.Namespace) {
 	before := w.state
 	w.state, w.unread = ns, nil
 	if isPopulated(ns) && initializing(ns) && (before == nil || !isPopulated(before)) {
-		w.note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
+		w.Note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
 	}
 }
 
@@ -164,7 +165,7 @@ func (w *waiting) arrive(id populate.ObjectID) {
 
 // overlook stops waiting for the objects of a kind that can't be watched.
 func (w *waiting) overlook(kind survey.Unreadable) {
-	w.note("unknown: whether %s arrive: you may not list and watch them in namespace %s", kind.Resource, kind.Namespace)
+	w.Note("unknown: whether %s arrive: you may not list and watch them in namespace %s", kind.Resource, kind.Namespace)
 	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
 }
 
@@ -188,7 +189,7 @@ func (w *waiting) giveUp(ctx context.Context, name string) error {
 		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated", name, name)
 	}
 	if w.unread != nil {
-		w.note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.unread)
+		w.Note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.unread)
 		return nil //nolint:nilerr // it was created, and that is what was asked for
 	}
 	w.sayMissing()
@@ -206,7 +207,7 @@ func (w *waiting) sayMissing() {
 	}
 	slices.Sort(lines)
 	for _, line := range lines {
-		w.note("%s", line)
+		w.Note("%s", line)
 	}
 }
 
@@ -214,7 +215,7 @@ func (w *waiting) sayMissing() {
 func (w *waiting) hint(ctx context.Context) {
 	lease, err := w.cluster.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && expired(lease, time.Now()) {
-		w.note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
+		w.Note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
 			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
 }

@@ -12,18 +12,19 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type whoCanUse struct {
-	session
+	cli.Session
 	all    bool
 	format string
 }
 
-func newWhoCanUse(s session) *cobra.Command {
-	o := &whoCanUse{session: s}
+func newWhoCanUse(s cli.Session) *cobra.Command {
+	o := &whoCanUse{Session: s}
 	cmd := &cobra.Command{
 		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml]",
 		Short: "Show who may use SecurityContextConstraints",
@@ -37,24 +38,19 @@ func newWhoCanUse(s session) *cobra.Command {
 			# And in any namespace
 			kubectl nstpl scc who-can-use privileged -A`),
 		DisableFlagsInUseLine: true,
-		Args:                  exactly(1, "the name of SecurityContextConstraints"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return s.list(cmd.Context(), v1alpha1.SecurityContextConstraintses), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:                  cli.ExactArgs(1, "the name of SecurityContextConstraints"),
+		ValidArgsFunction:     s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch o.format {
-			case "", jsonFormat, "yaml":
+			case "", cli.FormatJSON, "yaml":
 				return o.run(cmd.Context(), args[0])
 			}
-			return usageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", o.format))
+			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", o.format))
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "In any namespace.")
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (json, yaml).")
-	completeValues(cmd, "output", jsonFormat, "yaml")
+	cli.CompleteValues(cmd, "output", cli.FormatJSON, "yaml")
 	return cmd
 }
 
@@ -69,13 +65,13 @@ type constraintUser struct {
 }
 
 func (o *whoCanUse) run(ctx context.Context, name string) error {
-	c, err := o.connect()
+	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
 	namespace := metav1.NamespaceAll
 	if !o.all {
-		if namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace(); err != nil {
+		if namespace, _, err = o.Namespace(); err != nil {
 			return err
 		}
 	}
@@ -152,13 +148,13 @@ func letsUse(rule rbacv1.PolicyRule, constraint string) bool {
 func (o *whoCanUse) write(users []constraintUser) error {
 	list := map[string]any{"users": users}
 	switch o.format {
-	case jsonFormat:
+	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
 	case "yaml":
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(users) == 0 {
-		o.note("nobody, but for those who have every right")
+		o.Note("nobody, but for those who have every right")
 		return nil
 	}
 	table := output.Table{Columns: []string{"Subject", "In", "By"}}

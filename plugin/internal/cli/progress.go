@@ -1,4 +1,4 @@
-package command
+package cli
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// progress shows on a terminal what takes longer than a second, until done is called.
-func (s session) progress(text string) (done func()) {
+// Progress shows a text on standard error, if that is a terminal, from one second after the call until done is called.
+func (s Session) Progress(text string) (done func()) {
 	if !printers.IsTerminal(s.ErrOut) {
 		return func() {}
 	}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// CompleteNamespaces completes the names of namespaces: at most that many arguments or, with 0, any number.
+func (s Session) CompleteNamespaces(most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if most > 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := s.objectNames(cmd.Context(), corev1.SchemeGroupVersion.WithResource("namespaces"))
+		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteObject completes one argument with the names of the objects of a cluster-scoped resource.
+func (s Session) CompleteObject(resource schema.GroupVersionResource) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return s.objectNames(cmd.Context(), resource), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteTemplateFlag completes a flag with the names of NamespaceTemplates.
+func (s Session) CompleteTemplateFlag(cmd *cobra.Command, flag string) {
+	s.completeObjectFlag(cmd, flag, v1alpha1.NamespaceTemplates)
+}
+
+// CompleteValues completes a flag with fixed values.
+func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
+	completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with those of the cluster.
+func (s Session) CompleteConfigFlags(root *cobra.Command) {
+	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }))
+	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }))
+	completeFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }))
+	s.completeObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
+}
+
+func (s Session) fromKubeconfig(keys func(clientcmdapi.Config) []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		config, err := s.Config.ToRawKubeConfigLoader().RawConfig()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return keys(config), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource schema.GroupVersionResource) {
+	completeFlag(cmd, flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return s.objectNames(cmd.Context(), resource), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// objectNames returns the names of all objects of a resource. It returns none if they can't be listed within two seconds: a shell that
+// completes a command line has no place for an error.
+func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionResource) []string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	c, err := s.Connect()
+	if err != nil {
+		return nil
+	}
+	list, err := c.Metadata.Resource(resource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+// completeFlag ignores the only error that there can be: the command has no such flag, so there is nothing to complete.
+func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, values)
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// Templates returns the cluster's templates as they would be once the files were applied. If c is nil, it returns those in the files.
+// It notes the documents that are not templates.
+func (s Session) Templates(ctx context.Context, c *cluster.Cluster, paths []string) ([]*v1alpha1.NamespaceTemplate, error) {
+	var files source.Files
+	var err error
+	if len(paths) > 0 {
+		if files, err = source.Read(paths, s.In); err != nil {
+			return nil, err
+		}
+	}
+	for _, skipped := range files.Skipped {
+		s.Note("skipped, as it is no NamespaceTemplate: %s", skipped)
+	}
+	if c == nil {
+		return files.Templates, nil
+	}
+	stored, err := c.Templates(ctx)
+	if errors.Is(err, cluster.NotInstalledError{}) && len(paths) > 0 {
+		return files.Templates, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return source.Merge(stored, files.Templates), nil
+}
+
+// ValidTree reads the tree of policies in a folder and notes its warnings. A tree with violations is an error.
+func (s Session) ValidTree(dir string) (*hierarchy.Tree, error) {
+	result, err := source.Tree(dir)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(result.Violations); n > 0 {
+		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name, output.Count(n, "violation"), dir)
+	}
+	for _, warning := range result.Warnings {
+		s.Note("Warning: %s: %s", output.Position(warning.Path, warning.Line), warning.Message)
+	}
+	return result.Tree, nil
+}

@@ -1,0 +1,33 @@
+package output
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Count returns a number with a noun, which is in the plural unless the number is 1.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// FirstFew returns the first three names in alphabetical order, each once, and the number of the others.
+func FirstFew(names []string) string {
+	const few = 3
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+// Position returns a path with a line number, or without one if line is 0.
+func Position(path string, line int) string {
+	if line == 0 {
+		return path
+	}
+	return fmt.Sprintf("%s:%d", path, line)
+}
