@@ -22,7 +22,7 @@ import (
 type attributeRules struct {
 	cli.Session
 	all    bool
-	format string
+	output cli.FormatFlag
 }
 
 func newAttributes(s cli.Session) *cobra.Command {
@@ -46,16 +46,14 @@ func newAttributes(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.ExactArgs(0, "nothing"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch o.format {
-			case "", "wide", cli.FormatJSON, cli.FormatYAML:
-				return o.run(cmd.Context())
+			if err := o.output.Check(cmd); err != nil {
+				return err
 			}
-			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+			return o.run(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "The rules of all namespaces.")
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
-	cli.CompleteValues(cmd, "output", "wide", cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	cmd.AddCommand(newCanSet(s))
 	return cmd
 }
@@ -137,7 +135,7 @@ func newAttributeRule(
 
 func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 	list := map[string]any{"rules": rules}
-	switch o.format {
+	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
 	case cli.FormatYAML:
@@ -147,7 +145,7 @@ func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 		o.Note("No resources found")
 		return nil
 	}
-	wide := o.format == "wide"
+	wide := o.output.Format == cli.FormatWide
 	table := output.Table{
 		Columns:     []string{"Namespace", "Name", "Attribute", "Values", "Role", "Subjects", "Enforced", "Age"},
 		WideColumns: []string{"Guards Deletion"},

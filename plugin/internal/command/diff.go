@@ -24,7 +24,7 @@ type diff struct {
 	template string
 	files    []string
 	tree     string
-	format   string
+	output   cli.FormatFlag
 	verify   bool
 }
 
@@ -109,17 +109,14 @@ func newDiff(s cli.Session) *cobra.Command {
 	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false, "Compare the contents of all populated objects, whatever their managedFields say.")
-	flags.StringVarP(&d.format, "output", "o", "", "Output format, in place of a unified diff. One of: (table, json).")
-	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatJSON)
+	d.output.AddTo(cmd, "", "Output format, in place of a unified diff", cli.FormatTable, cli.FormatJSON)
 	s.CompleteTemplateFlag(cmd, "template")
 	return cmd
 }
 
 func (d *diff) check(cmd *cobra.Command) error {
-	switch d.format {
-	case "", cli.FormatTable, cli.FormatJSON:
-	default:
-		return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", d.format, cli.FormatTable, cli.FormatJSON))
+	if err := d.output.Check(cmd); err != nil {
+		return err
 	}
 	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0 || d.verify) {
 		return cli.UsageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
@@ -183,7 +180,7 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
 	report.explain(d.Session)
-	switch d.format {
+	switch d.output.Format {
 	case cli.FormatTable:
 		return report.table().Print(d.Out, false)
 	case cli.FormatJSON:

@@ -112,7 +112,7 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
-	deleted, unread, err := after.deletions(ctx, c, d.format == "")
+	deleted, unread, err := after.deletions(ctx, c, d.output.Format == "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -275,7 +275,7 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 	var doomed []string
 	for _, change := range changes {
 		switch {
-		case change.Namespace != "" && d.format == "":
+		case change.Namespace != "" && d.output.Format == "":
 			d.Note("%s: %s: %s", change.Namespace, change.Object, change.Note)
 		case change.Namespace == "" && change.Note != "":
 			d.Note("%s %s", change.Object, change.Note)
@@ -289,7 +289,7 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 			output.Count(len(doomed), "namespace"), strings.Join(doomed, ", "))
 	}
 	d.explainDeletions(changes)
-	switch d.format {
+	switch d.output.Format {
 	case cli.FormatTable:
 		return treeTable(changes).Print(d.Out, false)
 	case cli.FormatJSON:

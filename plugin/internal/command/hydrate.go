@@ -16,7 +16,7 @@ import (
 type hydrate struct {
 	cli.Session
 	flat, audit, adopt bool
-	format             string
+	output             cli.FormatFlag
 }
 
 func newHydrate(s cli.Session) *cobra.Command {
@@ -54,9 +54,10 @@ func newHydrate(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.ExactArgs(1, "the folder of a tree"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := h.output.Check(cmd); err != nil {
+				return err
+			}
 			switch {
-			case h.format != cli.FormatYAML && h.format != cli.FormatJSON:
-				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", h.format, cli.FormatYAML, cli.FormatJSON))
 			case h.flat && h.audit:
 				return cli.UsageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
 			case h.flat && h.adopt:
@@ -69,8 +70,7 @@ func newHydrate(s cli.Session) *cobra.Command {
 	flags.BoolVar(&h.flat, "flat", false, "Print what each namespace ends up with, inheritance resolved.")
 	flags.BoolVar(&h.audit, "audit", false, "Have objects that the tree does not declare reported, not deleted.")
 	flags.BoolVar(&h.adopt, "adopt", false, "Have the tree take over Namespaces that exist already.")
-	flags.StringVarP(&h.format, "output", "o", cli.FormatYAML, "Output format. One of: (yaml, json).")
-	cli.CompleteValues(cmd, "output", cli.FormatYAML, cli.FormatJSON)
+	h.output.AddTo(cmd, cli.FormatYAML, "Output format", cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (h *hydrate) run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if h.format == cli.FormatYAML {
+	if h.output.Format == cli.FormatYAML {
 		return output.YAMLStream(h.Out, objects)
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{}}

@@ -20,10 +20,10 @@ func (o *sccReview) write(answers []sccAnswer) error {
 	if len(answers) == 1 {
 		all = answers[0]
 	}
-	switch o.format {
+	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, all)
-	case "yaml":
+	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{all})
 	}
 	for i, one := range answers {

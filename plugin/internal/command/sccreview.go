@@ -25,7 +25,7 @@ type sccReview struct {
 	constraints   []string
 	namespaceFile string
 	account       string
-	format        string
+	output        cli.FormatFlag
 }
 
 func newSCCReview(s cli.Session) *cobra.Command {
@@ -53,11 +53,12 @@ func newSCCReview(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.ExactArgs(0, "nothing but flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			formatErr := o.output.Check(cmd)
 			switch {
 			case len(o.files) == 0:
 				return cli.UsageError(cmd, errors.New("name a file with -f"))
-			case o.format != "table" && o.format != "yaml" && o.format != cli.FormatJSON:
-				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be table, yaml or json", o.format))
+			case formatErr != nil:
+				return formatErr
 			case o.namespaceFile != "" && len(o.constraints) == 0:
 				return cli.UsageError(cmd, errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
 			}
@@ -69,8 +70,7 @@ func newSCCReview(s cli.Session) *cobra.Command {
 	flags.StringVarP(&o.account, "serviceaccount", "z", "", "The service account of the pods, in place of the one that they name.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil, "A file or folder with SecurityContextConstraints, in place of the cluster's.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "", "A file with the Namespace of the pods, in place of the cluster's.")
-	flags.StringVarP(&o.format, "output", "o", "table", "Output format. One of: (table, yaml, json).")
-	cli.CompleteValues(cmd, "output", "table", "yaml", cli.FormatJSON)
+	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
 

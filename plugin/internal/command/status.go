@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ import (
 type status struct {
 	cli.Session
 	selection
-	format string
+	output cli.FormatFlag
 }
 
 func newStatus(s cli.Session) *cobra.Command {
@@ -42,10 +41,8 @@ func newStatus(s cli.Session) *cobra.Command {
 		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.names = args
-			switch o.format {
-			case "", "wide", cli.FormatJSON, "yaml":
-			default:
-				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be wide, json or yaml", o.format))
+			if err := o.output.Check(cmd); err != nil {
+				return err
 			}
 			if err := o.check(cmd); err != nil {
 				return err
@@ -54,8 +51,7 @@ func newStatus(s cli.Session) *cobra.Command {
 		},
 	}
 	o.selection.addFlags(cmd)
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (wide, json, yaml).")
-	cli.CompleteValues(cmd, "output", "wide", cli.FormatJSON, "yaml")
+	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
@@ -129,10 +125,10 @@ func standingOf(index *match.Index, ns *corev1.Namespace) standing {
 
 func (o *status) write(standings []standing, now time.Time) error {
 	list := map[string]any{"namespaces": standings}
-	switch o.format {
+	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
-	case "yaml":
+	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(standings) == 0 {
@@ -145,5 +141,5 @@ func (o *status) write(standings []standing, now time.Time) error {
 			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
 		})
 	}
-	return table.Print(o.Out, o.format == "wide")
+	return table.Print(o.Out, o.output.Format == cli.FormatWide)
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +19,7 @@ const (
 
 type tree struct {
 	cli.Session
-	format string
+	output cli.FormatFlag
 }
 
 func newTree(s cli.Session) *cobra.Command {
@@ -45,15 +44,13 @@ func newTree(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.AtMostOneArg("the folder of a tree"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch o.format {
-			case "", cli.FormatJSON, mermaidFormat, dotFormat:
-				return o.run(cmd.Context(), args)
+			if err := o.output.Check(cmd); err != nil {
+				return err
 			}
-			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json, mermaid or dot", o.format))
+			return o.run(cmd.Context(), args)
 		},
 	}
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format, in place of a drawing. One of: (json, mermaid, dot).")
-	cli.CompleteValues(cmd, "output", cli.FormatJSON, mermaidFormat, dotFormat)
+	o.output.AddTo(cmd, "", "Output format, in place of a drawing", cli.FormatJSON, mermaidFormat, dotFormat)
 	return cmd
 }
 
@@ -62,7 +59,7 @@ func (o *tree) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	switch o.format {
+	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, root)
 	case mermaidFormat:

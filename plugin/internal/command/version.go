@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -27,7 +26,7 @@ type versions struct {
 }
 
 func newVersion(s cli.Session) *cobra.Command {
-	var format string
+	var format cli.FormatFlag
 	var client bool
 	cmd := &cobra.Command{
 		Use:   "version [--client] [-o json|yaml]",
@@ -42,10 +41,8 @@ func newVersion(s cli.Session) *cobra.Command {
 		Args:                  cli.ExactArgs(0, "no arguments"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch format {
-			case "", cli.FormatJSON, "yaml":
-			default:
-				return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", format))
+			if err := format.Check(cmd); err != nil {
+				return err
 			}
 			found := versions{
 				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
@@ -54,15 +51,14 @@ func newVersion(s cli.Session) *cobra.Command {
 			if !client {
 				err = found.ask(cmd.Context(), s)
 			}
-			if writeErr := found.write(s, format); writeErr != nil {
+			if writeErr := found.write(s, format.Format); writeErr != nil {
 				return writeErr
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&client, "client", false, "Only the plugin's version: no cluster is asked.")
-	cmd.Flags().StringVarP(&format, "output", "o", "", "Output format. One of: (json, yaml).")
-	cli.CompleteValues(cmd, "output", cli.FormatJSON, "yaml")
+	format.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
@@ -104,7 +100,7 @@ func (v *versions) write(s cli.Session, format string) error {
 	switch format {
 	case cli.FormatJSON:
 		return output.JSON(s.Out, v)
-	case "yaml":
+	case cli.FormatYAML:
 		return output.YAMLStream(s.Out, []*versions{v})
 	}
 	output.Line(s.Out, "Client Version: %s", v.Client)

@@ -20,7 +20,7 @@ import (
 type whoCanUse struct {
 	cli.Session
 	all    bool
-	format string
+	output cli.FormatFlag
 }
 
 func newWhoCanUse(s cli.Session) *cobra.Command {
@@ -41,16 +41,14 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		Args:                  cli.ExactArgs(1, "the name of SecurityContextConstraints"),
 		ValidArgsFunction:     s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch o.format {
-			case "", cli.FormatJSON, "yaml":
-				return o.run(cmd.Context(), args[0])
+			if err := o.output.Check(cmd); err != nil {
+				return err
 			}
-			return cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be json or yaml", o.format))
+			return o.run(cmd.Context(), args[0])
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "In any namespace.")
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format. One of: (json, yaml).")
-	cli.CompleteValues(cmd, "output", cli.FormatJSON, "yaml")
+	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
@@ -147,10 +145,10 @@ func letsUse(rule rbacv1.PolicyRule, constraint string) bool {
 
 func (o *whoCanUse) write(users []constraintUser) error {
 	list := map[string]any{"users": users}
-	switch o.format {
+	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
-	case "yaml":
+	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(users) == 0 {
