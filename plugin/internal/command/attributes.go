@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -152,8 +153,8 @@ func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 	}
 	for _, r := range rules {
 		table.Rows = append(table.Rows, []string{
-			orElse(r.Namespace, "*"), r.Name, strings.ToLower(string(r.AttributeKind)) + " " + r.AttributeName,
-			orElse(strings.Join(r.ProtectedValues, ","), "*"), r.RoleRef.Kind + "/" + r.RoleRef.Name, r.subjects(wide),
+			cmp.Or(r.Namespace, "*"), r.Name, strings.ToLower(string(r.AttributeKind)) + " " + r.AttributeName,
+			cmp.Or(strings.Join(r.ProtectedValues, ","), "*"), r.RoleRef.Kind + "/" + r.RoleRef.Name, r.subjects(wide),
 			r.Enforced, duration.HumanDuration(now.Sub(r.created)), fmt.Sprint(r.GuardDeletion),
 		})
 	}
@@ -172,26 +173,11 @@ func (r attributeRule) subjects(all bool) string {
 			names = append(names, fmt.Sprintf("%d more", len(r.Subjects)-few))
 			break
 		}
-		name := subjectName(rbacv1.Subject{Kind: subject.Kind, Namespace: subject.Namespace, Name: subject.Name})
+		name := output.Subject(rbacv1.Subject{Kind: subject.Kind, Namespace: subject.Namespace, Name: subject.Name})
 		if subject.only != "" {
 			name += " in " + subject.only
 		}
 		names = append(names, name)
 	}
-	return orElse(strings.Join(names, ", "), "<none>")
-}
-
-// subjectName is how people call a subject.
-func subjectName(subject rbacv1.Subject) string {
-	if subject.Namespace != "" {
-		return subject.Kind + " " + subject.Namespace + "/" + subject.Name
-	}
-	return subject.Kind + " " + subject.Name
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+	return cmp.Or(strings.Join(names, ", "), "<none>")
 }

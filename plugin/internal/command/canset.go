@@ -195,7 +195,7 @@ func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, 
 		case held == nil:
 		case !o.any && rule.Opens(o.value), len(rule.ProtectedValues) == 0:
 			return answer{true, fmt.Sprintf("%s opens %s to %s %s, which %s gives to %s",
-				rule, attribute, rule.RoleRef.Kind, rule.RoleRef.Name, held, subjectName(held.Subject))}
+				rule, attribute, rule.RoleRef.Kind, rule.RoleRef.Name, held, output.Subject(held.Subject))}
 		default:
 			values = append(values, rule.ProtectedValues...)
 		}

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,21 +35,6 @@ func TestParseAnnotations(t *testing.T) {
 		_, err := parseAnnotations([]string{bad})
 		require.Error(t, err)
 	}
-}
-
-func TestExpired(t *testing.T) {
-	now := time.Now()
-	held := func(ago time.Duration) *coordinationv1.Lease {
-		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("one"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(-ago)},
-		}}
-	}
-	require.False(t, expired(held(14*time.Second), now))
-	require.True(t, expired(held(16*time.Second), now))
-	released := held(time.Second)
-	released.Spec.HolderIdentity = new("")
-	require.True(t, expired(released, now))
-	require.True(t, expired(&coordinationv1.Lease{}, now))
 }
 
 func TestReport(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
@@ -247,8 +248,8 @@ func wantedOf(live, declared *unstructured.Unstructured) *unstructured.Unstructu
 			wanted.Object["rules"] = live.Object["rules"] // a controller's
 		}
 	}
-	wanted.SetLabels(union(live.GetLabels(), declared.GetLabels()))
-	if annotations := union(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
+	wanted.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
+	if annotations := labels.Merge(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
 		wanted.SetAnnotations(annotations)
 	}
 	return wanted

@@ -116,7 +116,7 @@ func (p *preview) explain(v view) {
 	}
 	if *p.print.OutputFormat != cli.FormatTable {
 		for _, change := range v.Changes {
-			p.Note("%s", sayChange(change))
+			p.Note("%s", output.Change(change))
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (p *preview) write(ctx context.Context, v view) error {
 		objects, refused = stored(ctx, v)
 	}
 	if *p.print.OutputFormat == cli.FormatTable {
-		return errors.Join(changesTable(v.Changes).Print(p.Out, false), refused)
+		return errors.Join(output.ChangesTable(v.Changes).Print(p.Out, false), refused)
 	}
 	return errors.Join(p.printObjects(objects), refused)
 }
@@ -184,7 +184,7 @@ func stored(ctx context.Context, v view) ([]*unstructured.Unstructured, error) {
 			err = sides.Refusal
 		}
 		if err != nil {
-			return answer{err: fmt.Errorf("%s: %w", objectOf(change), err)}
+			return answer{err: fmt.Errorf("%s: %w", output.ChangedObject(change), err)}
 		}
 		sides.Stored.SetManagedFields(nil)
 		return answer{object: sides.Stored}

@@ -69,7 +69,7 @@ func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
 
 func newObjectReport(change populate.Change) objectReport {
 	object := objectReport{
-		Object: objectOf(change), Template: change.Template, Action: change.Action, Reason: change.Reason,
+		Object: output.ChangedObject(change), Template: change.Template, Action: change.Action, Reason: change.Reason,
 		Drifted: change.Drifted, Different: change.Drifted || change.Undeclared, change: change,
 	}
 	switch change.Action {
@@ -145,7 +145,7 @@ func (r *report) explainDifferences(s cli.Session) {
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
 			if o.Different {
-				s.Note("%s: %s", ns.Name, sayChange(o.change))
+				s.Note("%s: %s", ns.Name, output.Change(o.change))
 			}
 		}
 	}

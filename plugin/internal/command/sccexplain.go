@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (o *sccReview) explain(one sccAnswer) error {
 		output.Line(o.Out, "%s is not admitted by any constraint:", one.object)
 		table := output.Table{Columns: []string{"Constraint", "Field", "Message"}}
 		for _, reason := range one.Reasons {
-			table.Rows = append(table.Rows, []string{reason.Constraint, orElse(reason.Field, "-"), reason.Message})
+			table.Rows = append(table.Rows, []string{reason.Constraint, cmp.Or(reason.Field, "-"), reason.Message})
 		}
 		return table.Print(o.Out, false)
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
@@ -172,7 +173,7 @@ func mask(live, stored *unstructured.Unstructured) (from, to *unstructured.Unstr
 		}
 		unstructured.RemoveNestedField(side.Object, "stringData")
 		if _, ok := side.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; ok {
-			side.SetAnnotations(union(side.GetAnnotations(), map[string]string{corev1.LastAppliedConfigAnnotation: "***"}))
+			side.SetAnnotations(labels.Merge(side.GetAnnotations(), map[string]string{corev1.LastAppliedConfigAnnotation: "***"}))
 		}
 	}
 	return from, to, nil

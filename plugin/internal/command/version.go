@@ -1,21 +1,20 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"runtime"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/version"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
+// versions is what the command prints with -o json.
 type versions struct {
 	Client    string `json:"clientVersion"`
 	GitCommit string `json:"gitCommit,omitempty"`
@@ -44,14 +43,14 @@ func newVersion(s cli.Session) *cobra.Command {
 			if err := format.Check(cmd); err != nil {
 				return err
 			}
-			found := versions{
+			all := versions{
 				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			}
 			var err error
 			if !client {
-				err = found.ask(cmd.Context(), s)
+				err = all.read(cmd.Context(), s)
 			}
-			if writeErr := found.write(s, format.Format); writeErr != nil {
+			if writeErr := all.write(s, format.Format); writeErr != nil {
 				return writeErr
 			}
 			return err
@@ -62,8 +61,8 @@ func newVersion(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// ask asks the cluster. What it could not tell stays empty.
-func (v *versions) ask(ctx context.Context, s cli.Session) error {
+// read reads the versions of the cluster. It leaves those empty that it could not read.
+func (v *versions) read(ctx context.Context, s cli.Session) error {
 	discovery, err := s.Config.ToDiscoveryClient()
 	if err != nil {
 		return err
@@ -77,7 +76,7 @@ func (v *versions) ask(ctx context.Context, s cli.Session) error {
 	if err != nil {
 		return err
 	}
-	lease, err := c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
+	operator, err := c.Operator(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		v.Operator = "not installed"
@@ -85,12 +84,10 @@ func (v *versions) ask(ctx context.Context, s cli.Session) error {
 		v.Operator = "unknown (you may not read its lease)"
 	case err != nil:
 		return err
-	case lease.Labels[v1alpha1.VersionLabel] == "":
-		v.Operator = "unknown"
 	default:
-		v.Operator = lease.Labels[v1alpha1.VersionLabel]
+		v.Operator = cmp.Or(operator.Version, "unknown")
 	}
-	if err == nil && expired(lease, time.Now()) {
+	if err == nil && !operator.Running {
 		v.Operator += " (not running)"
 	}
 	return nil

@@ -3,12 +3,12 @@ package command
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -173,16 +173,9 @@ func (p *preview) asItIs(ctx context.Context, c *cluster.Cluster, ns *corev1.Nam
 	}
 	given := ns.DeepCopy()
 	live.DeepCopyInto(ns)
-	ns.Labels = union(ns.Labels, given.Labels)
-	ns.Annotations = union(ns.Annotations, given.Annotations)
+	ns.Labels = labels.Merge(ns.Labels, given.Labels)
+	ns.Annotations = labels.Merge(ns.Annotations, given.Annotations)
 	return live, nil, nil
-}
-
-func union(a, b map[string]string) map[string]string {
-	both := map[string]string{}
-	maps.Copy(both, a)
-	maps.Copy(both, b)
-	return both
 }
 
 // nothing is what is observed in a namespace that does not exist or, for the reason unread, may not be read.

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -213,20 +211,11 @@ func (w *waiting) sayMissing() {
 
 // hint says why nothing may have happened: nobody is at work.
 func (w *waiting) hint(ctx context.Context) {
-	lease, err := w.cluster.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && expired(lease, time.Now()) {
+	operator, err := w.cluster.Operator(ctx)
+	if apierrors.IsNotFound(err) || err == nil && !operator.Running {
 		w.Note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
 			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
-}
-
-// expired tells whether nobody holds a lease.
-func expired(lease *coordinationv1.Lease, now time.Time) bool {
-	spec := lease.Spec
-	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil {
-		return true
-	}
-	return now.After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second))
 }
 
 // populated returns what a namespace says of its population, or nil.

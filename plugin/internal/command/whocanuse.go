@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -157,8 +158,8 @@ func (o *whoCanUse) write(users []constraintUser) error {
 	}
 	table := output.Table{Columns: []string{"Subject", "In", "By"}}
 	for _, user := range users {
-		subject := subjectName(rbacv1.Subject{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name})
-		table.Rows = append(table.Rows, []string{subject, orElse(user.In, "*"), user.By})
+		subject := output.Subject(rbacv1.Subject{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name})
+		table.Rows = append(table.Rows, []string{subject, cmp.Or(user.In, "*"), user.By})
 	}
 	return table.Print(o.Out, false)
 }

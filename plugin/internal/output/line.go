@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -53,4 +54,12 @@ func unprintable(r rune) bool {
 // Object names an object as kubectl does: networkpolicy.networking.k8s.io/default-deny.
 func Object(kind schema.GroupKind, name string) string {
 	return strings.ToLower(kind.String()) + "/" + name
+}
+
+// Subject names a subject of RBAC: "User jane", "ServiceAccount team-a/builder".
+func Subject(subject rbacv1.Subject) string {
+	if subject.Namespace != "" {
+		return subject.Kind + " " + subject.Namespace + "/" + subject.Name
+	}
+	return subject.Kind + " " + subject.Name
 }
