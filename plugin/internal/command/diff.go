@@ -20,12 +20,12 @@ const exitDifferent = 1
 
 type diff struct {
 	cli.Session
-	selection
-	template string
-	files    []string
-	tree     string
-	output   cli.FormatFlag
-	verify   bool
+	namespaces cli.Selection
+	template   string
+	files      []string
+	tree       string
+	output     cli.FormatFlag
+	verify     bool
 }
 
 func newDiff(s cli.Session) *cobra.Command {
@@ -84,7 +84,7 @@ func newDiff(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.names = args
+			d.namespaces.Names = args
 			if err := d.check(cmd); err != nil {
 				return cli.Failed(err)
 			}
@@ -103,7 +103,7 @@ func newDiff(s cli.Session) *cobra.Command {
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
-	d.selection.addFlags(cmd)
+	d.namespaces.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
 	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
@@ -118,10 +118,10 @@ func (d *diff) check(cmd *cobra.Command) error {
 	if err := d.output.Check(cmd); err != nil {
 		return err
 	}
-	if d.tree != "" && (len(d.names) > 0 || d.all || d.selector != "" || d.template != "" || len(d.files) > 0 || d.verify) {
+	if d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify) {
 		return cli.UsageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
 	}
-	return d.selection.check(cmd)
+	return d.namespaces.Check(cmd)
 }
 
 // run tells whether there are differences. Having none and not knowing everything is an error.
@@ -156,11 +156,11 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	if d.template != "" && index.Get(d.template) == nil {
 		return nil, fmt.Errorf("there is no template %s: kubectl get namespacetemplates lists them", d.template)
 	}
-	namespaces, unread, err := d.read(ctx, c)
+	namespaces, unread, err := d.namespaces.Read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	found, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: d.many(), Template: d.template})
+	found, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
 		return nil, err
 	}
@@ -192,10 +192,10 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 
 // defaultScope is the current namespace or, with files, all namespaces.
 func (d *diff) defaultScope() error {
-	if len(d.names) > 0 || d.all || d.selector != "" || len(d.files) > 0 {
+	if !d.namespaces.IsEmpty() || len(d.files) > 0 {
 		return nil
 	}
 	current, _, err := d.Namespace()
-	d.names = []string{current}
+	d.namespaces.Names = []string{current}
 	return err
 }

@@ -19,8 +19,8 @@ import (
 
 type status struct {
 	cli.Session
-	selection
-	output cli.FormatFlag
+	namespaces cli.Selection
+	output     cli.FormatFlag
 }
 
 func newStatus(s cli.Session) *cobra.Command {
@@ -40,17 +40,17 @@ func newStatus(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.names = args
+			o.namespaces.Names = args
 			if err := o.output.Check(cmd); err != nil {
 				return err
 			}
-			if err := o.check(cmd); err != nil {
+			if err := o.namespaces.Check(cmd); err != nil {
 				return err
 			}
 			return o.run(cmd.Context())
 		},
 	}
-	o.selection.addFlags(cmd)
+	o.namespaces.AddFlags(cmd)
 	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
@@ -82,7 +82,7 @@ func (o *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, unread, failure := o.read(ctx, c)
+	namespaces, forbidden, failure := o.namespaces.Read(ctx, c)
 	if failure != nil && len(namespaces) == 0 {
 		return failure
 	}
@@ -90,14 +90,14 @@ func (o *status) run(ctx context.Context) error {
 	standings := []standing{}
 	for _, ns := range namespaces {
 		one := standingOf(index, ns)
-		if len(o.names) > 0 || o.all || o.selector != "" || len(one.Templates) > 0 || populated(ns) != nil {
+		if !o.namespaces.IsEmpty() || len(one.Templates) > 0 || populated(ns) != nil {
 			standings = append(standings, one)
 		}
 	}
 	if err := o.write(standings, time.Now()); err != nil {
 		return err
 	}
-	return errors.Join(failure, errors.Join(unread...))
+	return errors.Join(failure, errors.Join(forbidden...))
 }
 
 func standingOf(index *match.Index, ns *corev1.Namespace) standing {

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// Selection is the namespaces that a command is about: those with some names, all (-A), or those with some labels (-l).
+type Selection struct {
+	// Names are the arguments of the command.
+	Names []string
+
+	all      bool
+	selector string
+}
+
+// AddFlags adds -A and -l to a command.
+func (x *Selection) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&x.all, "all-namespaces", "A", false, "All namespaces.")
+	cmd.Flags().StringVarP(&x.selector, "selector", "l", "", "All namespaces whose labels match, as in kubectl get.")
+}
+
+// Check returns a UsageError for names together with flags, and for a selector that can't be parsed.
+func (x *Selection) Check(cmd *cobra.Command) error {
+	if x.HasNames() && (x.all || x.selector != "") {
+		return UsageError(cmd, errors.New("namespaces can be named, or selected with -A or -l, not both"))
+	}
+	if _, err := labels.Parse(x.selector); err != nil {
+		return UsageError(cmd, fmt.Errorf("--selector: %w", err))
+	}
+	return nil
+}
+
+// HasNames reports whether the command names its namespaces one by one.
+func (x *Selection) HasNames() bool { return len(x.Names) > 0 }
+
+// IsEmpty reports whether the command line selects no namespaces. Read returns all of them then.
+func (x *Selection) IsEmpty() bool { return !x.HasNames() && !x.all && x.selector == "" }
+
+// Read returns the namespaces. For each that is named and that the user may not read, it returns the API server's error in forbidden.
+func (x *Selection) Read(ctx context.Context, c *cluster.Cluster) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+	if x.HasNames() {
+		return readByName(ctx, c, x.Names)
+	}
+	list, err := c.Namespaces.List(ctx, metav1.ListOptions{LabelSelector: x.selector})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list.Items {
+		namespaces = append(namespaces, &list.Items[i])
+	}
+	return namespaces, nil, nil
+}
+
+func readByName(ctx context.Context, c *cluster.Cluster, names []string) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+	type result struct {
+		ns  *corev1.Namespace
+		err error
+	}
+	var errs []error
+	for _, r := range cluster.Each(slices.Compact(slices.Sorted(slices.Values(names))), func(name string) result {
+		ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+		return result{ns, err}
+	}) {
+		switch {
+		case apierrors.IsForbidden(r.err):
+			forbidden = append(forbidden, r.err)
+		case r.err != nil:
+			errs = append(errs, r.err)
+		default:
+			namespaces = append(namespaces, r.ns)
+		}
+	}
+	return namespaces, forbidden, errors.Join(errs...)
+}
