@@ -114,7 +114,7 @@ func (o *attributeRules) run(ctx context.Context) error {
 func newAttributeRule(
 	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus, holdings cluster.Holdings,
 ) attributeRule {
-	shown := attributeRule{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: notReported, created: meta.CreationTimestamp.Time}
+	shown := attributeRule{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: string(metav1.ConditionUnknown), created: meta.CreationTimestamp.Time}
 	if enforced := apimeta.FindStatusCondition(status.Conditions, v1alpha1.AttributeEnforced); enforced != nil && enforced.ObservedGeneration == meta.Generation {
 		shown.Enforced = string(enforced.Status)
 	}

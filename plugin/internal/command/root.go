@@ -11,6 +11,8 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/diff"
+	"nstpl.dev/nstpl/plugin/internal/namespace"
 )
 
 // New returns the command `kubectl nstpl`.
@@ -43,7 +45,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		newCreate(s), newPreview(s), newVet(s), newDiff(s), newStatus(s), newOptOut(s), newAttributes(s), newSCC(s), newTree(s), newHydrate(s), newVersion(s), newCompletion(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), newVet(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), newSCC(s), newTree(s), newHydrate(s), newVersion(s), newCompletion(s),
 	)
 	s.CompleteConfigFlags(root)
 	return root

@@ -1,11 +1,13 @@
-package command
+package diff
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -59,4 +61,14 @@ func TestMaskHidesEveryValueOfASecret(t *testing.T) {
 	_, to, err = mask(nil, plain)
 	require.NoError(t, err)
 	require.Equal(t, plain, to)
+}
+
+func TestFileName(t *testing.T) {
+	role := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}
+	require.Equal(t, "rbac.authorization.k8s.io.v1.Role.team-a.system_reader", fileName(role, "team-a", "system:reader"))
+	secret := corev1.SchemeGroupVersion.WithKind("Secret")
+	require.Equal(t, "v1.Secret.team-a..._.._etc_passwd", fileName(secret, "team-a", "../../etc/passwd"))
+	long := strings.Repeat("x", 253)
+	require.Less(t, len(fileName(secret, "team-a", long+"a")), 255)
+	require.NotEqual(t, fileName(secret, "team-a", long+"a"), fileName(secret, "team-a", long+"b"))
 }

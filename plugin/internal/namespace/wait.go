@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -70,10 +71,10 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 		return false, nil
 	case apierrors.IsForbidden(err):
 		w.Note("unknown: which objects are to arrive: %v", err)
-		if !initializing(ns) {
+		if !initialize.Initializing(ns) {
 			w.Note("nothing initializes namespace/%s: there is nothing to wait for", ns.Name)
 		}
-		return initializing(ns), nil
+		return initialize.Initializing(ns), nil
 	case err != nil:
 		return false, err
 	}
@@ -82,11 +83,11 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 	switch {
 	case found.Skipped != "":
 		w.Note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
-	case !w.declares && !initializing(ns):
+	case !w.declares && !initialize.Initializing(ns):
 		w.Note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
 	}
 	if !w.declares {
-		return initializing(ns), nil
+		return initialize.Initializing(ns), nil
 	}
 	for _, omission := range found.Omitted {
 		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
@@ -137,7 +138,7 @@ func (w *waiting) follow(ctx context.Context, name string) error {
 func (w *waiting) see(ns *corev1.Namespace) {
 	before := w.state
 	w.state, w.unread = ns, nil
-	if isPopulated(ns) && initializing(ns) && (before == nil || !isPopulated(before)) {
+	if isPopulated(ns) && initialize.Initializing(ns) && (before == nil || !isPopulated(before)) {
 		w.Note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
 	}
 }
@@ -147,10 +148,10 @@ func (w *waiting) over() bool {
 	if w.state == nil {
 		return false
 	}
-	if verdict := populated(w.state); verdict != nil && verdict.Status != corev1.ConditionTrue {
+	if verdict := populatedCondition(w.state); verdict != nil && verdict.Status != corev1.ConditionTrue {
 		return true
 	}
-	return !initializing(w.state) && (isPopulated(w.state) || !w.declares)
+	return !initialize.Initializing(w.state) && (isPopulated(w.state) || !w.declares)
 }
 
 // arrive shows an object that was populated, once.
@@ -170,7 +171,7 @@ func (w *waiting) overlook(kind survey.Unreadable) {
 // conclude says how the population went, by the namespace's own word.
 func (w *waiting) conclude() error {
 	w.sayMissing()
-	switch verdict := populated(w.state); {
+	switch verdict := populatedCondition(w.state); {
 	case verdict == nil:
 		output.Line(w.progress, "namespace/%s initialized", w.state.Name)
 	case verdict.Status != corev1.ConditionTrue:
@@ -216,23 +217,4 @@ func (w *waiting) hint(ctx context.Context) {
 		w.Note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
 			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
-}
-
-// populated returns what a namespace says of its population, or nil.
-func populated(ns *corev1.Namespace) *corev1.NamespaceCondition {
-	for i := range ns.Status.Conditions {
-		if ns.Status.Conditions[i].Type == v1alpha1.NamespacePopulated {
-			return &ns.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-func isPopulated(ns *corev1.Namespace) bool {
-	condition := populated(ns)
-	return condition != nil && condition.Status == corev1.ConditionTrue
-}
-
-// initializing tells whether writes into a namespace are held until it is initialized.
-func initializing(ns *corev1.Namespace) bool {
-	return ns.Labels[v1alpha1.InitializingLabel] == "true"
 }

@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"context"
@@ -89,8 +89,9 @@ func (p *preview) place(ctx context.Context, c *cluster.Cluster, ns *corev1.Name
 		return nil, err
 	}
 	placed, misplaced := hierarchy.NewForest(spaces).Placed(ns)
+	_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
 	switch {
-	case isNotAdopted(misplaced):
+	case isNotAdopted:
 		p.Note("Warning: %v", misplaced)
 	case misplaced != nil:
 		p.Note("unknown: what namespace/%s inherits: %v", ns.Name, misplaced)

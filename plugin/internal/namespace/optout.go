@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type optOut struct {
 	dryRun cmdutil.DryRunStrategy
 }
 
-func newOptOut(s cli.Session) *cobra.Command {
+func NewOptOut(s cli.Session) *cobra.Command {
 	o := &optOut{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",

@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ type preview struct {
 	server      bool
 }
 
-func newPreview(s cli.Session) *cobra.Command {
+func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
 		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",

@@ -1,4 +1,4 @@
-package command
+package diff
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type diff struct {
 	verify     bool
 }
 
-func newDiff(s cli.Session) *cobra.Command {
+func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
 		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] [-o table|json]",

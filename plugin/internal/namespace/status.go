@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type status struct {
 	output     cli.FormatFlag
 }
 
-func newStatus(s cli.Session) *cobra.Command {
+func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
@@ -90,7 +90,7 @@ func (o *status) run(ctx context.Context) error {
 	standings := []standing{}
 	for _, ns := range namespaces {
 		one := standingOf(index, ns)
-		if !o.namespaces.IsEmpty() || len(one.Templates) > 0 || populated(ns) != nil {
+		if !o.namespaces.IsEmpty() || len(one.Templates) > 0 || populatedCondition(ns) != nil {
 			standings = append(standings, one)
 		}
 	}
@@ -106,7 +106,7 @@ func standingOf(index *match.Index, ns *corev1.Namespace) standing {
 	for _, template := range matching {
 		one.Templates = append(one.Templates, template.Name)
 	}
-	condition := populated(ns)
+	condition := populatedCondition(ns)
 	switch {
 	case match.OptedOut(ns):
 		one.Reason, one.Message = "OptedOut", skipped

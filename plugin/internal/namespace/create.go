@@ -1,4 +1,4 @@
-package command
+package namespace
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type create struct {
 	timeout     time.Duration
 }
 
-func newCreate(s cli.Session) *cobra.Command {
+func NewCreate(s cli.Session) *cobra.Command {
 	o := &create{Session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] [--dry-run=none|client|server]",

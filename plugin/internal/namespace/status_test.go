@@ -1,0 +1,45 @@
+package namespace
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+func TestStandingOf(t *testing.T) {
+	index := match.NewIndex(&v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "t"},
+		Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: v1alpha1.NamespaceSelector{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"x": "y"}},
+		}},
+	})
+	matching := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}
+	out := *matching.DeepCopy()
+	out.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
+	condition := corev1.NamespaceCondition{Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "m"}
+	tests := map[string]struct {
+		ns                *corev1.Namespace
+		populated, reason string
+		templates         []string
+	}{
+		"not reported": {&corev1.Namespace{ObjectMeta: matching}, "Unknown", "NotReported", []string{"t"}},
+		"reported": {&corev1.Namespace{ObjectMeta: matching, Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{condition}}},
+			"False", "ObjectsFailed", []string{"t"}},
+		"opted out":   {&corev1.Namespace{ObjectMeta: out}, "<none>", "OptedOut", []string{}},
+		"excluded":    {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, "<none>", "Excluded", []string{}},
+		"no template": {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, "<none>", "NoTemplate", []string{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := standingOf(index, test.ns)
+			require.Equal(t, test.populated, got.Populated)
+			require.Equal(t, test.reason, got.Reason)
+			require.Equal(t, test.templates, got.Templates)
+		})
+	}
+}
