@@ -13,6 +13,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
+	"nstpl.dev/nstpl/plugin/internal/tree"
+	"nstpl.dev/nstpl/plugin/internal/vet"
 )
 
 // New returns the command `kubectl nstpl`.
@@ -45,7 +47,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		namespace.NewCreate(s), namespace.NewPreview(s), newVet(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), newSCC(s), newTree(s), newHydrate(s), newVersion(s), newCompletion(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), newSCC(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
 	)
 	s.CompleteConfigFlags(root)
 	return root

@@ -1,4 +1,4 @@
-package command
+package tree
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type tree struct {
 	output cli.FormatFlag
 }
 
-func newTree(s cli.Session) *cobra.Command {
+func New(s cli.Session) *cobra.Command {
 	o := &tree{Session: s}
 	cmd := &cobra.Command{
 		Use:   "tree [DIR] [-o json|mermaid|dot]",

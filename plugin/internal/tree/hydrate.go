@@ -1,4 +1,4 @@
-package command
+package tree
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ type hydrate struct {
 	output             cli.FormatFlag
 }
 
-func newHydrate(s cli.Session) *cobra.Command {
+func NewHydrate(s cli.Session) *cobra.Command {
 	h := &hydrate{Session: s}
 	cmd := &cobra.Command{
 		Use:   "hydrate DIR [--flat] [--audit] [--adopt] [-o yaml|json]",

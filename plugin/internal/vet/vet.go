@@ -1,4 +1,4 @@
-package command
+package vet
 
 import (
 	"context"
@@ -39,7 +39,7 @@ type violation struct {
 	Message string `json:"message"`
 }
 
-func newVet(s cli.Session) *cobra.Command {
+func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
 		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
