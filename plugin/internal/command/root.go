@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/constraint"
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
 	"nstpl.dev/nstpl/plugin/internal/tree"
@@ -47,7 +48,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), newSCC(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), constraint.New(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
 	)
 	s.CompleteConfigFlags(root)
 	return root

@@ -1,4 +1,4 @@
-package command
+package constraint
 
 import (
 	"github.com/spf13/cobra"
@@ -7,7 +7,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-func newSCC(s cli.Session) *cobra.Command {
+func New(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scc",
 		Short: "Show which SecurityContextConstraints admit pods, and who may",
