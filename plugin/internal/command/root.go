@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/plugin/internal/attribute"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/constraint"
 	"nstpl.dev/nstpl/plugin/internal/diff"
@@ -48,7 +49,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), newAttributes(s), constraint.New(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), attribute.New(s), constraint.New(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
 	)
 	s.CompleteConfigFlags(root)
 	return root

@@ -1,4 +1,4 @@
-package command
+package attribute
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ type attributeRules struct {
 	output cli.FormatFlag
 }
 
-func newAttributes(s cli.Session) *cobra.Command {
+func New(s cli.Session) *cobra.Command {
 	o := &attributeRules{Session: s}
 	cmd := &cobra.Command{
 		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
