@@ -109,7 +109,7 @@ func (o *create) run(ctx context.Context, name string) error {
 	if *o.print.OutputFormat != "" {
 		progress = o.ErrOut
 	}
-	return (&waiting{Session: o.Session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
+	return (&waiter{Session: o.Session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
 }
 
 func (o *create) namespace(name string) (*corev1.Namespace, error) {

@@ -24,32 +24,41 @@ import (
 )
 
 const (
-	// hintAfter is how long nothing may happen before it is asked whether an operator runs at all.
-	hintAfter = 3 * time.Second
-	// grace is how long objects may take to be seen once the namespace says that they are there.
-	grace = time.Second
+	// operatorCheckAfter is how long to wait before checking once whether an operator runs at all.
+	operatorCheckAfter = 3 * time.Second
+	// eventsLag is how long the events of objects may come after the namespace says that they are populated.
+	eventsLag = time.Second
 )
 
-// waiting waits for a namespace to be populated.
-type waiting struct {
-	cli.Session
-	cluster  *cluster.Cluster
-	progress io.Writer
-	timeout  time.Duration
+var errTimeout = errors.New("timeout")
 
-	// missing are the objects that are still to arrive, as far as is known.
+// waiter waits for a new namespace to be populated, and prints each object once it is.
+//
+// The namespace alone decides when the waiting ends: by its Populated condition, and by the label that it has while it is initialized. The
+// objects are for the person who waits. Many users may create a namespace and not read it, or not read some kinds in it: what they
+// can't see is noted and not waited for.
+type waiter struct {
+	cli.Session
+	cluster *cluster.Cluster
+	// progress gets a line for each populated object.
+	progress io.Writer
+	// timeout is how long to wait, or 0 to wait forever.
+	timeout time.Duration
+
+	// missing are the declared objects that are not populated yet, as far as they are known.
 	missing map[populate.ObjectID]populate.Object
-	// declares says that templates are known to match, so that the namespace will say how its population went.
-	declares bool
-	// unread says why the namespace itself is not known.
-	unread error
-	// state is the namespace as it was seen last.
-	state *corev1.Namespace
+	// hasTemplates reports whether templates are known to select the namespace, so that it will get a Populated condition.
+	hasTemplates bool
+	// latest is the namespace as it was last read, or nil.
+	latest *corev1.Namespace
+	// forbidden is why the namespace could not be read last, or nil.
+	forbidden error
 }
 
-func (w *waiting) run(ctx context.Context, ns *corev1.Namespace) error {
-	expects, err := w.expect(ctx, ns)
-	if err != nil || !expects {
+// run waits for ns, which was just created.
+func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
+	needed, err := w.prepare(ctx, ns)
+	if err != nil || !needed {
 		return err
 	}
 	if w.timeout > 0 {
@@ -57,13 +66,11 @@ func (w *waiting) run(ctx context.Context, ns *corev1.Namespace) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
 		defer cancel()
 	}
-	return w.follow(ctx, ns.Name)
+	return w.wait(ctx, ns.Name)
 }
 
-var errTimeout = errors.New("timeout")
-
-// expect finds out what is to arrive, and whether there is anything to wait for.
-func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+// prepare finds out which objects templates declare for the namespace. It returns false if there is nothing to wait for.
+func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool, err error) {
 	templates, err := w.cluster.Templates(ctx)
 	switch {
 	case errors.Is(err, cluster.NotInstalledError{}):
@@ -78,128 +85,134 @@ func (w *waiting) expect(ctx context.Context, ns *corev1.Namespace) (bool, error
 	case err != nil:
 		return false, err
 	}
-	found := survey.Declare(render.NewCache(), match.NewIndex(templates...), ns)
-	w.declares = len(found.Templates) > 0
+	declared := survey.Declare(render.NewCache(), match.NewIndex(templates...), ns)
+	w.hasTemplates = len(declared.Templates) > 0
 	switch {
-	case found.Skipped != "":
-		w.Note("namespace/%s is not populated: %s", ns.Name, found.Skipped)
-	case !w.declares && !initialize.Initializing(ns):
+	case declared.Skipped != "":
+		w.Note("namespace/%s is not populated: %s", ns.Name, declared.Skipped)
+	case !w.hasTemplates && !initialize.Initializing(ns):
 		w.Note("no template matches namespace/%s: there is nothing to wait for", ns.Name)
 	}
-	if !w.declares {
+	if !w.hasTemplates {
 		return initialize.Initializing(ns), nil
 	}
-	for _, omission := range found.Omitted {
+	for _, omission := range declared.Omitted {
 		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
 	}
 	w.missing = map[populate.ObjectID]populate.Object{}
-	for _, object := range found.Objects {
+	for _, object := range declared.Objects {
 		w.missing[object.ID()] = object
 	}
 	return true, nil
 }
 
-// follow tells what happens until the namespace is open, or says why it isn't populated.
-func (w *waiting) follow(ctx context.Context, name string) error {
+// wait handles events until the namespace is done, or ctx is.
+func (w *waiter) wait(ctx context.Context, name string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	news := w.watch(watching, name)
-	hint := time.After(hintAfter)
+	events := w.watch(watching, name)
+	operatorCheck := time.After(operatorCheckAfter)
 	var end <-chan time.Time
-	for !w.over() || len(w.missing) > 0 {
+	for !w.isDone() || len(w.missing) > 0 {
 		select {
 		case <-ctx.Done():
-			return w.giveUp(ctx, name)
+			return w.interrupted(ctx, name)
 		case <-end:
-			return w.conclude()
-		case <-hint:
-			w.hint(ctx)
-		case item := <-news:
-			switch {
-			case item.err != nil:
-				return fmt.Errorf("wait for namespace/%s: %w", name, item.err)
-			case item.unread != nil:
-				w.unread = item.unread
-			case item.unwatched != nil:
-				w.overlook(*item.unwatched)
-			case item.populated != nil:
-				w.arrive(*item.populated)
-			case item.namespace != nil:
-				if w.see(item.namespace); w.over() && end == nil {
-					end, hint = time.After(grace), nil
-				}
+			return w.finish()
+		case <-operatorCheck:
+			w.noteMissingOperator(ctx)
+		case e := <-events:
+			if e.err != nil {
+				return fmt.Errorf("wait for namespace/%s: %w", name, e.err)
+			}
+			w.handle(e)
+			if w.isDone() && end == nil {
+				end, operatorCheck = time.After(eventsLag), nil
 			}
 		}
 	}
-	return w.conclude()
+	return w.finish()
 }
 
-// see takes in how the namespace is now. It says once that it waits for others than the operator.
-func (w *waiting) see(ns *corev1.Namespace) {
-	before := w.state
-	w.state, w.unread = ns, nil
-	if isPopulated(ns) && initialize.Initializing(ns) && (before == nil || !isPopulated(before)) {
+func (w *waiter) handle(e event) {
+	switch {
+	case e.forbidden != nil:
+		w.forbidden = e.forbidden
+	case e.unwatchable != nil:
+		w.forgetKind(*e.unwatchable)
+	case e.populated != nil:
+		w.printPopulated(*e.populated)
+	case e.namespace != nil:
+		w.setLatest(e.namespace)
+	}
+}
+
+// setLatest notes, once, that the namespace is populated and waits for other initializers than the operator.
+func (w *waiter) setLatest(ns *corev1.Namespace) {
+	wasPopulated := w.latest != nil && isPopulated(w.latest)
+	w.latest, w.forbidden = ns, nil
+	if isPopulated(ns) && initialize.Initializing(ns) && !wasPopulated {
 		w.Note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
 	}
 }
 
-// over tells whether nothing more will happen to the namespace: it is open, or can't be populated.
-func (w *waiting) over() bool {
-	if w.state == nil {
+// isDone reports whether the namespace will not change any more: its population failed, or it is populated and initialized.
+func (w *waiter) isDone() bool {
+	if w.latest == nil {
 		return false
 	}
-	if verdict := populatedCondition(w.state); verdict != nil && verdict.Status != corev1.ConditionTrue {
+	if condition := populatedCondition(w.latest); condition != nil && condition.Status != corev1.ConditionTrue {
 		return true
 	}
-	return !initialize.Initializing(w.state) && (isPopulated(w.state) || !w.declares)
+	return !initialize.Initializing(w.latest) && (isPopulated(w.latest) || !w.hasTemplates)
 }
 
-// arrive shows an object that was populated, once.
-func (w *waiting) arrive(id populate.ObjectID) {
+// printPopulated prints a declared object, once.
+func (w *waiter) printPopulated(id populate.ObjectID) {
 	if declared, missing := w.missing[id]; missing {
 		delete(w.missing, id)
 		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name), declared.Template.Name)
 	}
 }
 
-// overlook stops waiting for the objects of a kind that can't be watched.
-func (w *waiting) overlook(kind survey.Unreadable) {
+// forgetKind stops waiting for the objects of a kind that the user may not watch.
+func (w *waiter) forgetKind(kind survey.Unreadable) {
 	w.Note("unknown: whether %s arrive: you may not list and watch them in namespace %s", kind.Resource, kind.Namespace)
 	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
 }
 
-// conclude says how the population went, by the namespace's own word.
-func (w *waiting) conclude() error {
-	w.sayMissing()
-	switch verdict := populatedCondition(w.state); {
-	case verdict == nil:
-		output.Line(w.progress, "namespace/%s initialized", w.state.Name)
-	case verdict.Status != corev1.ConditionTrue:
-		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.state.Name, verdict.Reason, verdict.Message)
+// finish reports how the population of the namespace ended.
+func (w *waiter) finish() error {
+	w.noteMissing()
+	switch condition := populatedCondition(w.latest); {
+	case condition == nil:
+		output.Line(w.progress, "namespace/%s initialized", w.latest.Name)
+	case condition.Status != corev1.ConditionTrue:
+		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.latest.Name, condition.Reason, condition.Message)
 	default:
-		output.Line(w.progress, "namespace/%s populated", w.state.Name)
+		output.Line(w.progress, "namespace/%s populated", w.latest.Name)
 	}
 	return nil
 }
 
-// giveUp says how far it got.
-func (w *waiting) giveUp(ctx context.Context, name string) error {
+// interrupted reports how far the population went when the time was up or the user pressed Ctrl-C.
+func (w *waiter) interrupted(ctx context.Context, name string) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated", name, name)
 	}
-	if w.unread != nil {
-		w.Note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.unread)
-		return nil //nolint:nilerr // it was created, and that is what was asked for
+	if w.forbidden != nil {
+		w.Note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.forbidden)
+		return nil //nolint:nilerr // the namespace was created, which is what the user asked for
 	}
-	w.sayMissing()
-	if w.state != nil && isPopulated(w.state) {
+	w.noteMissing()
+	if w.latest != nil && isPopulated(w.latest) {
 		return fmt.Errorf("namespace/%s is created and populated, and still waits for %s after %s: until then only those with "+
-			"the verb initialize may write into it", name, w.state.Annotations[v1alpha1.PendingAnnotation], w.timeout)
+			"the verb initialize may write into it", name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
 	}
 	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is", name, w.timeout, name)
 }
 
-func (w *waiting) sayMissing() {
+func (w *waiter) noteMissing() {
 	var lines []string
 	for id, object := range w.missing {
 		lines = append(lines, fmt.Sprintf("missing: %s (template %s)", output.Object(id.GroupKind, id.Name), object.Template.Name))
@@ -210,8 +223,8 @@ func (w *waiting) sayMissing() {
 	}
 }
 
-// hint says why nothing may have happened: nobody is at work.
-func (w *waiting) hint(ctx context.Context) {
+// noteMissingOperator notes that no operator runs, if so. It is silent if the user may not read the operator's lease.
+func (w *waiter) noteMissingOperator(ctx context.Context) {
 	operator, err := w.cluster.Operator(ctx)
 	if apierrors.IsNotFound(err) || err == nil && !operator.Running {
 		w.Note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",

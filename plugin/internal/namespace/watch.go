@@ -22,64 +22,69 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// news is one thing that happened: the field that is set says what.
-type news struct {
+// event is something that happened while a waiter waits. One field is set.
+type event struct {
+	// namespace is the namespace, created or changed.
 	namespace *corev1.Namespace
-	// populated is an object that is there, as the operator applied it.
+	// populated is an object that the operator applied.
 	populated *populate.ObjectID
-	// unwatched is a kind that the caller may not watch.
-	unwatched *survey.Unreadable
-	// unread is why the caller may not read the namespace, so far: a template may grant it.
-	unread error
-	// err ends the waiting: the namespace is gone.
+	// unwatchable is a kind that the user may not watch.
+	unwatchable *survey.Unreadable
+	// forbidden is why the user may not read the namespace now. A template may grant that later.
+	forbidden error
+	// err ends the waiting: the namespace was deleted, or reading it failed.
 	err error
 }
 
-// pollEvery is how often those who may not watch a namespace ask for it.
-const pollEvery = 500 * time.Millisecond
+type events chan event
 
-// watch tells what happens to a namespace and to the missing objects in it until ctx is done.
-func (w *waiting) watch(ctx context.Context, name string) <-chan news {
-	all := make(chan news)
-	tell := func(n news) {
-		select {
-		case all <- n:
-		case <-ctx.Done():
-		}
+// send returns without sending once ctx is done, since nobody receives then.
+func (c events) send(ctx context.Context, e event) {
+	select {
+	case c <- e:
+	case <-ctx.Done():
 	}
-	w.watchNamespace(ctx, name, tell)
+}
+
+// pollInterval is how often a user who may not watch a namespace reads it.
+const pollInterval = 500 * time.Millisecond
+
+// watch returns the events of a namespace and of the missing objects in it, until ctx is done.
+func (w *waiter) watch(ctx context.Context, name string) <-chan event {
+	all := make(events)
+	w.watchNamespace(ctx, name, all)
 	kinds := map[schema.GroupVersionKind]bool{}
 	for _, object := range w.missing {
 		if kind := object.GroupVersionKind(); !kinds[kind] {
 			kinds[kind] = true
-			w.watchObjects(ctx, kind, name, tell)
+			w.watchObjects(ctx, kind, name, all)
 		}
 	}
 	return all
 }
 
-// watchObjects watches the objects of a kind. Those of a kind that the cluster doesn't know never arrive.
-func (w *waiting) watchObjects(ctx context.Context, kind schema.GroupVersionKind, namespace string, tell func(news)) {
+// watchObjects watches the objects of a kind. A kind that the cluster does not know has no events.
+func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind, namespace string, all events) {
 	mapping, err := w.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return
 	}
 	informer := metadatainformer.NewFilteredMetadataInformer(w.cluster.Metadata, mapping.Resource, namespace, 0, nil,
 		func(options *metav1.ListOptions) { options.LabelSelector = v1alpha1.TemplateNameLabel }).Informer()
-	seen := func(item any) {
+	changed := func(item any) {
 		object, ok := item.(*metav1.PartialObjectMetadata)
 		if ok && slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return populate.IsOwnEntry(&e) }) {
-			tell(news{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
+			all.send(ctx, event{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
 		}
 	}
-	runInformer(ctx, informer, seen, nil, func(err error) {
+	startInformer(ctx, informer, changed, nil, func(err error) {
 		refused := survey.Refused(kind.GroupKind(), namespace, err)
-		tell(news{unwatched: &refused})
+		all.send(ctx, event{unwatchable: &refused})
 	})
 }
 
-// watchNamespace watches a namespace. Who may not, but may read it, asks now and then.
-func (w *waiting) watchNamespace(ctx context.Context, name string, tell func(news)) {
+// watchNamespace watches a namespace. If the user may not, it polls.
+func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
 	only := func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
@@ -93,21 +98,22 @@ func (w *waiting) watchNamespace(ctx context.Context, name string, tell func(new
 			return w.cluster.Namespaces.Watch(ctx, options)
 		},
 	}, &corev1.Namespace{}, 0, nil)
-	seen := func(item any) {
+	changed := func(item any) {
 		if ns, ok := item.(*corev1.Namespace); ok {
-			tell(news{namespace: ns})
+			all.send(ctx, event{namespace: ns})
 		}
 	}
-	gone := func(any) { tell(news{err: fmt.Errorf("namespace %s was deleted", name)}) }
-	runInformer(ctx, informer, seen, gone, func(error) { w.poll(ctx, name, tell) })
+	deleted := func(any) { all.send(ctx, event{err: fmt.Errorf("namespace %s was deleted", name)}) }
+	startInformer(ctx, informer, changed, deleted, func(error) { w.poll(ctx, name, all) })
 }
 
-// runInformer starts an informer. refused is called once, if the caller may not watch.
-func runInformer(ctx context.Context, informer cache.SharedIndexInformer, seen, gone func(any), refused func(error)) {
+// startInformer starts an informer. It calls refused once, in a goroutine of its own, if the user may not watch. The informer retries
+// after any other error.
+func startInformer(ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), refused func(error)) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
-	handlers := cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, item any) { seen(item) }, DeleteFunc: gone}
-	// Both fail only for an informer that runs already. What is not a refusal is tried again by itself.
+	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) { changed(item) }, DeleteFunc: deleted}
+	// Both return an error only for an informer that was started before.
 	_, _ = informer.AddEventHandler(handlers)
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) {
@@ -123,20 +129,20 @@ func runInformer(ctx context.Context, informer cache.SharedIndexInformer, seen, 
 	}()
 }
 
-// poll asks for the namespace now and then. Who creates it and may do nothing else can often read it once it is populated.
-func (w *waiting) poll(ctx context.Context, name string, tell func(news)) {
-	tick := time.NewTicker(pollEvery)
+// poll reads the namespace again and again. A user who may only create namespaces can often read this one once it is populated.
+func (w *waiter) poll(ctx context.Context, name string, all events) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		ns, err := w.cluster.Namespaces.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err):
-			tell(news{unread: err})
+			all.send(ctx, event{forbidden: err})
 		case err != nil:
-			tell(news{err: err})
+			all.send(ctx, event{err: err})
 			return
 		default:
-			tell(news{namespace: ns})
+			all.send(ctx, event{namespace: ns})
 		}
 		select {
 		case <-ctx.Done():
