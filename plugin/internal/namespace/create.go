@@ -29,6 +29,7 @@ type create struct {
 	timeout     time.Duration
 }
 
+// NewCreate returns the command `kubectl nstpl create`.
 func NewCreate(s cli.Session) *cobra.Command {
 	o := &create{Session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
@@ -112,6 +113,7 @@ func (o *create) run(ctx context.Context, name string) error {
 	return (&waiter{Session: o.Session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)
 }
 
+// namespace returns the namespace that the command line describes.
 func (o *create) namespace(name string) (*corev1.Namespace, error) {
 	labels, labelsErr := parseLabels(o.labels)
 	annotations, annotationsErr := parseAnnotations(o.annotations)

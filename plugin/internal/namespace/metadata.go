@@ -10,7 +10,7 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// checkName refuses what can't be the name of a namespace.
+// checkName returns an error for a name that a namespace can't have.
 func checkName(name string) error {
 	if reasons := apivalidation.ValidateNamespaceName(name, false); len(reasons) > 0 {
 		return fmt.Errorf("%q is no name for a namespace: %s", name, strings.Join(reasons, ", "))
@@ -18,7 +18,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// parseLabels reads key=value pairs, each of which may be several with commas between them.
+// parseLabels parses the values of --label. Each is KEY=VALUE, or several with commas between them.
 func parseLabels(pairs []string) (map[string]string, error) {
 	var single []string
 	for _, pair := range pairs {
@@ -31,7 +31,7 @@ func parseLabels(pairs []string) (map[string]string, error) {
 	return labels, metav1validation.ValidateLabels(labels, field.NewPath("--label")).ToAggregate()
 }
 
-// parseAnnotations reads key=value pairs.
+// parseAnnotations parses the values of --annotation. Each is KEY=VALUE, where VALUE may contain commas.
 func parseAnnotations(pairs []string) (map[string]string, error) {
 	annotations, _, err := cmdutil.ParsePairs(pairs, "annotation", false)
 	if err != nil {

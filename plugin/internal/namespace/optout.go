@@ -29,6 +29,7 @@ type optOut struct {
 	dryRun cmdutil.DryRunStrategy
 }
 
+// NewOptOut returns the command `kubectl nstpl opt-out`.
 func NewOptOut(s cli.Session) *cobra.Command {
 	o := &optOut{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
@@ -64,34 +65,35 @@ func NewOptOut(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// run goes on after a failure: the namespaces have nothing to do with one another.
+// run continues after an error, since the namespaces do not depend on each other.
 func (o *optOut) run(ctx context.Context, names []string) error {
 	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	changed := 0
+	count := 0
 	for _, name := range names {
-		ns, did, err := o.change(ctx, c, name)
+		ns, changed, err := o.change(ctx, c, name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if did {
-			changed++
+		if changed {
+			count++
 		}
-		errs = append(errs, o.say(ns, did))
+		errs = append(errs, o.printResult(ns, changed))
 	}
-	if changed > 0 && !o.undo {
+	if count > 0 && !o.undo {
 		o.Note("what was populated before stays as it is")
 	}
 	return errors.Join(errs...)
 }
 
-// change returns the namespace as it is now, and whether it was changed.
-func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (*corev1.Namespace, bool, error) {
-	ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+// change sets or removes the annotation of a namespace. It returns the namespace as it is now. With --dry-run, changed reports what would
+// have happened.
+func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (ns *corev1.Namespace, changed bool, err error) {
+	ns, err = c.Namespaces.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || match.OptedOut(ns) != o.undo {
 		return ns, false, err
 	}
@@ -113,12 +115,12 @@ func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (*
 	return ns, true, err
 }
 
-func (o *optOut) say(ns *corev1.Namespace, did bool) error {
+func (o *optOut) printResult(ns *corev1.Namespace, changed bool) error {
 	operation := "opted out"
 	if o.undo {
 		operation = "opted in"
 	}
-	if !did {
+	if !changed {
 		operation = "already " + operation
 	}
 	printer, err := o.printer(operation)

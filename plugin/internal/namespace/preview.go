@@ -30,6 +30,7 @@ type preview struct {
 	server      bool
 }
 
+// NewPreview returns the command `kubectl nstpl preview`.
 func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
@@ -79,49 +80,49 @@ func NewPreview(s cli.Session) *cobra.Command {
 
 func (p *preview) run(ctx context.Context, name string) error {
 	p.withCluster = p.withCluster || p.server
-	view, err := p.look(ctx, name)
+	predicted, err := p.predict(ctx, name)
 	if err != nil {
 		return err
 	}
-	if p.server && view.unread != nil {
-		return view.unread
+	if p.server && predicted.forbidden != nil {
+		return predicted.forbidden
 	}
-	if p.server && view.live == nil {
+	if p.server && predicted.live == nil {
 		return fmt.Errorf("namespace %s does not exist, so the API server can't be asked what it would store in it: "+
 			"create it first, or leave out --server", name)
 	}
-	p.explain(view)
-	errs := []error{p.write(ctx, view)}
-	for _, broken := range view.Broken {
+	p.explain(predicted)
+	errs := []error{p.write(ctx, predicted)}
+	for _, broken := range predicted.Broken {
 		errs = append(errs, broken.Err)
 	}
 	return errors.Join(errs...)
 }
 
-// explain says which templates match and why, and what would become of each object.
-func (p *preview) explain(v view) {
-	if v.Skipped != "" {
-		p.Note("namespace/%s is not populated: %s", v.Declared.Namespace.Name, v.Skipped)
+// explain notes which templates match and why, and what would become of each object.
+func (p *preview) explain(predicted prediction) {
+	if predicted.Skipped != "" {
+		p.Note("namespace/%s is not populated: %s", predicted.Declared.Namespace.Name, predicted.Skipped)
 		return
 	}
-	for _, verdict := range v.verdicts {
-		p.Note("%s", sayVerdict(verdict))
+	for _, verdict := range predicted.verdicts {
+		p.Note("%s", describeVerdict(verdict))
 	}
-	for _, template := range v.refused {
+	for _, template := range predicted.refused {
 		p.Note("%s may not use template %s, so such a namespace is refused: ask for the verb use on namespacetemplates.policy.nstpl.dev %[2]s",
 			cmp.Or(*p.Config.Impersonate, "you"), template)
 	}
-	for _, unreadable := range v.unreadable {
+	for _, unreadable := range predicted.unreadable {
 		p.Note("unknown: %v", unreadable)
 	}
 	if *p.print.OutputFormat != cli.FormatTable {
-		for _, change := range v.Changes {
+		for _, change := range predicted.Changes {
 			p.Note("%s", output.Change(change))
 		}
 	}
 }
 
-func sayVerdict(verdict match.Verdict) string {
+func describeVerdict(verdict match.Verdict) string {
 	if !verdict.Matches {
 		return fmt.Sprintf("template %s does not match: %s", verdict.Template, verdict.Reason)
 	}
@@ -132,19 +133,19 @@ func sayVerdict(verdict match.Verdict) string {
 	return fmt.Sprintf("template %s matches: %s%s", verdict.Template, verdict.Reason, overlays)
 }
 
-func (p *preview) write(ctx context.Context, v view) error {
+func (p *preview) write(ctx context.Context, predicted prediction) error {
 	var objects []*unstructured.Unstructured
-	for _, object := range v.Objects {
+	for _, object := range predicted.Objects {
 		objects = append(objects, object.Unstructured)
 	}
-	var refused error
+	var rejected error
 	if p.server {
-		objects, refused = stored(ctx, v)
+		objects, rejected = dryRun(ctx, predicted)
 	}
 	if *p.print.OutputFormat == cli.FormatTable {
-		return errors.Join(output.ChangesTable(v.Changes).Print(p.Out, false), refused)
+		return errors.Join(output.ChangesTable(predicted.Changes).Print(p.Out, false), rejected)
 	}
-	return errors.Join(p.printObjects(objects), refused)
+	return errors.Join(p.printObjects(objects), rejected)
 }
 
 // printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
@@ -169,32 +170,32 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
 }
 
-// stored asks the API server what it would store. The error joins those of the objects that it would not.
-func stored(ctx context.Context, v view) ([]*unstructured.Unstructured, error) {
-	type answer struct {
+// dryRun returns the objects as the API server would store them. The error joins those of the objects that it would not store.
+func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
+	type result struct {
 		object *unstructured.Unstructured
 		err    error
 	}
-	answers := cluster.Each(v.Changes, func(change populate.Change) answer {
+	results := cluster.Each(predicted.Changes, func(change populate.Change) result {
 		if change.Declared == nil {
-			return answer{}
+			return result{}
 		}
-		sides, err := survey.See(ctx, v.cluster, v.Declared.Namespace.Name, change)
+		sides, err := survey.See(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
 		if err == nil {
 			err = sides.Refusal
 		}
 		if err != nil {
-			return answer{err: fmt.Errorf("%s: %w", output.ChangedObject(change), err)}
+			return result{err: fmt.Errorf("%s: %w", output.ChangedObject(change), err)}
 		}
 		sides.Stored.SetManagedFields(nil)
-		return answer{object: sides.Stored}
+		return result{object: sides.Stored}
 	})
 	var objects []*unstructured.Unstructured
 	var errs []error
-	for _, a := range answers {
-		errs = append(errs, a.err)
-		if a.object != nil {
-			objects = append(objects, a.object)
+	for _, r := range results {
+		errs = append(errs, r.err)
+		if r.object != nil {
+			objects = append(objects, r.object)
 		}
 	}
 	return objects, errors.Join(errs...)

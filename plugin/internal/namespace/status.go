@@ -23,6 +23,7 @@ type status struct {
 	output     cli.FormatFlag
 }
 
+// NewStatus returns the command `kubectl nstpl status`.
 func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
@@ -55,21 +56,23 @@ func NewStatus(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// standing is how a namespace stands.
-type standing struct {
+// namespaceStatus is what the command prints about a namespace.
+type namespaceStatus struct {
 	Name      string   `json:"name"`
 	Populated string   `json:"populated"`
 	Templates []string `json:"templates"`
 	Reason    string   `json:"reason,omitempty"`
 	Message   string   `json:"message,omitempty"`
-	// Since is when Populated became what it is.
+	// Since is when Populated got its value.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
 }
 
-// What a namespace can be besides True and False.
+// Values of namespaceStatus.Populated besides those of the condition, which can be True and False.
 const (
-	notReported  = "Unknown"
+	// notReported is for a namespace that a template selects and the operator has not populated yet.
+	notReported = string(corev1.ConditionUnknown)
+	// notPopulated is for a namespace that no template populates.
 	notPopulated = "<none>"
 )
 
@@ -82,61 +85,61 @@ func (o *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, forbidden, failure := o.namespaces.Read(ctx, c)
-	if failure != nil && len(namespaces) == 0 {
-		return failure
+	namespaces, forbidden, readErr := o.namespaces.Read(ctx, c)
+	if readErr != nil && len(namespaces) == 0 {
+		return readErr
 	}
 	index := match.NewIndex(templates...)
-	standings := []standing{}
+	statuses := []namespaceStatus{}
 	for _, ns := range namespaces {
-		one := standingOf(index, ns)
-		if !o.namespaces.IsEmpty() || len(one.Templates) > 0 || populatedCondition(ns) != nil {
-			standings = append(standings, one)
+		shown := newNamespaceStatus(index, ns)
+		if !o.namespaces.IsEmpty() || len(shown.Templates) > 0 || populatedCondition(ns) != nil {
+			statuses = append(statuses, shown)
 		}
 	}
-	if err := o.write(standings, time.Now()); err != nil {
+	if err := o.write(statuses, time.Now()); err != nil {
 		return err
 	}
-	return errors.Join(failure, errors.Join(forbidden...))
+	return errors.Join(readErr, errors.Join(forbidden...))
 }
 
-func standingOf(index *match.Index, ns *corev1.Namespace) standing {
-	one := standing{Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time}
+func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
+	shown := namespaceStatus{Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time}
 	matching, skipped := populate.Matching(index, ns)
 	for _, template := range matching {
-		one.Templates = append(one.Templates, template.Name)
+		shown.Templates = append(shown.Templates, template.Name)
 	}
 	condition := populatedCondition(ns)
 	switch {
 	case match.OptedOut(ns):
-		one.Reason, one.Message = "OptedOut", skipped
+		shown.Reason, shown.Message = "OptedOut", skipped
 	case skipped != "":
-		one.Reason, one.Message = "Excluded", skipped
+		shown.Reason, shown.Message = "Excluded", skipped
 	case condition != nil:
-		one.Populated, one.Reason, one.Message = string(condition.Status), condition.Reason, condition.Message
-		one.Since = &condition.LastTransitionTime.Time
+		shown.Populated, shown.Reason, shown.Message = string(condition.Status), condition.Reason, condition.Message
+		shown.Since = &condition.LastTransitionTime.Time
 	case len(matching) > 0:
-		one.Populated, one.Reason, one.Message = notReported, "NotReported", "no operator has said anything yet"
+		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported", "no operator has said anything yet"
 	default:
-		one.Reason, one.Message = "NoTemplate", "no template matches"
+		shown.Reason, shown.Message = "NoTemplate", "no template matches"
 	}
-	return one
+	return shown
 }
 
-func (o *status) write(standings []standing, now time.Time) error {
-	list := map[string]any{"namespaces": standings}
+func (o *status) write(statuses []namespaceStatus, now time.Time) error {
+	list := map[string]any{"namespaces": statuses}
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
 	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{list})
 	}
-	if len(standings) == 0 {
+	if len(statuses) == 0 {
 		o.Note("No resources found")
 		return nil
 	}
 	table := output.Table{Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"}}
-	for _, s := range standings {
+	for _, s := range statuses {
 		table.Rows = append(table.Rows, []string{
 			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
 		})

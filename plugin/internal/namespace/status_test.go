@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-func TestStandingOf(t *testing.T) {
+func TestNamespaceStatus(t *testing.T) {
 	index := match.NewIndex(&v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "t"},
 		Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: v1alpha1.NamespaceSelector{
@@ -36,7 +36,7 @@ func TestStandingOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := standingOf(index, test.ns)
+			got := newNamespaceStatus(index, test.ns)
 			require.Equal(t, test.populated, got.Populated)
 			require.Equal(t, test.reason, got.Reason)
 			require.Equal(t, test.templates, got.Templates)
