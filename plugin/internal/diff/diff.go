@@ -1,3 +1,12 @@
+// Package diff holds the command diff, which shows how the cluster differs from what is declared for it.
+//
+// It has two halves. Without --tree it compares namespaces with templates: package survey computes what the operator would do, a report
+// sorts that, and a table, JSON or a unified diff shows it. With --tree it compares the objects that a tree of policies is compiled to
+// with those in the cluster (treeChange), and then asks the same survey what the operator would delete in the tree's namespaces once the
+// tree was applied (appliedTree).
+//
+// The unified diff is made by the program that kubectl diff would run, on two folders of files. Values of Secrets are masked before they
+// are written there.
 package diff
 
 import (
@@ -28,6 +37,7 @@ type diff struct {
 	verify     bool
 }
 
+// New returns the command `kubectl nstpl diff`.
 func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
@@ -124,9 +134,9 @@ func (d *diff) check(cmd *cobra.Command) error {
 	return d.namespaces.Check(cmd)
 }
 
-// run tells whether there are differences. Having none and not knowing everything is an error.
+// run compares namespaces with templates. It is an error if nothing differs, but not everything could be compared.
 func (d *diff) run(ctx context.Context) (different bool, err error) {
-	if err := d.defaultScope(); err != nil {
+	if err := d.setDefaultScope(); err != nil {
 		return false, err
 	}
 	c, err := d.Connect()
@@ -140,7 +150,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err := d.write(ctx, c, report); err != nil {
 		return false, err
 	}
-	if report.Different == 0 && !report.complete() {
+	if report.Different == 0 && !report.isComplete() {
 		return false, errors.New("nothing differs in what could be compared, but not everything could be: see above")
 	}
 	return report.Different > 0, nil
@@ -160,18 +170,18 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	if err != nil {
 		return nil, err
 	}
-	found, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: !d.namespaces.HasNames(), Template: d.template})
+	compared, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
 		return nil, err
 	}
-	for _, unreadable := range found.Unreadable {
+	for _, unreadable := range compared.Unreadable {
 		unread = append(unread, unreadable)
 	}
 	if !d.verify {
-		return newReport(found.Namespaces(), unread), nil
+		return newReport(compared.Namespaces(), unread), nil
 	}
 	verifier := survey.Verifier{Cluster: c}
-	report := newReport(verifier.Namespaces(ctx, found.Namespaces()), unread)
+	report := newReport(verifier.Namespaces(ctx, compared.Namespaces()), unread)
 	for _, err := range verifier.Unverified {
 		report.Unknown = append(report.Unknown, err.Error())
 	}
@@ -179,19 +189,19 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
-	report.explain(d.Session)
+	report.noteSummary(d.Session)
 	switch d.output.Format {
 	case cli.FormatTable:
 		return report.table().Print(d.Out, false)
 	case cli.FormatJSON:
 		return output.JSON(d.Out, report)
 	}
-	report.explainDifferences(d.Session)
-	return d.unified(ctx, c, report)
+	report.noteDifferences(d.Session)
+	return d.showUnified(ctx, c, report)
 }
 
-// defaultScope is the current namespace or, with files, all namespaces.
-func (d *diff) defaultScope() error {
+// setDefaultScope selects the current namespace if the command line selects none. With files, all namespaces stay selected.
+func (d *diff) setDefaultScope() error {
 	if !d.namespaces.IsEmpty() || len(d.files) > 0 {
 		return nil
 	}

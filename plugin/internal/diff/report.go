@@ -11,19 +11,19 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// report is a drift report, and what diff -o json prints.
+// report holds the differences in some namespaces. It is what diff -o json prints.
 type report struct {
 	Different  int               `json:"different"`
 	Namespaces []namespaceReport `json:"namespaces"`
-	// Unknown says what could not be compared, and why.
+	// Unknown lists what could not be compared, and why.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
 type namespaceReport struct {
 	Name string `json:"name"`
-	// NotPopulated says why no template populates the namespace.
+	// NotPopulated is why no template populates the namespace, or empty.
 	NotPopulated string `json:"notPopulated,omitempty"`
-	// Unchanged counts the objects that are as declared; Objects are all others.
+	// Unchanged is the number of objects that are as declared. Objects are the others.
 	Unchanged int            `json:"unchanged"`
 	Objects   []objectReport `json:"objects,omitempty"`
 }
@@ -38,7 +38,7 @@ type objectReport struct {
 	change    populate.Change
 }
 
-// newReport leaves out what is as declared. unread says what the caller may not read.
+// newReport returns the report on namespaces. Unread holds an error for each thing that the user may not read.
 func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
 	r := &report{Namespaces: []namespaceReport{}}
 	unknown := map[string]bool{}
@@ -46,22 +46,22 @@ func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
 		unknown[err.Error()] = true
 	}
 	for ns := range namespaces {
-		one := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
+		shown := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
 		for _, broken := range ns.Broken {
 			unknown[broken.Err.Error()] = true
 		}
 		for _, change := range ns.Changes {
 			if change.Action == populate.Unchanged {
-				one.Unchanged++
+				shown.Unchanged++
 				continue
 			}
 			object := newObjectReport(change)
 			if object.Different {
 				r.Different++
 			}
-			one.Objects = append(one.Objects, object)
+			shown.Objects = append(shown.Objects, object)
 		}
-		r.Namespaces = append(r.Namespaces, one)
+		r.Namespaces = append(r.Namespaces, shown)
 	}
 	r.Unknown = slices.Sorted(maps.Keys(unknown))
 	return r
@@ -80,12 +80,12 @@ func newObjectReport(change populate.Change) objectReport {
 	return object
 }
 
-// complete tells whether everything could be compared.
-func (r *report) complete() bool {
+// isComplete reports whether everything could be compared.
+func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
 }
 
-// table leaves out what is left alone and no difference, which explain says.
+// table returns a row for each difference and for each object that could not be compared. What is left alone is noted instead.
 func (r *report) table() output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
 	for _, ns := range r.Namespaces {
@@ -98,8 +98,8 @@ func (r *report) table() output.Table {
 	return table
 }
 
-// explain says what is not shown as a difference, and sums it up.
-func (r *report) explain(s cli.Session) {
+// noteSummary notes what is not shown as a difference, and the number of differences.
+func (r *report) noteSummary(s cli.Session) {
 	for _, unknown := range r.Unknown {
 		s.Note("unknown: %s", unknown)
 	}
@@ -116,7 +116,7 @@ func (r *report) explain(s cli.Session) {
 	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
 		s.Note("not populated: %s: %s", output.FirstFew(skipped[reason]), reason)
 	}
-	r.explainLeftAlone(s)
+	r.noteLeftAlone(s)
 	if r.Different == 0 {
 		s.Note("no differences in %s", output.Count(len(r.Namespaces), "namespace"))
 		return
@@ -124,8 +124,8 @@ func (r *report) explain(s cli.Session) {
 	s.Note("%s in %d of %s", output.Count(r.Different, "difference"), different, output.Count(len(r.Namespaces), "namespace"))
 }
 
-// explainLeftAlone says what is not as declared and no difference, once for each reason.
-func (r *report) explainLeftAlone(s cli.Session) {
+// noteLeftAlone notes the objects that the operator leaves as they are on purpose, once for each reason.
+func (r *report) noteLeftAlone(s cli.Session) {
 	objects, namespaces := map[string][]string{}, map[string][]string{}
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
@@ -140,8 +140,8 @@ func (r *report) explainLeftAlone(s cli.Session) {
 	}
 }
 
-// explainDifferences says why objects differ.
-func (r *report) explainDifferences(s cli.Session) {
+// noteDifferences notes why objects differ.
+func (r *report) noteDifferences(s cli.Session) {
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {
 			if o.Different {

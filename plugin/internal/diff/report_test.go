@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 		namespace("a", change(populate.Unchanged, "one", false), change(populate.LeaveAlone, "two", false)),
 	}), nil)
 	require.Zero(t, same.Different)
-	require.True(t, same.complete())
+	require.True(t, same.isComplete())
 	require.Equal(t, 1, same.Namespaces[0].Unchanged)
 	require.Empty(t, same.table().Rows)
 
@@ -35,7 +35,7 @@ func TestReport(t *testing.T) {
 	}), []error{errors.New("b is forbidden"), errors.New("b is forbidden")})
 	require.Equal(t, 4, different.Different)
 	require.Equal(t, []string{"b is forbidden"}, different.Unknown)
-	require.False(t, different.complete())
+	require.False(t, different.isComplete())
 	var objects []string
 	for _, row := range different.table().Rows {
 		objects = append(objects, row[0]+" "+row[1]+" "+row[3])

@@ -4,18 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -25,32 +18,24 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// The kinds that a tree is compiled to.
-var treeKinds = []schema.GroupVersionKind{
-	corev1.SchemeGroupVersion.WithKind("Namespace"),
-	v1alpha1.GroupVersion.WithKind("PolicySpace"),
-	v1alpha1.GroupVersion.WithKind("NamespaceTemplate"),
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
-	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
-}
-
-// Actions of what a tree would change.
+// Values of treeChange.Action.
 const (
 	treeCreate    = "create"
 	treeConfigure = "configure"
 	treeDelete    = "delete"
-	// treeLeaveAlone is for a Namespace that existed before the tree and is not adopted, treeDeleteIfAdopted for what is in it.
-	treeLeaveAlone      = "leave alone"
+	// treeLeaveAlone is for a Namespace that existed before the tree and is not adopted.
+	treeLeaveAlone = "leave alone"
+	// treeDeleteIfAdopted is for an object in such a Namespace.
 	treeDeleteIfAdopted = "delete if adopted"
 )
 
-// treeChange is an object that would change if the cluster were brought to a tree, and what the tree has no longer deleted.
+// treeChange is an object that would change if a tree were applied and the objects that it no longer declares were pruned.
 type treeChange struct {
 	Object string `json:"object"`
-	// Namespace is that of an object in a namespace of the tree, which the operator would delete.
+	// Namespace is set for an object in a namespace of the tree, which the operator would delete.
 	Namespace string `json:"namespace,omitempty"`
 	Action    string `json:"action"`
-	// Note says why it is deleted or left alone, or what is not known about it.
+	// Note is why the object is deleted or left alone, or what is not known about it.
 	Note string `json:"note,omitempty"`
 
 	kind  schema.GroupVersionKind
@@ -58,14 +43,11 @@ type treeChange struct {
 	sides survey.Sides
 }
 
-// treeLive holds the objects of the cluster of the kinds that a tree is compiled to, by name.
-type treeLive map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
-
 func (c treeChange) deletesNamespace() bool {
-	return c.Action == treeDelete && c.kind == treeKinds[0]
+	return c.Action == treeDelete && c.kind == namespaceKind
 }
 
-// runTree tells whether the cluster differs from a tree.
+// runTree compares the tree in a folder with the cluster. It is an error if nothing differs, but not everything could be compared.
 func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 	tree, err := d.ValidTree(d.tree)
 	if err != nil {
@@ -98,26 +80,26 @@ func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 func (d *diff) compareTree(
 	ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured,
 ) (changes []treeChange, unread []survey.Unreadable, err error) {
-	live, err := readTree(ctx, c)
+	live, err := readLiveObjects(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	if changes, err = compareObjects(ctx, c, live, root, declared); err != nil {
+	if changes, err = live.compare(ctx, c, root, declared); err != nil {
 		return nil, nil, err
 	}
 	left, warnings := live.leftovers(root, declared)
 	for _, warning := range warnings {
 		d.Note("Warning: %s", warning)
 	}
-	after, err := live.after(root, declared)
+	applied, err := live.apply(root, declared)
 	if err != nil {
 		return nil, nil, err
 	}
-	deleted, unread, err := after.deletions(ctx, c, d.output.Format == "")
+	deleted, unread, err := applied.deletions(ctx, c, d.output.Format == "")
 	if err != nil {
 		return nil, nil, err
 	}
-	changes = slices.Concat(after.markLeftAlone(changes), left, deleted)
+	changes = slices.Concat(applied.markLeftAlone(changes), left, deleted)
 	for i := range changes {
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
 	}
@@ -133,147 +115,11 @@ func (d *diff) compareTree(
 	return changes, unread, nil
 }
 
-// readTree reads a list for each kind.
-func readTree(ctx context.Context, c *cluster.Cluster) (treeLive, error) {
-	live := treeLive{}
-	for _, kind := range treeKinds {
-		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
-			return nil, cluster.NotInstalledError{}
-		}
-		list, err := c.Dynamic.Resource(mapping.Resource).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		live[kind] = map[string]*unstructured.Unstructured{}
-		for i := range list.Items {
-			live[kind][list.Items[i].GetName()] = &list.Items[i]
-		}
-	}
-	return live, nil
-}
-
-// compareObjects asks the API server by a dry run about each object that is not as declared.
-func compareObjects(
-	ctx context.Context, c *cluster.Cluster, live treeLive, root string, declared []*unstructured.Unstructured,
-) ([]treeChange, error) {
-	var changes []treeChange
-	for _, kind := range treeKinds {
-		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
-			return nil, cluster.NotInstalledError{}
-		}
-		objects := c.Dynamic.Resource(mapping.Resource)
-		var wanted []*unstructured.Unstructured
-		for _, object := range declared {
-			if object.GroupVersionKind() == kind {
-				wanted = append(wanted, object)
-			}
-		}
-		found := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
-			return compareObject(ctx, objects, live[kind][object.GetName()], object)
-		})
-		changes = append(changes, slices.DeleteFunc(found, func(change treeChange) bool { return change.Action == "" })...)
-		changes = append(changes, live.remaining(kind, root, declared)...)
-	}
-	return changes, nil
-}
-
-// remaining returns the objects of a kind with a tree's label that are not declared.
-func (live treeLive) remaining(kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured) []treeChange {
-	var remaining []treeChange
-	isDeclared := ofKind(declared, kind)
-	for _, name := range slices.Sorted(maps.Keys(live[kind])) {
-		object := live[kind][name]
-		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil && object.GetDeletionTimestamp() == nil {
-			remaining = append(remaining, treeChange{Action: treeDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
-		}
-	}
-	return remaining
-}
-
-// ofKind returns the objects of a kind by name.
-func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) map[string]*unstructured.Unstructured {
-	found := map[string]*unstructured.Unstructured{}
-	for _, object := range objects {
-		if object.GroupVersionKind() == kind {
-			found[object.GetName()] = object
-		}
-	}
-	return found
-}
-
-// compareObject returns what would become of an object. Its action is empty if that is nothing.
-func compareObject(ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured) treeChange {
-	change := treeChange{kind: declared.GroupVersionKind(), name: declared.GetName()}
-	if live == nil {
-		change.Action, change.sides = treeCreate, survey.Sides{Stored: declared}
-		return change
-	}
-	wanted := wantedOf(live, declared)
-	if reflect.DeepEqual(wanted.Object, withoutDefaults(live).Object) {
-		return change
-	}
-	stored, err := objects.Update(ctx, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-	if err != nil {
-		// What it comes to can still be seen.
-		stored, change.Note = wanted, "is estimated: "+err.Error()
-		if apierrors.IsInvalid(err) {
-			change.Note = "can't be changed in place: " + err.Error()
-		}
-	}
-	if reflect.DeepEqual(tidy(live).Object, tidy(stored).Object) {
-		return change
-	}
-	change.Action, change.sides = treeConfigure, survey.Sides{Live: live, Stored: stored}
-	return change
-}
-
-// wantedOf returns a live object as a tree declares it. What others add to its labels and annotations stays, as does the rest of a
-// Namespace, of which the tree says nothing.
-func wantedOf(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
-	wanted := withoutDefaults(live)
-	if live.GetKind() != treeKinds[0].Kind {
-		for _, field := range slices.Collect(maps.Keys(wanted.Object)) {
-			if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, field) {
-				delete(wanted.Object, field)
-			}
-		}
-		for field, value := range declared.Object {
-			if field != "metadata" {
-				wanted.Object[field] = value
-			}
-		}
-		if _, aggregated := declared.Object["aggregationRule"]; aggregated && live.Object["rules"] != nil {
-			wanted.Object["rules"] = live.Object["rules"] // a controller's
-		}
-	}
-	wanted.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
-	if annotations := labels.Merge(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
-		wanted.SetAnnotations(annotations)
-	}
-	return wanted
-}
-
-// withoutDefaults leaves out what the API server filled in, so that an object which is as declared is seen to be without a dry run.
-func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured {
-	bare := live.DeepCopy()
-	if live.GetKind() != "NamespaceTemplate" {
-		return bare
-	}
-	for field, usual := range map[string]string{"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail)} {
-		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == usual {
-			unstructured.RemoveNestedField(bare.Object, "spec", field)
-		}
-	}
-	return bare
-}
-
 func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error {
 	for _, kind := range unread {
 		d.Note("unknown: %v", kind)
 	}
-	var doomed []string
+	var namespaces []string // those that would be deleted
 	for _, change := range changes {
 		switch {
 		case change.Namespace != "" && d.output.Format == "":
@@ -282,33 +128,54 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 			d.Note("%s %s", change.Object, change.Note)
 		}
 		if change.deletesNamespace() {
-			doomed = append(doomed, change.name)
+			namespaces = append(namespaces, change.name)
 		}
 	}
-	if len(doomed) > 0 {
+	if len(namespaces) > 0 {
 		d.Note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
-			output.Count(len(doomed), "namespace"), strings.Join(doomed, ", "))
+			output.Count(len(namespaces), "namespace"), strings.Join(namespaces, ", "))
 	}
-	d.explainDeletions(changes)
+	d.noteDeletions(changes)
 	switch d.output.Format {
 	case cli.FormatTable:
 		return treeTable(changes).Print(d.Out, false)
 	case cli.FormatJSON:
-		return output.JSON(d.Out, map[string]any{"deletedNamespaces": append([]string{}, doomed...), "changes": append([]treeChange{}, changes...)})
+		return output.JSON(d.Out, map[string]any{
+			"deletedNamespaces": append([]string{}, namespaces...), "changes": append([]treeChange{}, changes...),
+		})
 	}
 	if len(changes) == 0 {
 		d.Note("no differences")
 		return nil
 	}
-	// A program that compares folders has an order of its own: what is deleted is compared before.
-	at := slices.IndexFunc(changes, func(change treeChange) bool { return !change.deletesNamespace() })
-	if at < 0 {
-		at = len(changes)
+	// The program that compares folders sorts by name. It runs twice, so that deleted namespaces come first.
+	rest := slices.IndexFunc(changes, func(change treeChange) bool { return !change.deletesNamespace() })
+	if rest < 0 {
+		rest = len(changes)
 	}
-	return errors.Join(d.showTree(changes[:at]), d.showTree(changes[at:]))
+	return errors.Join(d.showUnifiedTree(changes[:rest]), d.showUnifiedTree(changes[rest:]))
 }
 
-// treeTable has a column for namespaces only if objects in namespaces would be deleted.
+// noteDeletions notes how many objects in namespaces would be deleted.
+func (d *diff) noteDeletions(changes []treeChange) {
+	for _, kind := range []struct{ action, when string }{
+		{treeDelete, ""}, {treeDeleteIfAdopted, " once the tree takes over their namespaces"},
+	} {
+		var objects, namespaces []string
+		for _, change := range changes {
+			if change.Namespace != "" && change.Action == kind.action {
+				objects = append(objects, change.Object)
+				namespaces = append(namespaces, change.Namespace)
+			}
+		}
+		if len(objects) > 0 {
+			d.Note("WARNING: %s in %s would be DELETED%s: %s", output.Count(len(objects), "object"), output.FirstFew(namespaces),
+				kind.when, output.FirstFew(objects))
+		}
+	}
+}
+
+// treeTable returns a row for each change. It has a column for namespaces only if objects in namespaces would be deleted.
 func treeTable(changes []treeChange) output.Table {
 	table := output.Table{Columns: []string{"Object", "Action"}}
 	inNamespaces := slices.ContainsFunc(changes, func(change treeChange) bool { return change.Namespace != "" })
@@ -325,7 +192,7 @@ func treeTable(changes []treeChange) output.Table {
 	return table
 }
 
-func (d *diff) showTree(changes []treeChange) error {
+func (d *diff) showUnifiedTree(changes []treeChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -335,12 +202,9 @@ func (d *diff) showTree(changes []treeChange) error {
 	}
 	defer differ.TearDown()
 	for _, change := range changes {
-		for _, side := range []*unstructured.Unstructured{change.sides.Live, change.sides.Stored} {
-			if side != nil {
-				delete(side.Object, "status") // no tree says it
-			}
-		}
-		if err := writeSides(differ, fileName(change.kind, change.Namespace, change.name), change.sides); err != nil {
+		// A tree declares no status.
+		sides := survey.Sides{Live: withoutStatus(change.sides.Live), Stored: withoutStatus(change.sides.Stored)}
+		if err := writeSides(differ, fileName(change.kind, change.Namespace, change.name), sides); err != nil {
 			return fmt.Errorf("%s: %w", change.Object, err)
 		}
 	}

@@ -1,0 +1,190 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// appliedTree is the cluster as it would be once a tree was applied and the objects that it no longer declares were pruned.
+type appliedTree struct {
+	index *match.Index
+	// namespaces are the existing ones that are in the tree or were, with the labels of their place. Those that are not adopted are
+	// placed as if they were.
+	namespaces []*corev1.Namespace
+	notAdopted map[string]*hierarchy.NotAdoptedError
+}
+
+// apply returns the cluster as it would be once a tree was applied.
+func (live liveObjects) apply(root string, declared []*unstructured.Unstructured) (*appliedTree, error) {
+	spaces, err := applyKind[v1alpha1.PolicySpace](live, policySpaceKind, root, declared)
+	if err != nil {
+		return nil, err
+	}
+	templates, err := applyKind[v1alpha1.NamespaceTemplate](live, templateKind, root, declared)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := applyKind[corev1.Namespace](live, namespaceKind, root, declared)
+	if err != nil {
+		return nil, err
+	}
+	isOfTree := map[string]bool{}
+	for name, space := range live[policySpaceKind] {
+		isOfTree[name] = space.GetLabels()[v1alpha1.TreeLabel] == root
+	}
+	for _, space := range spaces {
+		isOfTree[space.Name] = isOfTree[space.Name] || space.Labels[v1alpha1.TreeLabel] == root
+	}
+	inTree := func(ns *corev1.Namespace) bool {
+		return slices.ContainsFunc(hierarchy.SpacesOf(ns), func(space string) bool { return isOfTree[space] })
+	}
+	applied := &appliedTree{index: match.NewIndex(templates...), notAdopted: map[string]*hierarchy.NotAdoptedError{}}
+	forest := hierarchy.NewForest(spaces)
+	isDeclared := ofKind(declared, namespaceKind)
+	for _, ns := range namespaces {
+		if ns.UID == "" || ns.DeletionTimestamp != nil {
+			continue // it is new and empty, or is being deleted with everything in it
+		}
+		placed, err := forest.Placed(ns)
+		if refused, is := errors.AsType[*hierarchy.NotAdoptedError](err); is && isDeclared[ns.Name] != nil {
+			applied.notAdopted[ns.Name] = refused
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AdoptAnnotation, "true")
+			placed, _ = forest.Placed(ns)
+		}
+		if inTree(ns) || inTree(placed) {
+			applied.namespaces = append(applied.namespaces, placed)
+		}
+	}
+	return applied, nil
+}
+
+// applyKind returns the objects of a kind as they would be once a tree was applied, in ascending order of names. A template that the tree
+// no longer declares is returned as one that is being deleted, so that the operator prunes what it populated.
+func applyKind[T any](live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured) ([]*T, error) {
+	all := map[string]*unstructured.Unstructured{}
+	for name, object := range live[kind] {
+		switch isOfTree := object.GetLabels()[v1alpha1.TreeLabel] == root; {
+		case !isOfTree:
+			all[name] = object
+		case kind == templateKind:
+			now := metav1.Now()
+			all[name] = object.DeepCopy()
+			all[name].SetDeletionTimestamp(&now)
+		}
+	}
+	for name, object := range ofKind(declared, kind) {
+		if all[name] = object; live[kind][name] != nil {
+			all[name] = withDeclared(live[kind][name], object)
+		}
+	}
+	typed := make([]*T, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		one := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all[name].Object, one); err != nil {
+			return nil, fmt.Errorf("read %s %s: %w", kind.Kind, name, err)
+		}
+		typed = append(typed, one)
+	}
+	return typed, nil
+}
+
+// deletion is an object that the operator would delete in a namespace.
+type deletion struct {
+	namespace string
+	populate.Change
+}
+
+// deletions returns what the operator would delete in the namespaces of the tree, and what could not be read. With contents, it reads
+// the objects.
+func (t *appliedTree) deletions(ctx context.Context, c *cluster.Cluster, contents bool) ([]treeChange, []survey.Unreadable, error) {
+	if len(t.namespaces) == 0 {
+		return nil, nil, nil
+	}
+	compared, err := survey.Compare(ctx, c, t.index, t.namespaces, survey.Scope{Everywhere: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	var candidates []deletion
+	for ns := range compared.Namespaces() {
+		for _, change := range ns.Changes {
+			// An object in the place of a declared one is deleted if it can't be changed into that.
+			if change.Action == populate.Prune || change.Occupied {
+				candidates = append(candidates, deletion{ns.Namespace.Name, change})
+			}
+		}
+	}
+	type result struct {
+		change treeChange
+		err    error
+	}
+	var deleted []treeChange
+	var errs []error
+	for _, r := range cluster.Each(candidates, func(candidate deletion) result {
+		change, err := t.delete(ctx, c, candidate, contents)
+		return result{change, err}
+	}) {
+		errs = append(errs, r.err)
+		if r.change.Action != "" {
+			deleted = append(deleted, r.change)
+		}
+	}
+	return deleted, compared.Unreadable, errors.Join(errs...)
+}
+
+// delete returns the deletion of an object as a change. The action is empty if the object would not be deleted.
+func (t *appliedTree) delete(ctx context.Context, c *cluster.Cluster, candidate deletion, contents bool) (treeChange, error) {
+	change := treeChange{
+		Namespace: candidate.namespace, Action: treeDelete, Note: candidate.Reason, kind: candidate.Kind, name: candidate.Name,
+	}
+	if t.notAdopted[candidate.namespace] != nil {
+		change.Action = treeDeleteIfAdopted
+	}
+	if !contents && !candidate.Occupied {
+		return change, nil
+	}
+	sides, err := survey.See(ctx, c, candidate.namespace, candidate.Change)
+	if apierrors.IsForbidden(err) {
+		return change, nil
+	}
+	change.sides = sides
+	if candidate.Occupied {
+		change.Note = "it can't be changed in place: it is deleted and created anew"
+		if !sides.Replaced {
+			change.Action = ""
+		}
+	}
+	return change, err
+}
+
+// markLeftAlone returns the changes with those of Namespaces that are not adopted marked as left alone.
+func (t *appliedTree) markLeftAlone(changes []treeChange) []treeChange {
+	marked := slices.Clone(changes)
+	for _, name := range slices.Sorted(maps.Keys(t.notAdopted)) {
+		at := slices.IndexFunc(marked, func(change treeChange) bool { return change.kind == namespaceKind && change.name == name })
+		if at < 0 {
+			at = len(marked)
+			marked = append(marked, treeChange{kind: namespaceKind, name: name})
+		}
+		marked[at].Action = treeLeaveAlone
+		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: kubectl nstpl hydrate --adopt takes it over",
+			t.notAdopted[name].Tree)
+	}
+	return marked
+}
