@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// ofCluster returns the policyspaces of the cluster and the namespaces in them, with what templates declare for them.
-func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
+// clusterNode returns a node above the policyspaces of the cluster, with the namespaces in them and what templates declare for these.
+func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	c, err := o.Connect()
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 		return nil, err
 	}
 	forest := hierarchy.NewForest(spaces)
-	nodes := map[string]*treeNode{}
-	root := &treeNode{Name: clusterNode, Kind: clusterNode}
+	nodes := map[string]*node{}
+	root := &node{Name: clusterKind, Kind: clusterKind}
 	for _, name := range forest.Names() {
 		nodes[name] = newSpaceNode(forest.Get(name), templates)
 	}
@@ -57,7 +57,7 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 		above := forest.Get(name).Spec.Parent
 		parent := nodes[above]
 		if parent == nil || forest.Below(name)[above] {
-			// A root, or one whose place is not known: it is drawn beside the others, and says why.
+			// It is a root, or its place is unknown: then it is drawn beside the roots, with the reason.
 			if _, err := forest.Lineage(name); err != nil {
 				nodes[name].Problem = err.Error()
 			}
@@ -69,31 +69,28 @@ func (o *tree) ofCluster(ctx context.Context) (*treeNode, error) {
 	for i := range namespaces.Items {
 		ns := &namespaces.Items[i]
 		space := nodes[ns.Labels[v1alpha1.PolicySpaceLabel]]
-		node := &treeNode{Name: ns.Name, Kind: namespaceNode, Quota: map[string]string{}, Used: map[string]string{}}
+		n := &node{Name: ns.Name, Kind: namespaceKind, Quota: map[string]string{}, Used: map[string]string{}}
 		placed, broken := forest.Placed(ns)
+		_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](broken)
 		switch {
 		case space == nil && broken == nil:
-			continue // an empty label, or a namespace that is in no space whatever it says
+			continue // the label is empty, or the namespace may not be in a policyspace
 		case space == nil:
-			space, node.Problem = root, broken.Error()
-		case isNotAdopted(broken):
-			node.Problem = broken.Error()
+			space, n.Problem = root, broken.Error()
+		case isNotAdopted:
+			n.Problem = broken.Error()
 		}
-		node.declare(survey.Declare(cache, index, placed))
-		node.limit(quotas)
-		space.Children = append(space.Children, node)
+		n.addPolicies(survey.Declare(cache, index, placed))
+		n.addQuotas(quotas)
+		space.Children = append(space.Children, n)
 	}
 	root.sort()
 	return root, nil
 }
 
-func isNotAdopted(misplaced error) bool {
-	_, is := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
-	return is
-}
-
-func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *treeNode {
-	node := &treeNode{Name: space.Name, Kind: spaceNode, Quota: written(quota.Hard(space)), Used: written(space.Status.Used)}
+// newSpaceNode returns the node of a policyspace, with the RoleBindings that namespaces in it and below it inherit.
+func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *node {
+	n := &node{Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used)}
 	for _, template := range templates {
 		if !selectsBelow(template, space.Name) || match.Off(template) != "" {
 			continue
@@ -101,15 +98,15 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 		for _, raw := range template.Spec.Templates {
 			object := &unstructured.Unstructured{}
 			if object.UnmarshalJSON(raw.Raw) == nil && isBinding(object.GroupVersionKind().GroupKind()) {
-				// A tree's are called after their directory.
-				node.RoleBindings = append(node.RoleBindings, treeBinding{strings.TrimPrefix(object.GetName(), space.Name+"."), space.Name})
+				// A tree's RoleBindings begin with the name of their directory.
+				n.RoleBindings = append(n.RoleBindings, binding{strings.TrimPrefix(object.GetName(), space.Name+"."), space.Name})
 			}
 		}
 	}
-	return node
+	return n
 }
 
-// selectsBelow tells whether a template is for all namespaces in a policyspace and below it, and for them alone.
+// selectsBelow reports whether a template selects exactly the namespaces in a policyspace and below it.
 func selectsBelow(template *v1alpha1.NamespaceTemplate, space string) bool {
 	selector, err := match.Selector(template.Spec.Namespaces)
 	return err == nil && selector.String() == hierarchy.DepthLabel(space)
@@ -119,20 +116,20 @@ func isBinding(kind schema.GroupKind) bool {
 	return kind == schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 }
 
-// declare takes what templates declare for a namespace, by the template that does.
-func (n *treeNode) declare(declared survey.Namespace) {
+// addPolicies adds the Roles and RoleBindings that templates declare for a namespace, with the template as their origin.
+func (n *node) addPolicies(declared survey.Namespace) {
 	for _, object := range declared.Objects {
 		switch kind := object.ID().GroupKind; {
 		case isBinding(kind):
-			n.RoleBindings = append(n.RoleBindings, treeBinding{object.GetName(), object.Template.Name})
+			n.RoleBindings = append(n.RoleBindings, binding{object.GetName(), object.Template.Name})
 		case kind == schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}:
 			n.Roles = append(n.Roles, object.GetName())
 		}
 	}
 }
 
-// limit takes the quotas that a namespace has of its own: of several, the smallest limit.
-func (n *treeNode) limit(quotas []corev1.ResourceQuota) {
+// addQuotas adds the quotas in a namespace. If several limit a resource, the smallest limit counts.
+func (n *node) addQuotas(quotas []corev1.ResourceQuota) {
 	smallest := corev1.ResourceList{}
 	for i := range quotas {
 		if quotas[i].Namespace != n.Name {

@@ -19,6 +19,7 @@ type hydrate struct {
 	output             cli.FormatFlag
 }
 
+// NewHydrate returns the command `kubectl nstpl hydrate`.
 func NewHydrate(s cli.Session) *cobra.Command {
 	h := &hydrate{Session: s}
 	cmd := &cobra.Command{

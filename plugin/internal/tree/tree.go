@@ -1,13 +1,16 @@
+// Package tree holds the commands that show trees of policies: tree, which draws one, and hydrate, which prints the objects that one
+// stands for.
+//
+// A tree comes from a folder (newFolderNode) or from the cluster (clusterNode). Both become nodes, which the drawing, the two languages
+// of graphs and the JSON output show alike.
 package tree
 
 import (
 	"context"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -22,6 +25,7 @@ type tree struct {
 	output cli.FormatFlag
 }
 
+// New returns the command `kubectl nstpl tree`.
 func New(s cli.Session) *cobra.Command {
 	o := &tree{Session: s}
 	cmd := &cobra.Command{
@@ -70,8 +74,8 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		dot.draw(o.Out, root)
 		output.Line(o.Out, "}")
 	default:
-		tops := []*treeNode{root}
-		if root.Kind == clusterNode {
+		tops := []*node{root}
+		if root.Kind == clusterKind {
 			tops = root.Children
 		}
 		for _, top := range tops {
@@ -82,54 +86,14 @@ func (o *tree) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// root returns what to draw: the root of a folder's tree, or what is above those of the cluster.
-func (o *tree) root(ctx context.Context, args []string) (*treeNode, error) {
+// root returns the node to draw: the root of the tree in a folder or, without one, the node above the roots of the cluster.
+func (o *tree) root(ctx context.Context, args []string) (*node, error) {
 	if len(args) == 0 {
-		return o.ofCluster(ctx)
+		return o.clusterNode(ctx)
 	}
 	tree, err := o.ValidTree(args[0])
 	if err != nil {
 		return nil, err
 	}
-	return newTreeNode(tree), nil
-}
-
-func newTreeNode(t *hierarchy.Tree) *treeNode {
-	nodes := map[*hierarchy.Directory]*treeNode{}
-	t.Visit(func(d *hierarchy.Directory) {
-		node := &treeNode{Name: d.Name, Kind: spaceNode, Quota: hardOf(d.Quota)}
-		for _, binding := range d.RoleBindings {
-			node.RoleBindings = append(node.RoleBindings, treeBinding{binding.Name, d.Name})
-		}
-		nodes[d] = node
-		if d.Parent != nil {
-			nodes[d.Parent].Children = append(nodes[d.Parent].Children, node)
-		}
-	})
-	for _, flat := range t.Flatten() {
-		node := nodes[flat.Directory]
-		node.Kind, node.RoleBindings = namespaceNode, nil
-		for _, role := range flat.Roles {
-			node.Roles = append(node.Roles, role.Name)
-		}
-		for _, binding := range flat.RoleBindings {
-			node.RoleBindings = append(node.RoleBindings, treeBinding{binding.Name, binding.From.Name})
-		}
-	}
-	return nodes[t.Root]
-}
-
-func hardOf(quota *corev1.ResourceQuota) map[string]string {
-	if quota == nil {
-		return nil
-	}
-	return written(quota.Spec.Hard)
-}
-
-func written(list corev1.ResourceList) map[string]string {
-	texts := map[string]string{}
-	for name, quantity := range list {
-		texts[string(name)] = quantity.String()
-	}
-	return texts
+	return newFolderNode(tree), nil
 }
