@@ -5,6 +5,8 @@ import (
 	"slices"
 )
 
+const sarifFormat = "sarif"
+
 // sarif is the Static Analysis Results Interchange Format, version 2.1.0, as far as it is used here.
 type sarif struct {
 	Schema  string     `json:"$schema"`
@@ -58,7 +60,8 @@ type sarifRegion struct {
 	StartLine int `json:"startLine"`
 }
 
-func newSARIF(verdict treeVerdict) sarif {
+// newSARIF returns the result of a check as one run. The id of a rule is its name, and that of all warnings is "warning".
+func newSARIF(checked treeResult) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
 	result := func(rule, level, text, path string, line int) sarifResult {
 		location := sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: path}).EscapedPath()}}
@@ -67,14 +70,14 @@ func newSARIF(verdict treeVerdict) sarif {
 		}
 		return sarifResult{RuleID: rule, Level: level, Message: sarifMessage{text}, Locations: []sarifLocation{{location}}}
 	}
-	for _, one := range verdict.Violations {
-		if rule := (sarifRule{one.Rule}); !slices.Contains(run.Tool.Driver.Rules, rule) {
+	for _, violation := range checked.Violations {
+		if rule := (sarifRule{violation.Rule}); !slices.Contains(run.Tool.Driver.Rules, rule) {
 			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
 		}
-		run.Results = append(run.Results, result(one.Rule, "error", one.Message+": "+one.Remedy, one.Path, one.Line))
+		run.Results = append(run.Results, result(violation.Rule, "error", violation.Message+": "+violation.Remedy, violation.Path, violation.Line))
 	}
-	for _, one := range verdict.Warnings {
-		run.Results = append(run.Results, result("warning", "warning", one.Message, one.Path, one.Line))
+	for _, warning := range checked.Warnings {
+		run.Results = append(run.Results, result("warning", "warning", warning.Message, warning.Path, warning.Line))
 	}
 	return sarif{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
 }

@@ -7,39 +7,37 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-const sarifFormat = "sarif"
-
-// treeVerdict is what vet DIR -o json prints.
-type treeVerdict struct {
+// treeResult is what vet DIR -o json prints.
+type treeResult struct {
 	Valid      bool                  `json:"valid"`
 	Violations []hierarchy.Violation `json:"violations"`
 	Warnings   []hierarchy.Warning   `json:"warnings"`
 }
 
-// tree tells whether anything is wrong with the tree in a folder.
-func (v *vet) tree(dir string) (found bool, err error) {
+// checkTree checks the tree in a folder, and prints the violations. It reports whether there are any.
+func (v *vet) checkTree(dir string) (violated bool, err error) {
 	result, err := source.Tree(dir)
 	if err != nil {
 		return false, err
 	}
-	verdict := treeVerdict{
+	checked := treeResult{
 		Valid:      len(result.Violations) == 0,
 		Violations: append([]hierarchy.Violation{}, result.Violations...),
 		Warnings:   append([]hierarchy.Warning{}, result.Warnings...),
 	}
 	switch v.format {
 	case cli.FormatJSON:
-		err = output.JSON(v.Out, verdict)
+		err = output.JSON(v.Out, checked)
 	case sarifFormat:
-		err = output.JSON(v.Out, newSARIF(verdict))
+		err = output.JSON(v.Out, newSARIF(checked))
 	default:
-		for _, one := range verdict.Violations {
-			output.Line(v.Out, "%s: %s: %s (%s)", output.Position(one.Path, one.Line), one.Rule, one.Message, one.Remedy)
+		for _, violation := range checked.Violations {
+			output.Line(v.Out, "%s: %s: %s (%s)", output.Position(violation.Path, violation.Line), violation.Rule, violation.Message, violation.Remedy)
 		}
 	}
-	for _, warning := range verdict.Warnings {
+	for _, warning := range checked.Warnings {
 		v.Note("Warning: %s: %s", output.Position(warning.Path, warning.Line), warning.Message)
 	}
-	v.Note("%s: %s", result.Tree.Root.Name, output.Count(len(verdict.Violations), "violation"))
-	return !verdict.Valid, err
+	v.Note("%s: %s", result.Tree.Root.Name, output.Count(len(checked.Violations), "violation"))
+	return !checked.Valid, err
 }

@@ -1,25 +1,17 @@
+// Package vet holds the command vet, which checks templates and trees of policies before they are applied.
+//
+// The rules are the operator's: it checks templates with package render and trees with package hierarchy, and asks the API server only
+// with --server. Violations are on standard output, a line for each, as JSON or, for trees, as SARIF.
 package vet
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/templates"
-	"sigs.k8s.io/yaml"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/cluster"
-	"nstpl.dev/nstpl/plugin/internal/output"
-	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
 // exitViolations is the exit code of vet where it found violations. Where it could not check, that is cli.ExitFailed.
@@ -32,13 +24,14 @@ type vet struct {
 	format string
 }
 
-// violation is what is wrong with an object in a file.
+// violation is a violation in a file. A list of them is what vet -f -o json prints.
 type violation struct {
 	File    string `json:"file"`
 	Object  string `json:"object,omitempty"`
 	Message string `json:"message"`
 }
 
+// New returns the command `kubectl nstpl vet`.
 func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
@@ -92,17 +85,17 @@ func New(s cli.Session) *cobra.Command {
 			case len(args) == 0:
 				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat)))
 			}
-			var found bool
+			var violated bool
 			var err error
 			if len(args) == 1 {
-				found, err = v.tree(args[0])
+				violated, err = v.checkTree(args[0])
 			} else {
-				found, err = v.run(cmd.Context())
+				violated, err = v.checkFiles(cmd.Context())
 			}
 			switch {
 			case err != nil:
 				return cli.Failed(err)
-			case found:
+			case violated:
 				return &cli.Exit{Code: exitViolations}
 			}
 			return nil
@@ -116,115 +109,4 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")
 	cli.CompleteValues(cmd, "output", cli.FormatJSON, sarifFormat)
 	return cmd
-}
-
-// run tells whether anything is wrong.
-func (v *vet) run(ctx context.Context) (found bool, err error) {
-	files, err := source.ReadAll(v.files, v.In)
-	if err != nil {
-		return false, err
-	}
-	if len(files.Documents) == 0 {
-		return false, fmt.Errorf("no NamespaceTemplate in %q", v.files)
-	}
-	var c *cluster.Cluster
-	if v.server {
-		if c, err = v.Connect(); err != nil {
-			return false, err
-		}
-	}
-	violations, seen := []violation{}, map[string]bool{}
-	for _, document := range files.Documents {
-		object := nameOf(document)
-		problems := v.problems(ctx, document)
-		if object != "" && seen[object] {
-			problems = append(problems, errors.New("it is in the files twice"))
-		}
-		seen[object] = true
-		if v.server && len(problems) == 0 {
-			if problems, err = tryOut(ctx, c, document); err != nil {
-				return false, err
-			}
-		}
-		for _, problem := range problems {
-			violations = append(violations, violation{document.File, object, problem.Error()})
-		}
-	}
-	return len(violations) > 0, v.write(len(files.Documents), violations)
-}
-
-// problems are those that need no cluster.
-func (v *vet) problems(ctx context.Context, document source.Document) []error {
-	if document.Err != nil {
-		return []error{document.Err}
-	}
-	if document.Template == nil {
-		return nil
-	}
-	for _, warning := range render.Warnings(document.Template) {
-		if !v.server { // which warns itself
-			v.Note("Warning: %s", warning)
-		}
-	}
-	return render.Vet(ctx, document.Template)
-}
-
-func nameOf(document source.Document) string {
-	switch {
-	case document.Template != nil:
-		return output.Object(schema.GroupKind{Kind: "NamespaceTemplate"}, document.Template.Name)
-	case document.Initialization != nil:
-		return output.Object(schema.GroupKind{Kind: "NamespaceInitializationConfiguration"}, document.Initialization.Name)
-	}
-	return ""
-}
-
-// tryOut returns why the API server would not take an object. The error says that it did not answer that.
-func tryOut(ctx context.Context, c *cluster.Cluster, document source.Document) ([]error, error) {
-	var resource schema.GroupVersionResource
-	var name string
-	if document.Template != nil {
-		resource, name = v1alpha1.NamespaceTemplates, document.Template.Name
-	} else {
-		resource, name = v1alpha1.NamespaceInitializationConfigurations, document.Initialization.Name
-	}
-	data, err := yaml.YAMLToJSON(document.Data)
-	if err != nil {
-		return nil, err
-	}
-	force := true
-	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict,
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, cluster.NotInstalledError{}
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return []error{err}, nil
-	}
-	return nil, err
-}
-
-func (v *vet) write(documents int, violations []violation) error {
-	if v.format == cli.FormatJSON {
-		if err := output.JSON(v.Out, violations); err != nil {
-			return err
-		}
-	} else {
-		for _, one := range violations {
-			where := one.File + ": "
-			if one.Object != "" {
-				where += one.Object + ": "
-			}
-			for line := range strings.SplitSeq(one.Message, "\n") {
-				output.Line(v.Out, "%s%s", where, line)
-			}
-		}
-	}
-	if len(violations) == 0 {
-		v.Note("%s, no violations", output.Count(documents, "object"))
-		return nil
-	}
-	v.Note("%s, %s", output.Count(documents, "object"), output.Count(len(violations), "violation"))
-	return nil
 }

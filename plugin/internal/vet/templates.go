@@ -1,0 +1,133 @@
+package vet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// checkFiles checks the templates and configurations in files, and prints the violations. It reports whether there are any.
+func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
+	files, err := source.ReadAll(v.files, v.In)
+	if err != nil {
+		return false, err
+	}
+	if len(files.Documents) == 0 {
+		return false, fmt.Errorf("no NamespaceTemplate in %q", v.files)
+	}
+	var c *cluster.Cluster
+	if v.server {
+		if c, err = v.Connect(); err != nil {
+			return false, err
+		}
+	}
+	violations, seen := []violation{}, map[string]bool{}
+	for _, document := range files.Documents {
+		object := nameOf(document)
+		problems := v.check(ctx, document)
+		if object != "" && seen[object] {
+			problems = append(problems, errors.New("it is in the files twice"))
+		}
+		seen[object] = true
+		if v.server && len(problems) == 0 {
+			if problems, err = dryRun(ctx, c, document); err != nil {
+				return false, err
+			}
+		}
+		for _, problem := range problems {
+			violations = append(violations, violation{document.File, object, problem.Error()})
+		}
+	}
+	return len(violations) > 0, v.write(len(files.Documents), violations)
+}
+
+// check returns what is wrong with a document, without a cluster.
+func (v *vet) check(ctx context.Context, document source.Document) []error {
+	if document.Err != nil {
+		return []error{document.Err}
+	}
+	if document.Template == nil {
+		return nil
+	}
+	for _, warning := range render.Warnings(document.Template) {
+		if !v.server { // the API server prints its own warnings
+			v.Note("Warning: %s", warning)
+		}
+	}
+	return render.Vet(ctx, document.Template)
+}
+
+// nameOf returns the name of the object in a document, or "" if it could not be read.
+func nameOf(document source.Document) string {
+	switch {
+	case document.Template != nil:
+		return output.Object(schema.GroupKind{Kind: "NamespaceTemplate"}, document.Template.Name)
+	case document.Initialization != nil:
+		return output.Object(schema.GroupKind{Kind: "NamespaceInitializationConfiguration"}, document.Initialization.Name)
+	}
+	return ""
+}
+
+// dryRun returns why the API server would reject an object. The error is for any other answer.
+func dryRun(ctx context.Context, c *cluster.Cluster, document source.Document) ([]error, error) {
+	var resource schema.GroupVersionResource
+	var name string
+	if document.Template != nil {
+		resource, name = v1alpha1.NamespaceTemplates, document.Template.Name
+	} else {
+		resource, name = v1alpha1.NamespaceInitializationConfigurations, document.Initialization.Name
+	}
+	data, err := yaml.YAMLToJSON(document.Data)
+	if err != nil {
+		return nil, err
+	}
+	force := true
+	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict,
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, cluster.NotInstalledError{}
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return []error{err}, nil
+	}
+	return nil, err
+}
+
+func (v *vet) write(documents int, violations []violation) error {
+	if v.format == cli.FormatJSON {
+		if err := output.JSON(v.Out, violations); err != nil {
+			return err
+		}
+	} else {
+		for _, violation := range violations {
+			where := violation.File + ": "
+			if violation.Object != "" {
+				where += violation.Object + ": "
+			}
+			for line := range strings.SplitSeq(violation.Message, "\n") {
+				output.Line(v.Out, "%s%s", where, line)
+			}
+		}
+	}
+	if len(violations) == 0 {
+		v.Note("%s, no violations", output.Count(documents, "object"))
+		return nil
+	}
+	v.Note("%s, %s", output.Count(documents, "object"), output.Count(len(violations), "violation"))
+	return nil
+}
