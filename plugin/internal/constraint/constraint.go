@@ -1,3 +1,7 @@
+// Package constraint holds the commands about SecurityContextConstraints: scc review, scc who-can-use and scc preflight.
+//
+// Review decides as the operator's admission does, by the same package scc. What it needs to know comes from the cluster, or from files
+// where --constraints is given (environment).
 package constraint
 
 import (
@@ -7,6 +11,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
+// New returns the command `kubectl nstpl scc`.
 func New(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scc",
@@ -24,6 +29,6 @@ func New(s cli.Session) *cobra.Command {
 			# Which namespaces should be exempt before there are constraints?
 			kubectl nstpl scc preflight`),
 	}
-	cmd.AddCommand(newSCCReview(s), newWhoCanUse(s), newSCCPreflight(s))
+	cmd.AddCommand(newReview(s), newWhoCanUse(s), newPreflight(s))
 	return cmd
 }

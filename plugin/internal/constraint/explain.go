@@ -16,10 +16,11 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-func (o *sccReview) write(answers []sccAnswer) error {
-	var all any = answers
-	if len(answers) == 1 {
-		all = answers[0]
+// write prints the results in the format that the user asked for. A single one is not in a list.
+func (o *review) write(results []result) error {
+	var all any = results
+	if len(results) == 1 {
+		all = results[0]
 	}
 	switch o.output.Format {
 	case cli.FormatJSON:
@@ -27,33 +28,34 @@ func (o *sccReview) write(answers []sccAnswer) error {
 	case cli.FormatYAML:
 		return output.YAMLStream(o.Out, []any{all})
 	}
-	for i, one := range answers {
+	for i, reviewed := range results {
 		if i > 0 {
 			output.Line(o.Out, "")
 		}
-		if err := o.explain(one); err != nil {
+		if err := o.explain(reviewed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *sccReview) explain(one sccAnswer) error {
-	if !one.Allowed {
-		output.Line(o.Out, "%s is not admitted by any constraint:", one.object)
+// explain prints a result for a person.
+func (o *review) explain(reviewed result) error {
+	if !reviewed.Allowed {
+		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.object)
 		table := output.Table{Columns: []string{"Constraint", "Field", "Message"}}
-		for _, reason := range one.Reasons {
+		for _, reason := range reviewed.Reasons {
 			table.Rows = append(table.Rows, []string{reason.Constraint, cmp.Or(reason.Field, "-"), reason.Message})
 		}
 		return table.Print(o.Out, false)
 	}
-	if one.Constraint == nil {
-		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", one.object, strings.Join(scc.ExemptNamespaces, " and "))
+	if reviewed.Constraint == nil {
+		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", reviewed.object, strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
 	}
-	output.Line(o.Out, "%s is admitted by %s, by right of the %s", one.object, *one.Constraint,
-		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*one.Subject])
-	sets, err := whatIsSet(one.given, one.Pod)
+	output.Line(o.Out, "%s is admitted by %s, by right of the %s", reviewed.object, *reviewed.Constraint,
+		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*reviewed.Subject])
+	sets, err := fieldsSet(reviewed.given, reviewed.Pod)
 	if err != nil || len(sets) == 0 {
 		return err
 	}
@@ -64,14 +66,14 @@ func (o *sccReview) explain(one sccAnswer) error {
 	if err := table.Print(o.Out, false); err != nil {
 		return err
 	}
-	for _, reason := range one.before {
+	for _, reason := range reviewed.before {
 		o.Note("before: %s", reason)
 	}
 	return nil
 }
 
-// whatIsSet returns the fields of security contexts that differ, with their values.
-func whatIsSet(before, after *corev1.Pod) (map[string]string, error) {
+// fieldsSet returns the fields of a pod that a review set, with their values.
+func fieldsSet(before, after *corev1.Pod) (map[string]string, error) {
 	sets := map[string]string{}
 	flatten := func(pod *corev1.Pod, into map[string]string) error {
 		data, err := json.Marshal(pod.Spec)
@@ -93,6 +95,7 @@ func whatIsSet(before, after *corev1.Pod) (map[string]string, error) {
 	return sets, nil
 }
 
+// flattenInto adds the fields of a JSON value by their paths. A list of plain values is one field.
 func flattenInto(into map[string]string, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -10,21 +10,21 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// podTemplateIn returns a pod, or what a workload makes its pods of; nil if there is none.
+// podTemplateIn returns the fields of a pod, or those of the pod template of a workload. It returns nil for other objects.
 func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Pod" {
 		return object.Object
 	}
 	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}, {"template"}} {
-		if found, there, _ := unstructured.NestedMap(object.Object, path...); there && found["spec"] != nil {
-			return found
+		if template, ok, _ := unstructured.NestedMap(object.Object, path...); ok && template["spec"] != nil {
+			return template
 		}
 	}
 	return nil
 }
 
-// podOf returns the pod that an object is, or that is made of its template.
-func (o *sccReview) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
+// podOf returns the pod that an object is, or that a controller makes of its template, with what is set before admission.
+func (o *review) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := o.decode(object, template, pod); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func (o *sccReview) podOf(object *unstructured.Unstructured, template map[string
 	return pod, nil
 }
 
-// decode reads fields of an object, and says which of them is wrong or not known.
-func (o *sccReview) decode(object *unstructured.Unstructured, fields map[string]any, into any) error {
+// decode reads fields of an object strictly: a wrong field is an error, and an unknown one is noted.
+func (o *review) decode(object *unstructured.Unstructured, fields map[string]any, into any) error {
 	data, err := json.Marshal(fields)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (o *sccReview) decode(object *unstructured.Unstructured, fields map[string]
 	return nil
 }
 
-// defaultPorts does what the API server does to pods in the host's network before they are admitted.
+// defaultPorts sets the host ports of a pod in the host's network, as the API server does before admission.
 func defaultPorts(spec *corev1.PodSpec) {
 	if !spec.HostNetwork {
 		return

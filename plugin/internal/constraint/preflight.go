@@ -8,22 +8,22 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// exemptFlag is the operator's flag for namespaces to which constraints do not apply.
+// exemptFlag is the flag of the operator with the namespaces to which constraints do not apply.
 const exemptFlag = "--scc-exempt-namespaces"
 
-type sccPreflight struct{ cli.Session }
+type preflight struct{ cli.Session }
 
-func newSCCPreflight(s cli.Session) *cobra.Command {
-	o := &sccPreflight{Session: s}
+func newPreflight(s cli.Session) *cobra.Command {
+	o := &preflight{s}
 	return &cobra.Command{
 		Use:   "preflight",
 		Short: "Show which namespaces to exempt before you create SecurityContextConstraints",
@@ -45,7 +45,7 @@ func newSCCPreflight(s cli.Session) *cobra.Command {
 	}
 }
 
-func (o *sccPreflight) run(ctx context.Context) error {
+func (o *preflight) run(ctx context.Context) error {
 	c, err := o.Connect()
 	if err != nil {
 		return err
@@ -56,33 +56,32 @@ func (o *sccPreflight) run(ctx context.Context) error {
 	}
 	exempt := exemptNamespaces(workloads)
 	table := output.Table{Columns: []string{"Namespace", "Object", "Reason"}}
-	var found []string
+	var namespaces []string
 	for _, w := range workloads {
 		reason := neededByNodes(w)
 		if reason == "" || slices.Contains(exempt, w.Namespace) {
 			continue
 		}
 		table.Rows = append(table.Rows, []string{w.Namespace, output.Object(w.Kind, w.Name), reason})
-		found = append(found, w.Namespace)
+		namespaces = append(namespaces, w.Namespace)
 	}
-	if len(found) == 0 {
+	if len(namespaces) == 0 {
 		o.Note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s", strings.Join(exempt, ", "))
 		return nil
 	}
 	if err := table.Print(o.Out, false); err != nil {
 		return err
 	}
-	slices.Sort(found)
-	const always = 2 // kube-system and nstpl-system
+	slices.Sort(namespaces)
 	o.Note("exempt the namespaces that the operator's pods need to start: %s=%s",
-		exemptFlag, strings.Join(slices.Concat(exempt[always:], slices.Compact(found)), ","))
+		exemptFlag, strings.Join(slices.Concat(exempt[len(scc.ExemptNamespaces):], slices.Compact(namespaces)), ","))
 	return &cli.Exit{Code: 1}
 }
 
-// exemptNamespaces returns those to which constraints do not apply: two that are always exempt, and those in the flag of the operator's
-// Deployment.
+// exemptNamespaces returns the namespaces to which constraints do not apply: first those that are always exempt, and then those in the
+// flag of the operator's Deployment.
 func exemptNamespaces(workloads []cluster.Workload) []string {
-	exempt := []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
+	exempt := slices.Clone(scc.ExemptNamespaces)
 	for _, w := range workloads {
 		if w.Namespace != v1alpha1.OperatorNamespace || w.Kind != appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind() || w.Name != v1alpha1.WebhookName {
 			continue
@@ -104,13 +103,13 @@ func exemptNamespaces(workloads []cluster.Workload) []string {
 	return exempt
 }
 
-// driverFolders are where network and storage drivers are registered on a node.
+// driverFolders are the folders of a node in which network and storage drivers are registered.
 var driverFolders = []struct{ path, driver string }{
 	{"/etc/cni", "network"}, {"/opt/cni", "network"}, {"/var/lib/cni", "network"},
 	{"/var/lib/kubelet/plugins", "storage"}, {"/var/lib/kubelet/plugins_registry", "storage"},
 }
 
-// neededByNodes returns why nodes may not work without a workload, or "".
+// neededByNodes returns why nodes may not work without a workload, or "" if they do.
 func neededByNodes(w cluster.Workload) string {
 	for _, volume := range w.Pods.Volumes {
 		if volume.HostPath == nil {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-type sccReview struct {
+type review struct {
 	cli.Session
 	files         []string
 	constraints   []string
@@ -28,8 +28,8 @@ type sccReview struct {
 	output        cli.FormatFlag
 }
 
-func newSCCReview(s cli.Session) *cobra.Command {
-	o := &sccReview{Session: s}
+func newReview(s cli.Session) *cobra.Command {
+	o := &review{Session: s}
 	cmd := &cobra.Command{
 		Use:   "review -f FILE [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
 		Short: "Show which SecurityContextConstraints admit a pod and what they set, or why none does",
@@ -74,69 +74,73 @@ func newSCCReview(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// sccAnswer is what review -o json prints.
-type sccAnswer struct {
+// result is what review -o json prints about a pod.
+type result struct {
 	Allowed    bool         `json:"allowed"`
 	Constraint *string      `json:"constraint"`
 	Subject    *string      `json:"subject"`
 	Pod        *corev1.Pod  `json:"pod"`
 	Reasons    []scc.Reason `json:"reasons"`
-	object     string
-	given      *corev1.Pod
-	// before are the reasons of the constraints that were tried before the one that admits the pod.
+	// object names what the pod is, or is made by: "deployment.apps/web".
+	object string
+	// given is the pod before the review.
+	given *corev1.Pod
+	// before holds the reasons why constraints that were tried earlier do not admit the pod.
 	before []scc.Reason
 }
 
-func (o *sccReview) run(ctx context.Context) error {
+func (o *review) run(ctx context.Context) error {
 	objects, err := source.Objects(o.files...)
 	if err != nil {
 		return err
 	}
-	setting, err := o.setting(ctx)
+	env, err := o.environment(ctx)
 	if err != nil {
 		return err
 	}
-	var answers []sccAnswer
+	var results []result
 	for _, object := range objects {
 		template := podTemplateIn(object)
 		if template == nil {
 			o.Note("%s %s has no pods", object.GetKind(), object.GetName())
 			continue
 		}
-		one, err := o.review(ctx, setting, object, template)
+		reviewed, err := o.reviewObject(ctx, env, object, template)
 		if err != nil {
 			return err
 		}
-		one.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
-		if one.Subject != nil && *one.Subject == scc.UserSubject && object.GetKind() != "Pod" {
-			o.Note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", one.object, *one.Constraint)
+		reviewed.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
+		if reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject && object.GetKind() != "Pod" {
+			o.Note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", reviewed.object, *reviewed.Constraint)
 		}
-		answers = append(answers, one)
+		results = append(results, reviewed)
 	}
-	if len(answers) == 0 {
+	if len(results) == 0 {
 		return fmt.Errorf("there are no pods in %q", o.files)
 	}
-	if err := o.write(answers); err != nil {
+	if err := o.write(results); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(answers, func(a sccAnswer) bool { return !a.Allowed }) {
+	if slices.ContainsFunc(results, func(r result) bool { return !r.Allowed }) {
 		return &cli.Exit{Code: 1}
 	}
 	return nil
 }
 
-// review judges an object by the template of its pods.
-func (o *sccReview) review(ctx context.Context, s *sccSetting, object *unstructured.Unstructured, template map[string]any) (sccAnswer, error) {
+// reviewObject reviews the pod that an object is, or that is made of its template.
+func (o *review) reviewObject(
+	ctx context.Context, env *environment, object *unstructured.Unstructured, template map[string]any,
+) (result, error) {
 	pod, err := o.podOf(object, template)
 	if err != nil {
-		return sccAnswer{}, err
+		return result{}, err
 	}
-	pod.Namespace = s.namespace
-	if said := object.GetNamespace(); said != "" && said != s.namespace {
-		if s.chosen {
-			return sccAnswer{}, fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(), object.GetName(), said, s.namespace)
+	pod.Namespace = env.namespace
+	if own := object.GetNamespace(); own != "" && own != env.namespace {
+		if env.explicit {
+			return result{}, fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(), object.GetName(), own, env.namespace)
 		}
-		pod.Namespace = said
+		pod.Namespace = own
 	}
 	if o.account != "" {
 		pod.Spec.ServiceAccountName = o.account
@@ -145,33 +149,30 @@ func (o *sccReview) review(ctx context.Context, s *sccSetting, object *unstructu
 		pod.Spec.ServiceAccountName = "default" // as admission does
 	}
 	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
-		return sccAnswer{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, given: pod}, nil
+		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, given: pod}, nil
 	}
-	annotations, err := s.annotations(ctx, pod.Namespace)
+	annotations, err := env.annotations(ctx, pod.Namespace)
 	if err != nil {
-		return sccAnswer{}, err
+		return result{}, err
 	}
-	var failure error
-	verdict := scc.Review(scc.Request{Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: s.constraints,
+	var usableErr error
+	verdict := scc.Review(scc.Request{Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
-			subject, err := s.usable(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
-			failure = errors.Join(failure, err)
+			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
+			usableErr = errors.Join(usableErr, err)
 			return subject
 		}})
-	if failure != nil {
-		return sccAnswer{}, failure
+	if usableErr != nil {
+		return result{}, usableErr
 	}
-	one := sccAnswer{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, given: pod}
-	if !one.Allowed {
-		one.Reasons = append(one.Reasons, verdict.Reasons...)
-		return one, nil
+	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, given: pod}
+	if !reviewed.Allowed {
+		reviewed.Reasons = append(reviewed.Reasons, verdict.Reasons...)
+		return reviewed, nil
 	}
-	one.Constraint, one.Subject, one.Pod, one.before = &verdict.Constraint, &verdict.Subject, verdict.Pod, verdict.Reasons
-	written := maps.Clone(verdict.Pod.Annotations)
-	if written == nil {
-		written = map[string]string{}
-	}
-	written[v1alpha1.SCCAnnotation], written[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
-	one.Pod.Annotations = written
-	return one, nil
+	reviewed.Constraint, reviewed.Subject, reviewed.Pod, reviewed.before = &verdict.Constraint, &verdict.Subject, verdict.Pod, verdict.Reasons
+	reviewed.Pod.Annotations = labels.Merge(verdict.Pod.Annotations, map[string]string{
+		v1alpha1.SCCAnnotation: verdict.Constraint, v1alpha1.SCCSubjectAnnotation: verdict.Subject,
+	})
+	return reviewed, nil
 }

@@ -53,12 +53,12 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// constraintUser is somebody who may use constraints, and why.
+// constraintUser is a subject that may use constraints, and why.
 type constraintUser struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// In is the namespace in which they may, or empty for all.
+	// In is the namespace in which the subject may use them, or empty for all.
 	In string `json:"in,omitempty"`
 	By string `json:"by"`
 }
@@ -96,7 +96,7 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	return o.write(append(users, byRole...))
 }
 
-// byRoles returns those who have the verb use by RBAC.
+// byRoles returns the subjects that have the verb use by RBAC.
 func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint string) ([]constraintUser, error) {
 	holdings, err := c.Holdings(ctx, namespace, false)
 	if err != nil {
@@ -112,7 +112,7 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 	}
 	var users []constraintUser
 	add := func(kind, roleNamespace, role string, rules []rbacv1.PolicyRule) {
-		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return letsUse(rule, constraint) }) {
+		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return grantsUse(rule, constraint) }) {
 			return
 		}
 		for _, held := range holdings[v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: kind, Name: role}] {
@@ -134,13 +134,13 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 	return users, nil
 }
 
-// letsUse tells whether a rule gives the verb use on constraints, as RBAC reads rules.
-func letsUse(rule rbacv1.PolicyRule, constraint string) bool {
-	one := func(values []string, wanted string) bool {
+// grantsUse reports whether a rule of RBAC grants the verb use on constraints.
+func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
+	matches := func(values []string, wanted string) bool {
 		return slices.Contains(values, wanted) || slices.Contains(values, rbacv1.VerbAll)
 	}
-	return one(rule.Verbs, v1alpha1.VerbUse) && one(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
-		one(rule.Resources, v1alpha1.SecurityContextConstraintses.Resource) &&
+	return matches(rule.Verbs, v1alpha1.VerbUse) && matches(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
+		matches(rule.Resources, v1alpha1.SecurityContextConstraintses.Resource) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, constraint))
 }
 
