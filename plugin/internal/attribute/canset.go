@@ -30,7 +30,7 @@ type canSet struct {
 	quiet         bool
 
 	key, value string
-	// any says that no value was named.
+	// any is true if no value is given: the question is about every value then.
 	any bool
 }
 
@@ -82,14 +82,14 @@ func (o *canSet) parse(text string) error {
 	return nil
 }
 
-// kinds are the values of --kind.
+// kinds are the kinds of attributes that each value of --kind asks about.
 var kinds = map[string][]v1alpha1.AttributeKind{
 	"":           {v1alpha1.LabelAttribute, v1alpha1.AnnotationAttribute},
 	"label":      {v1alpha1.LabelAttribute},
 	"annotation": {v1alpha1.AnnotationAttribute},
 }
 
-// complete completes the names of what is protected.
+// complete completes the names of protected attributes.
 func (o *canSet) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	c, err := o.ConnectAsSelf()
 	if err != nil || len(args) > 0 {
@@ -107,10 +107,10 @@ func (o *canSet) complete(cmd *cobra.Command, args []string, _ string) ([]string
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// answer is yes or no, and why.
+// answer is whether the attribute may be set, with the reason.
 type answer struct {
-	yes bool
-	why string
+	allowed bool
+	reason  string
 }
 
 func (o *canSet) run(ctx context.Context) error {
@@ -126,30 +126,30 @@ func (o *canSet) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := o.ask(ctx, reader, caller, namespace)
+	given, err := o.decide(ctx, reader, caller, namespace)
 	if apierrors.IsForbidden(err) && !o.any && !o.clusterScoped {
-		// Who may not read the bindings can still see what the API server says.
-		found, err = o.try(ctx, caller, namespace)
+		// The user may not read the rules or bindings, but the API server goes by them.
+		given, err = o.dryRun(ctx, caller, namespace)
 	}
 	if err != nil {
 		return err
 	}
 	if !o.quiet {
 		word := "no"
-		if found.yes {
+		if given.allowed {
 			word = "yes"
 		}
-		output.Line(o.Out, "%s - %s", word, found.why)
+		output.Line(o.Out, "%s - %s", word, given.reason)
 	}
-	if !found.yes {
+	if !given.allowed {
 		return &cli.Exit{Code: 1}
 	}
 	return nil
 }
 
-// ask goes by the rules and the bindings, which reader reads.
-func (o *canSet) ask(ctx context.Context, reader, caller *cluster.Cluster, namespace string) (answer, error) {
-	who, err := caller.Caller(ctx)
+// decide answers by the rules and the bindings that reader may read.
+func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, namespace string) (answer, error) {
+	user, err := caller.Caller(ctx)
 	if err != nil {
 		return answer{}, err
 	}
@@ -162,35 +162,36 @@ func (o *canSet) ask(ctx context.Context, reader, caller *cluster.Cluster, names
 		namespace, where = "", "objects that are in no namespace"
 	}
 	rules := attributes.NewRules(inCluster, inNamespace)
-	var asked []attributes.Attribute
+	var protected []attributes.Attribute
 	for _, kind := range kinds[o.kind] {
 		if attribute := (attributes.Attribute{Kind: kind, Name: o.key}); len(rules.Of(attribute, namespace)) > 0 {
-			asked = append(asked, attribute)
+			protected = append(protected, attribute)
 		}
 	}
-	if len(asked) == 0 {
+	if len(protected) == 0 {
 		return answer{true, fmt.Sprintf("no rule protects %s in %s", o.key, where)}, nil
 	}
 	holdings, err := reader.Holdings(ctx, namespace, o.clusterScoped)
 	if err != nil {
 		return answer{}, err
 	}
-	all := answer{yes: true}
+	all := answer{allowed: true}
 	var reasons []string
-	for _, attribute := range asked {
-		one := o.judge(rules, attribute, namespace, holdings, who)
-		if all.yes = all.yes && one.yes; one.why != "" {
-			reasons = append(reasons, one.why)
+	for _, attribute := range protected {
+		one := o.judge(rules, attribute, namespace, holdings, user)
+		if all.allowed = all.allowed && one.allowed; one.reason != "" {
+			reasons = append(reasons, one.reason)
 		}
 	}
-	all.why = strings.Join(reasons, "; ")
+	all.reason = strings.Join(reasons, "; ")
 	return all, nil
 }
 
-func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings, who attributes.Requester) answer {
+// judge answers for one attribute, by the rules that the user holds and else by the rules that deny.
+func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings, user attributes.Requester) answer {
 	var values []string
 	for _, rule := range rules.Of(attribute, namespace) {
-		held := holdings.By(who, rule.RoleRef)
+		held := holdings.By(user, rule.RoleRef)
 		switch {
 		case held == nil:
 		case !o.any && rule.Opens(o.value), len(rule.ProtectedValues) == 0:
@@ -201,7 +202,7 @@ func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, 
 		}
 	}
 	if o.any && len(values) > 0 {
-		return answer{false, fmt.Sprintf("%q may set %s to these values only: %s", who.Name, attribute, quoted(values))}
+		return answer{false, fmt.Sprintf("%q may set %s to these values only: %s", user.Name, attribute, quoted(values))}
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	if attribute.Kind == v1alpha1.LabelAttribute {
@@ -211,23 +212,23 @@ func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, 
 	}
 	nobody := func(v1alpha1.RoleReference) bool { return false }
 	violation := rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, nobody)[0]
-	if o.any { // whichever rule it is by
+	if o.any { // any rule may open it
 		violation.Would = rules.Of(attribute, namespace)
 	}
-	return answer{false, fmt.Sprintf("%q may not set %s: %s", who.Name, attribute, violation.Remedy())}
+	return answer{false, fmt.Sprintf("%q may not set %s: %s", user.Name, attribute, violation.Remedy())}
 }
 
+// quoted returns the values in quotes, sorted, each once.
 func quoted(values []string) string {
-	slices.Sort(values)
-	values = slices.Compact(values)
-	for i := range values {
-		values[i] = strconv.Quote(values[i])
+	var texts []string
+	for _, value := range slices.Compact(slices.Sorted(slices.Values(values))) {
+		texts = append(texts, strconv.Quote(value))
 	}
-	return strings.Join(values, ", ")
+	return strings.Join(texts, ", ")
 }
 
-// try has the API server say what it would do with a ConfigMap.
-func (o *canSet) try(ctx context.Context, caller *cluster.Cluster, namespace string) (answer, error) {
+// dryRun answers by whether the API server would create a ConfigMap with the attribute.
+func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace string) (answer, error) {
 	probe := &unstructured.Unstructured{Object: map[string]any{}}
 	probe.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	probe.SetGenerateName("can-set-")

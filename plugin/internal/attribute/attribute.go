@@ -1,3 +1,8 @@
+// Package attribute holds the commands about protected labels and annotations: attributes, which lists the rules, and attributes can-set,
+// which answers whether a user may set one.
+//
+// Both read the rules and the bindings and decide as the operator's admission does, by its package attributes. A user who may not read
+// the bindings learns that the subjects are unknown. Can-set then asks the API server by a dry run.
 package attribute
 
 import (
@@ -20,14 +25,15 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-type attributeRules struct {
+type list struct {
 	cli.Session
 	all    bool
 	output cli.FormatFlag
 }
 
+// New returns the command `kubectl nstpl attributes`.
 func New(s cli.Session) *cobra.Command {
-	o := &attributeRules{Session: s}
+	o := &list{Session: s}
 	cmd := &cobra.Command{
 		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
 		Short: "Show which labels and annotations are protected, and who may set them",
@@ -59,28 +65,28 @@ func New(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// attributeRule is a rule as it is shown.
-type attributeRule struct {
+// shownRule is a rule as the command prints it.
+type shownRule struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	v1alpha1.AttributeRule
 	Enforced string `json:"enforced"`
-	// Subjects may set the attribute, each by a binding. Nothing is known of them if it is nil.
-	Subjects []attributeSubject `json:"subjects"`
+	// Subjects are those that may set the attribute, each by a binding. It is nil if they are unknown.
+	Subjects []shownSubject `json:"subjects"`
 	created  time.Time
 }
 
-type attributeSubject struct {
+type shownSubject struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Binding   string `json:"binding"`
-	// only is the namespace of the binding, where the rule applies in more.
+	// only is the namespace of the binding if the rule applies in others too.
 	only string
 }
 
-func (o *attributeRules) run(ctx context.Context) error {
+func (o *list) run(ctx context.Context) error {
 	c, err := o.Connect()
 	if err != nil {
 		return err
@@ -95,52 +101,65 @@ func (o *attributeRules) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	holdings, unread := c.Holdings(ctx, namespace, false)
-	rules := make([]attributeRule, 0, len(inCluster)+len(inNamespaces))
+	holdings, holdingsErr := c.Holdings(ctx, namespace, false)
+	rules := make([]shownRule, 0, len(inCluster)+len(inNamespaces))
 	for i := range inCluster {
 		rule := &inCluster[i]
-		rules = append(rules, newAttributeRule("ClusterProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status, holdings))
+		rules = append(rules, newShownRule("ClusterProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status))
 	}
 	for i := range inNamespaces {
 		rule := &inNamespaces[i]
-		rules = append(rules, newAttributeRule("ProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status, holdings))
+		rules = append(rules, newShownRule("ProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status))
 	}
-	if err := o.write(rules, time.Now()); err != nil || unread == nil {
+	for i := range rules {
+		rules[i].Subjects = subjectsOf(rules[i].RoleRef, rules[i].Namespace, holdings)
+	}
+	if err := o.write(rules, time.Now()); err != nil || holdingsErr == nil {
 		return err
 	}
-	return fmt.Errorf("who may set the attributes is not known: %w", unread)
+	return fmt.Errorf("who may set the attributes is not known: %w", holdingsErr)
 }
 
-func newAttributeRule(
-	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus, holdings cluster.Holdings,
-) attributeRule {
-	shown := attributeRule{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: string(metav1.ConditionUnknown), created: meta.CreationTimestamp.Time}
+// newShownRule returns a rule without its subjects. A report on an older generation of the rule does not say whether it is enforced.
+func newShownRule(kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus) shownRule {
+	shown := shownRule{
+		Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: string(metav1.ConditionUnknown),
+		created: meta.CreationTimestamp.Time,
+	}
 	if enforced := apimeta.FindStatusCondition(status.Conditions, v1alpha1.AttributeEnforced); enforced != nil && enforced.ObservedGeneration == meta.Generation {
 		shown.Enforced = string(enforced.Status)
-	}
-	if holdings != nil {
-		shown.Subjects = []attributeSubject{}
-	}
-	for _, held := range holdings[rule.RoleRef] {
-		if meta.Namespace != "" && held.Namespace != "" && held.Namespace != meta.Namespace {
-			continue
-		}
-		subject := attributeSubject{Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String()}
-		if meta.Namespace == "" {
-			subject.only = held.Namespace
-		}
-		shown.Subjects = append(shown.Subjects, subject)
 	}
 	return shown
 }
 
-func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
-	list := map[string]any{"rules": rules}
+// subjectsOf returns the subjects that hold a role where a rule applies: in its namespace or, if that is empty, anywhere. It returns nil
+// if the holdings are unknown.
+func subjectsOf(role v1alpha1.RoleReference, namespace string, holdings cluster.Holdings) []shownSubject {
+	if holdings == nil {
+		return nil
+	}
+	subjects := []shownSubject{}
+	for _, held := range holdings[role] {
+		if namespace != "" && held.Namespace != "" && held.Namespace != namespace {
+			continue
+		}
+		subject := shownSubject{Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String()}
+		if namespace == "" {
+			subject.only = held.Namespace
+		}
+		subjects = append(subjects, subject)
+	}
+	return subjects
+}
+
+// write prints the rules in the format that the user asked for.
+func (o *list) write(rules []shownRule, now time.Time) error {
+	all := map[string]any{"rules": rules}
 	switch o.output.Format {
 	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
+		return output.JSON(o.Out, all)
 	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
+		return output.YAMLStream(o.Out, []any{all})
 	}
 	if len(rules) == 0 {
 		o.Note("No resources found")
@@ -161,8 +180,8 @@ func (o *attributeRules) write(rules []attributeRule, now time.Time) error {
 	return table.Print(o.Out, wide)
 }
 
-// subjects names the first few subjects, or all.
-func (r attributeRule) subjects(all bool) string {
+// subjects returns the names of the first three subjects, or of all.
+func (r shownRule) subjects(all bool) string {
 	if r.Subjects == nil {
 		return "<unknown>"
 	}
