@@ -117,7 +117,7 @@ func (t *appliedTree) deletions(ctx context.Context, c *cluster.Cluster, content
 	if len(t.namespaces) == 0 {
 		return nil, nil, nil
 	}
-	compared, err := survey.Compare(ctx, c, t.index, t.namespaces, survey.Scope{Everywhere: true})
+	compared, err := survey.Compare(ctx, c, t.index, t.namespaces, survey.Scope{AllNamespaces: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +159,7 @@ func (t *appliedTree) delete(ctx context.Context, c *cluster.Cluster, candidate 
 	if !contents && !candidate.Occupied {
 		return change, nil
 	}
-	sides, err := survey.See(ctx, c, candidate.namespace, candidate.Change)
+	sides, err := survey.DryRun(ctx, c, candidate.namespace, candidate.Change)
 	if apierrors.IsForbidden(err) {
 		return change, nil
 	}

@@ -170,7 +170,7 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	if err != nil {
 		return nil, err
 	}
-	compared, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{Everywhere: !d.namespaces.HasNames(), Template: d.template})
+	compared, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, di
 func writeChange(
 	ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, namespace string, change populate.Change,
 ) (note string, err error) {
-	sides, err := survey.See(ctx, c, namespace, change)
+	sides, err := survey.DryRun(ctx, c, namespace, change)
 	if apierrors.IsForbidden(err) {
 		return fmt.Sprintf("is not shown: %v", err), nil
 	}

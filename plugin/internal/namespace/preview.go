@@ -180,7 +180,7 @@ func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstruct
 		if change.Declared == nil {
 			return result{}
 		}
-		sides, err := survey.See(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
+		sides, err := survey.DryRun(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
 		if err == nil {
 			err = sides.Refusal
 		}

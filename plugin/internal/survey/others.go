@@ -12,38 +12,38 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// observeOthers looks for what others have by the names of objects that seem to be missing: the operator would take it over. It
-// carries no template's label, and is asked for only where something is missing.
+// observeOthers looks for objects with the names of the missing ones and without the label of a template. The operator would adopt them.
+// It sends no request if nothing is missing. Objects of the authoritative kinds were observed before.
 func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authoritative []schema.GroupKind) error {
-	type place struct {
+	type key struct {
 		namespace string
 		id        populate.ObjectID
 	}
-	missing := map[place]bool{}
-	var questions []question
+	missing := map[key]bool{}
+	var requests []listRequest
 	for ns := range s.Namespaces() {
 		for _, change := range ns.Changes {
 			kind := change.Kind.GroupKind()
 			if change.Action != populate.Create || change.Observed != nil || ns.Namespace.UID == "" || slices.Contains(authoritative, kind) {
 				continue
 			}
-			missing[place{ns.Namespace.Name, change.ID()}] = true
-			q := question{kind, ns.Namespace.Name, populate.Unlabelled}
-			if s.scope.Everywhere {
-				q.place = metav1.NamespaceAll
+			missing[key{ns.Namespace.Name, change.ID()}] = true
+			request := listRequest{kind, ns.Namespace.Name, populate.Unlabelled}
+			if s.scope.AllNamespaces {
+				request.namespace = metav1.NamespaceAll
 			}
-			if !slices.Contains(questions, q) {
-				questions = append(questions, q)
+			if !slices.Contains(requests, request) {
+				requests = append(requests, request)
 			}
 		}
 	}
-	for _, a := range ask(ctx, c, questions) {
-		if a.err != nil {
-			return fmt.Errorf("list %s: %w", a.kind, a.err)
+	for _, r := range list(ctx, c, requests) {
+		if r.err != nil {
+			return fmt.Errorf("list %s: %w", r.kind, r.err)
 		}
-		for namespace, objects := range a.found {
+		for namespace, objects := range r.objects {
 			for _, object := range objects {
-				if missing[place{namespace, populate.ObjectID{GroupKind: a.kind, Name: object.Name}}] {
+				if missing[key{namespace, populate.ObjectID{GroupKind: r.kind, Name: object.Name}}] {
 					s.others[namespace] = append(s.others[namespace], object)
 				}
 			}

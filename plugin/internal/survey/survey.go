@@ -1,5 +1,10 @@
-// Package survey compares namespaces with what templates declare for them, as the operator would, with the rights of
-// whoever asks: what they may not read is unknown and never taken for absent.
+// Package survey computes what the operator would do in namespaces, with the permissions of the user who runs the plugin.
+//
+// Declare renders what templates declare for a namespace. Compare also lists the objects in many namespaces, by metadata only, and plans
+// the changes as the operator plans them: diff and preview are views of these changes. DryRun looks at one change more closely, and asks
+// the API server what it would store. A Verifier compares the contents of objects that are unchanged by their metadata.
+//
+// A kind that the user may not list is Unreadable. Its objects are unknown, and are never taken for absent.
 package survey
 
 import (
@@ -26,14 +31,14 @@ import (
 // Namespace is what the operator would do in a namespace.
 type Namespace struct {
 	populate.Declared
-	// Skipped says why no template populates the namespace, or is empty.
+	// Skipped is why no template populates the namespace, or empty.
 	Skipped string
 	Changes []populate.Change
 }
 
 // Survey is what the operator would do in some namespaces.
 type Survey struct {
-	// Unreadable are the kinds that the caller may not list, in each namespace where they were asked for one by one.
+	// Unreadable holds the kinds that the user may not list: once for all namespaces, or once for each that was listed by itself.
 	Unreadable []Unreadable
 
 	cache      *render.Cache
@@ -44,16 +49,16 @@ type Survey struct {
 	others     map[string][]*metav1.PartialObjectMetadata
 }
 
-// Unreadable is a kind that the caller may not list.
+// Unreadable is a kind that the user may not list. It is an error with a message for the user.
 type Unreadable struct {
 	Kind schema.GroupKind
-	// Namespace is empty when all were asked for at once.
+	// Namespace is empty if all namespaces were listed at once.
 	Namespace string
-	// Resource is what the right to ask for is called.
+	// Resource is the resource as roles name it: "secrets", "networkpolicies.networking.k8s.io".
 	Resource string
 }
 
-// Refused returns the kind that an API server's refusal to list is about.
+// Refused returns the kind that the API server refused to list.
 func Refused(kind schema.GroupKind, namespace string, err error) Unreadable {
 	unreadable := Unreadable{Kind: kind, Namespace: namespace, Resource: strings.ToLower(kind.String())}
 	var status apierrors.APIStatus
@@ -71,15 +76,15 @@ func (u Unreadable) Error() string {
 	return fmt.Sprintf("you may not list %s in namespace %s", u.Resource, u.Namespace)
 }
 
-// Scope says which objects to look at.
+// Scope limits the objects that are compared.
 type Scope struct {
-	// Everywhere asks once for the objects of all namespaces, not once for each namespace.
-	Everywhere bool
-	// Template, if not empty, is the only template whose objects matter.
+	// AllNamespaces lists the objects of all namespaces at once, and not of each namespace by itself.
+	AllNamespaces bool
+	// Template, if not empty, is the only template whose objects are compared.
 	Template string
 }
 
-// Declare renders templates for a namespace without looking at what is there.
+// Declare returns what templates declare for a namespace. It sends no request, and its result has no changes.
 func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Namespace {
 	templates, skipped := populate.Matching(index, ns)
 	if skipped != "" {
@@ -88,29 +93,29 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 	return Namespace{Declared: populate.Declare(cache, ns, templates)}
 }
 
-// Compare says what the operator would do in namespaces. It reads metadata only: a list for each kind in use.
+// Compare compares namespaces with what templates declare for them. It lists metadata, once for each kind in use.
 func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope) (*Survey, error) {
 	s := &Survey{cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope}
-	var places []string
+	var names []string // the namespaces to list
 	kinds := map[schema.GroupKind]bool{}
-	use := func(used []schema.GroupKind) {
+	add := func(used []schema.GroupKind) {
 		for _, kind := range used {
 			kinds[kind] = true
 		}
 	}
-	use(populate.KindsToObserve(scope.templates(index)))
+	add(populate.KindsToObserve(scope.templates(index)))
 	for _, ns := range namespaces {
-		if one := Declare(s.cache, index, ns); one.Skipped == "" {
-			places = append(places, ns.Name)
-			use(populate.KindsToObserve(nil, scope.narrow(one.Declared)))
+		if declared := Declare(s.cache, index, ns); declared.Skipped == "" {
+			names = append(names, ns.Name)
+			add(populate.KindsToObserve(nil, scope.limit(declared.Declared)))
 		}
 	}
-	if scope.Everywhere && len(places) > 0 {
-		places = []string{metav1.NamespaceAll}
+	if scope.AllNamespaces && len(names) > 0 {
+		names = []string{metav1.NamespaceAll}
 	}
 	authoritative := populate.Authoritative(scope.templates(index))
 	slices.SortFunc(authoritative, byName)
-	if err := s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, places); err != nil {
+	if err := s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, names); err != nil {
 		return nil, err
 	}
 	return s, s.observeOthers(ctx, c, authoritative)
@@ -120,23 +125,23 @@ func byName(a, b schema.GroupKind) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// Namespaces compares one namespace after the other: what thousands declare need not be in memory at once.
+// Namespaces plans one namespace after the other, so that the objects of thousands are not in memory at once.
 func (s *Survey) Namespaces() iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for _, ns := range s.namespaces {
-			one := Declare(s.cache, s.index, ns)
-			if one.Skipped == "" {
-				one.Changes = s.scope.only(populate.NewPlan(one.Declared, s.index, s.in(ns.Name)).Changes)
+			planned := Declare(s.cache, s.index, ns)
+			if planned.Skipped == "" {
+				planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, s.index, s.observedIn(ns.Name)).Changes)
 			}
-			if !yield(one) {
+			if !yield(planned) {
 				return
 			}
 		}
 	}
 }
 
-// in returns what was observed of a namespace.
-func (s *Survey) in(namespace string) populate.Observed {
+// observedIn returns what was observed in a namespace.
+func (s *Survey) observedIn(namespace string) populate.Observed {
 	observed := populate.Observed{Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{}}
 	for _, u := range s.Unreadable {
 		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
@@ -146,8 +151,8 @@ func (s *Survey) in(namespace string) populate.Observed {
 	return observed
 }
 
-// narrow leaves only the scope's template's objects.
-func (s Scope) narrow(declared populate.Declared) populate.Declared {
+// limit returns the declared objects that are in the scope.
+func (s Scope) limit(declared populate.Declared) populate.Declared {
 	if s.Template != "" {
 		declared.Objects = slices.DeleteFunc(slices.Clone(declared.Objects), func(o populate.Object) bool {
 			return o.Template.Name != s.Template
@@ -156,7 +161,7 @@ func (s Scope) narrow(declared populate.Declared) populate.Declared {
 	return declared
 }
 
-// templates returns those whose objects matter, matching or not.
+// templates returns the templates whose objects are in the scope, whether they match a namespace or not.
 func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	templates := index.All()
 	if s.Template != "" {
@@ -165,58 +170,61 @@ func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	return templates
 }
 
-func (s Scope) only(changes []populate.Change) []populate.Change {
+// limitChanges returns the changes that are in the scope.
+func (s Scope) limitChanges(changes []populate.Change) []populate.Change {
 	if s.Template == "" {
 		return changes
 	}
 	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
 }
 
-// question asks for the objects of a kind, in a namespace or in all.
-type question struct {
-	kind     schema.GroupKind
-	place    string
-	selector string
+// listRequest is a request for the objects of a kind in a namespace or, if that is empty, in all.
+type listRequest struct {
+	kind      schema.GroupKind
+	namespace string
+	selector  string
 }
 
-type answer struct {
-	question
-	found map[string][]*metav1.PartialObjectMetadata
-	err   error
+// listResult holds the objects by their namespace.
+type listResult struct {
+	listRequest
+	objects map[string][]*metav1.PartialObjectMetadata
+	err     error
 }
 
-func ask(ctx context.Context, c *cluster.Cluster, questions []question) []answer {
+// list sends all requests, some at a time.
+func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []listResult {
 	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
-	return cluster.Each(questions, func(q question) answer {
-		found, err := observer.Observe(ctx, q.kind, q.place, q.selector)
-		return answer{q, found, err}
+	return cluster.Each(requests, func(r listRequest) listResult {
+		objects, err := observer.Observe(ctx, r.kind, r.namespace, r.selector)
+		return listResult{r, objects, err}
 	})
 }
 
-// observe lists every kind in every place: the objects of templates and, of authoritative kinds, the others.
-func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, places []string) error {
-	var questions []question
-	for _, place := range places {
+// observe lists every kind in every namespace: the objects that templates populated and, of authoritative kinds, the others too.
+func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, namespaces []string) error {
+	var requests []listRequest
+	for _, namespace := range namespaces {
 		for _, kind := range kinds {
-			questions = append(questions, question{kind, place, populate.Labelled})
+			requests = append(requests, listRequest{kind, namespace, populate.Labelled})
 		}
 		for _, kind := range authoritative {
-			questions = append(questions, question{kind, place, populate.Unlabelled})
+			requests = append(requests, listRequest{kind, namespace, populate.Unlabelled})
 		}
 	}
 	s.observed, s.others = map[string][]*metav1.PartialObjectMetadata{}, map[string][]*metav1.PartialObjectMetadata{}
-	for _, a := range ask(ctx, c, questions) {
+	for _, r := range list(ctx, c, requests) {
 		switch {
-		case apierrors.IsForbidden(a.err):
-			s.Unreadable = append(s.Unreadable, Refused(a.kind, a.place, a.err))
-		case a.err != nil:
-			return fmt.Errorf("list %s: %w", a.kind, a.err)
+		case apierrors.IsForbidden(r.err):
+			s.Unreadable = append(s.Unreadable, Refused(r.kind, r.namespace, r.err))
+		case r.err != nil:
+			return fmt.Errorf("list %s: %w", r.kind, r.err)
 		}
 		into := s.observed
-		if a.selector == populate.Unlabelled {
+		if r.selector == populate.Unlabelled {
 			into = s.others
 		}
-		for namespace, objects := range a.found {
+		for namespace, objects := range r.objects {
 			into[namespace] = append(into[namespace], objects...)
 		}
 	}

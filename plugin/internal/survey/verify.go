@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,27 +16,28 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Verifier reads the objects that are as declared by their metadata, and compares their contents.
+// Verifier compares the contents of the objects that are unchanged by their metadata with the declarations.
 type Verifier struct {
 	Cluster *cluster.Cluster
-	// Unverified is why some objects could not be compared. It grows as Namespaces is consumed.
+	// Unverified holds an error for each object that could not be compared. It is complete once Namespaces was read to its end.
 	Unverified []error
 }
 
-// Namespaces returns the same namespaces. An object whose content differs from the declaration has drifted in them.
+// Namespaces returns the namespaces with the objects marked as drifted whose contents differ from the declaration.
 func (v *Verifier) Namespaces(ctx context.Context, all iter.Seq[Namespace]) iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for ns := range all {
-			v.verify(ctx, ns)
-			if !yield(ns) {
+			if !yield(v.verify(ctx, ns)) {
 				return
 			}
 		}
 	}
 }
 
-func (v *Verifier) verify(ctx context.Context, ns Namespace) {
-	type answer struct {
+// verify returns a namespace with changed copies of its changes.
+func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
+	ns.Changes = slices.Clone(ns.Changes)
+	type result struct {
 		same bool
 		err  error
 	}
@@ -45,17 +47,17 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) {
 			unchanged = append(unchanged, i)
 		}
 	}
-	answers := cluster.Each(unchanged, func(i int) answer {
+	results := cluster.Each(unchanged, func(i int) result {
 		same, err := sameContent(ctx, v.Cluster, ns.Declared.Namespace.Name, ns.Changes[i])
-		return answer{same, err}
+		return result{same, err}
 	})
 	for n, i := range unchanged {
 		change := &ns.Changes[i]
 		switch {
-		case answers[n].err != nil:
+		case results[n].err != nil:
 			v.Unverified = append(v.Unverified, fmt.Errorf("whether the content of %s in namespace %s is as declared: %w",
-				change.ID(), ns.Declared.Namespace.Name, answers[n].err))
-		case !answers[n].same:
+				change.ID(), ns.Declared.Namespace.Name, results[n].err))
+		case !results[n].same:
 			change.Action, change.Drifted = populate.Configure, true
 			change.Reason = "its content differs from the declaration, which its managedFields do not show"
 			if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
@@ -64,14 +66,15 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) {
 			}
 		}
 	}
+	return ns
 }
 
-// sameContent reports whether applying an object would leave it as it is. The answer of a dry run counts only if the object did not
-// change since it was read.
+// sameContent reports whether applying the declaration would leave an object as it is. A dry run counts only if the object did not change
+// between reading it and the dry run.
 func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (bool, error) {
 	const attempts = 5
 	for range attempts {
-		sides, err := See(ctx, c, namespace, change)
+		sides, err := DryRun(ctx, c, namespace, change)
 		switch {
 		case err != nil:
 			return false, err
@@ -86,18 +89,19 @@ func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, chan
 	return false, errors.New("the object changes all the time")
 }
 
-// sameByReading compares without a dry run. A value that the API server may write in another way is not comparable.
+// sameByReading compares without a dry run. A difference may be another spelling of the same value, which only the API server knows: then
+// the refusal is returned.
 func sameByReading(declared map[string]any, sides Sides) (bool, error) {
 	if contains(sides.Live.Object, declared) {
 		return true, nil
 	}
 	if apierrors.IsInvalid(sides.Refusal) {
-		return false, nil // a field differs that cannot be changed
+		return false, nil // a field differs that can't be changed
 	}
 	return false, sides.Refusal
 }
 
-// content returns what a declaration can be about.
+// content returns the fields of an object that a declaration can set.
 func content(object *unstructured.Unstructured) map[string]any {
 	object = object.DeepCopy()
 	delete(object.Object, "status")
@@ -107,7 +111,7 @@ func content(object *unstructured.Unstructured) map[string]any {
 	return object.Object
 }
 
-// contains reports whether a stored value has everything that is declared, and lists have no more items.
+// contains reports whether a stored value has every declared field, and its lists have as many items as the declared ones.
 func contains(stored, declared any) bool {
 	switch declared := declared.(type) {
 	case map[string]any:

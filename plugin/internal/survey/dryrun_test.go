@@ -14,7 +14,7 @@ func decoded(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-func TestEstimateLaysTheDeclarationOverWhatIsThere(t *testing.T) {
+func TestEstimateMergesTheDeclarationIntoTheLiveObject(t *testing.T) {
 	live := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"own": "x"}}, "data": {"a": "1", "own": "y"}}`)
 	declared := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "2"}}`
 

@@ -17,17 +17,18 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Sides are an object as it is and as it would be stored. What is not there is nil.
+// Sides are the two sides of a change: the object in the cluster, and the object that the API server would store. A side without an object
+// is nil.
 type Sides struct {
 	Live, Stored *unstructured.Unstructured
-	// Refusal is why Stored is an estimate: what the API server said to the dry run. It is nil when it isn't.
+	// Refusal is why the API server rejected the dry run. Stored is an estimate then. It is nil if the API server accepted it.
 	Refusal error
-	// Replaced objects can't be changed in place: they are deleted and created anew.
+	// Replaced reports whether the object can't be changed in place, so that the operator deletes it and creates another.
 	Replaced bool
 }
 
-// See reads the object of a change in a namespace and asks the API server, by a dry run, what it would store.
-func See(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
+// DryRun reads the object of a change in a namespace and asks the API server, by a dry run, what it would store.
+func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
 	objects, err := c.Objects(change.Kind, namespace)
 	if meta.IsNoMatchError(err) && change.Declared != nil {
 		return Sides{Stored: change.Declared.Unstructured, Refusal: err}, nil
@@ -42,15 +43,16 @@ func See(ctx context.Context, c *cluster.Cluster, namespace string, change popul
 	if err != nil || change.Declared == nil {
 		return Sides{Live: live}, err
 	}
-	return wouldStore(ctx, objects, change, live)
+	return dryRunApply(ctx, objects, change, live)
 }
 
-func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
-	var there metav1.Object
+// dryRunApply applies the declaration as the operator would. If the API server rejects that, it finds out what the operator would do then.
+func dryRunApply(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
+	var existing metav1.Object // not a nil pointer in an interface
 	if live != nil {
-		there = live
+		existing = live
 	}
-	body, err := populate.Body(change.Declared, there)
+	body, err := populate.Body(change.Declared, existing)
 	if err != nil {
 		return Sides{}, err
 	}
@@ -62,7 +64,7 @@ func wouldStore(ctx context.Context, objects dynamic.ResourceInterface, change p
 		return Sides{Live: live, Stored: stored}, nil
 	}
 	if apierrors.IsInvalid(refusal) && live != nil && replaceable(change, live) {
-		if stored, err := anew(ctx, objects, change.Name, body); err == nil {
+		if stored, err := dryRunCreate(ctx, objects, change.Name, body); err == nil {
 			return Sides{Live: live, Stored: stored, Replaced: true}, nil
 		}
 	}
@@ -76,8 +78,8 @@ func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
 		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
-// anew asks what would be stored if the name were free: under another name.
-func anew(ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte) (*unstructured.Unstructured, error) {
+// dryRunCreate asks what would be stored if the object did not exist. It creates one with another name, since the name is taken.
+func dryRunCreate(ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte) (*unstructured.Unstructured, error) {
 	trial := &unstructured.Unstructured{}
 	if err := trial.UnmarshalJSON(body); err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func anew(ctx context.Context, objects dynamic.ResourceInterface, name string, b
 	return stored, nil
 }
 
-// estimate lays what is declared over what is there. It knows no schema: a list is replaced as a whole.
+// estimate merges the declared fields into the live object. It does not know the schema, so it replaces lists as a whole.
 func estimate(live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
 	base := []byte("{}")
 	if live != nil {
