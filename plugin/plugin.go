@@ -1,4 +1,7 @@
 // Package plugin is the kubectl plugin `kubectl nstpl`.
+//
+// Run is the whole program: it runs a command, prints its error and returns the exit code. The commands are in internal, a package for
+// each family; package cli there says what they share.
 package plugin
 
 import (
@@ -11,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	// Credentials of cloud providers and of programs that kubeconfigs name.
+	// Adds the auth providers that kubeconfigs may name, such as oidc.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -19,10 +22,10 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// completer is the name by which kubectl calls a plugin to complete its command line.
+// completer is the name under which kubectl runs a plugin to complete its command line.
 const completer = "kubectl_complete-nstpl"
 
-// Run runs the plugin, called as argv, and returns the exit code.
+// Run runs the plugin with a program name and arguments, and returns the exit code.
 func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(streams)
 	root.SetArgs(arguments(argv))
@@ -38,7 +41,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return command.New(streams)
 }
 
-// arguments turns a call in kubectl's completion protocol into one in cobra's, which answers alike.
+// arguments returns the arguments for cobra. Kubectl's protocol for completion differs from cobra's only in how the program is called.
 func arguments(argv []string) []string {
 	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == completer {
 		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
@@ -46,7 +49,7 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-// Message says an error of a command for a person; it is empty when there is nothing left to say.
+// Message returns the error message of a command, or "" if there is none to print.
 func Message(err error) string {
 	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		err = exit.Err
@@ -57,7 +60,7 @@ func Message(err error) string {
 	return output.Error(err)
 }
 
-// ExitCode returns the exit code for an error of a command: 0 for none, and 1 where the command chose no other.
+// ExitCode returns the exit code for the error of a command: 0 for nil, 1 unless the error is a cli.Exit.
 func ExitCode(err error) int {
 	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		return exit.Code

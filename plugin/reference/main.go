@@ -18,7 +18,7 @@ import (
 func main() {
 	root := plugin.NewCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	root.DisableAutoGenTag = true
-	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // and not that of whoever makes the page
+	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // not the home of the user who runs this
 	fmt.Fprintln(os.Stdout, "# Commands\n\nThis page is made from the help of the commands, by `make generate`.")
 	if err := write(os.Stdout, root); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// write writes a command and those below it.
+// write writes the help of a command and of its subcommands.
 func write(to io.Writer, command *cobra.Command) error {
 	if !command.IsAvailableCommand() && command.HasParent() {
 		return nil
@@ -35,7 +35,7 @@ func write(to io.Writer, command *cobra.Command) error {
 	if err := doc.GenMarkdownCustom(command, to, anchor); err != nil {
 		return err
 	}
-	// What all commands inherit is said once.
+	// The flags that all commands inherit are in the help of the root only.
 	command.PersistentFlags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
 	for _, below := range command.Commands() {
 		if err := write(to, below); err != nil {
@@ -45,7 +45,7 @@ func write(to io.Writer, command *cobra.Command) error {
 	return nil
 }
 
-// anchor is where this page has a command, of which cobra knows a file's name.
+// anchor returns the link to a command on this page. Cobra gives each command a file name, for a page of its own.
 func anchor(file string) string {
 	return "#" + strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "_", "-")
 }

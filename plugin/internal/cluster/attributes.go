@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for
-// metav1.NamespaceAll, of all. It is a NotInstalledError where there can't be any.
+// AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for metav1.NamespaceAll, of all
+// namespaces. The error may be a NotInstalledError.
 func (c *Cluster) AttributeRules(ctx context.Context, namespace string) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
 	cluster, err := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
 	if err != nil {
@@ -26,6 +26,7 @@ func (c *Cluster) AttributeRules(ctx context.Context, namespace string) ([]v1alp
 	return cluster, namespaced, err
 }
 
+// read lists the objects of a resource in a namespace or, if that is empty, all.
 func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]T, error) {
 	list, err := c.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -43,13 +44,13 @@ func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionRe
 	return items, nil
 }
 
-// Holding is how somebody holds a role: by a RoleBinding, or by a ClusterRoleBinding, which is in no namespace.
+// Holding is the binding by which a subject holds a role. Namespace is empty for a ClusterRoleBinding.
 type Holding struct {
 	Subject            rbacv1.Subject
 	Namespace, Binding string
 }
 
-// String is how people call the binding.
+// String returns the kind and the name of the binding.
 func (h Holding) String() string {
 	if h.Namespace == "" {
 		return "ClusterRoleBinding " + h.Binding
@@ -57,31 +58,31 @@ func (h Holding) String() string {
 	return "RoleBinding " + h.Namespace + "/" + h.Binding
 }
 
-// Holdings say who holds which role, in the order of the bindings' names, those of the cluster first.
+// Holdings are the holdings of each role: first those by ClusterRoleBindings, then those by RoleBindings, each in the order of names.
 type Holdings map[v1alpha1.RoleReference][]Holding
 
-// Holdings returns who holds the roles everywhere, and in a namespace or, for metav1.NamespaceAll, in any. For the objects
-// that are in no namespace, clusterScoped leaves out all that is in one.
+// Holdings returns the holdings by ClusterRoleBindings, and those by RoleBindings in a namespace or, for metav1.NamespaceAll, in any.
+// With clusterScoped it leaves out RoleBindings, which do not apply to cluster-scoped objects.
 func (c *Cluster) Holdings(ctx context.Context, namespace string, clusterScoped bool) (Holdings, error) {
 	everywhere, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	found := Holdings{}
+	holdings := Holdings{}
 	for _, binding := range everywhere.Items {
-		found.add("", binding.Name, binding.RoleRef, binding.Subjects)
+		holdings.add("", binding.Name, binding.RoleRef, binding.Subjects)
 	}
 	if clusterScoped {
-		return found, nil
+		return holdings, nil
 	}
-	there, err := c.RBAC.RoleBindings(namespace).List(ctx, metav1.ListOptions{})
+	inNamespace, err := c.RBAC.RoleBindings(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, binding := range there.Items {
-		found.add(binding.Namespace, binding.Name, binding.RoleRef, binding.Subjects)
+	for _, binding := range inNamespace.Items {
+		holdings.add(binding.Namespace, binding.Name, binding.RoleRef, binding.Subjects)
 	}
-	return found, nil
+	return holdings, nil
 }
 
 func (h Holdings) add(namespace, binding string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
@@ -91,11 +92,11 @@ func (h Holdings) add(namespace, binding string, ref rbacv1.RoleRef, subjects []
 	}
 }
 
-// By returns how somebody holds a role, or nil.
-func (h Holdings) By(who attributes.Requester, role v1alpha1.RoleReference) *Holding {
+// By returns the first holding of a role by a user, or by a group of that user. It returns nil if there is none.
+func (h Holdings) By(user attributes.Requester, role v1alpha1.RoleReference) *Holding {
 	i := slices.IndexFunc(h[role], func(held Holding) bool {
 		subject, ok := attributes.SubjectOf(held.Subject, held.Namespace)
-		return ok && who.Is(subject)
+		return ok && user.Is(subject)
 	})
 	if i < 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// Caller returns who the caller is, or whom the caller impersonates, as the API server knows them.
+// Caller returns the user of the connection, or the one whom that user impersonates, as the API server authenticates it.
 func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
 	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -20,7 +20,7 @@ func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
 	return attributes.Requester{Name: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}, nil
 }
 
-// MayUse tells whether the caller, or whom the caller impersonates, has the verb use on a NamespaceTemplate.
+// MayUse reports whether the caller has the verb use on a NamespaceTemplate.
 func (c *Cluster) MayUse(ctx context.Context, template string) (bool, error) {
 	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{

@@ -1,4 +1,7 @@
-// Package cluster reads from the API server what the commands need, with the rights of whoever runs them.
+// Package cluster reads from the API server what the commands need, with the permissions of the user who runs them.
+//
+// Methods of Cluster return what several commands need as values of the API's types. Errors are those of the API server, so that callers
+// can tell what may not be read (Forbidden) from what does not exist. Where the API itself is missing, they return a NotInstalledError.
 package cluster
 
 import (
@@ -36,7 +39,7 @@ type Cluster struct {
 	Mapper         meta.RESTMapper
 }
 
-// Connect makes the clients. It sends no request.
+// Connect returns clients for the cluster and the user that a kubeconfig and flags choose. It sends no request.
 func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	config, err := getter.ToRESTConfig()
 	if err != nil {
@@ -84,7 +87,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	}, nil
 }
 
-// NotInstalledError says that the cluster does not know NamespaceTemplates.
+// NotInstalledError is the error for a cluster without the CustomResourceDefinitions of nstpl.
 type NotInstalledError struct{}
 
 func (NotInstalledError) Error() string {
@@ -92,7 +95,7 @@ func (NotInstalledError) Error() string {
 		"apply its manifests first (kubectl apply -k manifests/)"
 }
 
-// Templates returns all templates of the cluster, or a NotInstalledError.
+// Templates returns all NamespaceTemplates, or a NotInstalledError.
 func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, error) {
 	list, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -124,7 +127,7 @@ func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynam
 	return c.Dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// Each calls do for every item, some at a time, and returns the results in order.
+// Each calls do for every item, at most 32 at a time, and returns the results in the order of the items.
 func Each[T, R any](items []T, do func(T) R) []R {
 	const atOnce = 32
 	results := make([]R, len(items))

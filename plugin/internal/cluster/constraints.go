@@ -10,7 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Constraints returns all SecurityContextConstraints, or a NotInstalledError where there can't be any.
+// Constraints returns all SecurityContextConstraints. The error may be a NotInstalledError.
 func (c *Cluster) Constraints(ctx context.Context) ([]*v1alpha1.SecurityContextConstraints, error) {
 	items, err := read[v1alpha1.SecurityContextConstraints](ctx, c, v1alpha1.SecurityContextConstraintses, "")
 	constraints := make([]*v1alpha1.SecurityContextConstraints, len(items))
@@ -25,7 +25,7 @@ func (c *Cluster) Namespace(ctx context.Context, name string) (*corev1.Namespace
 	return c.Namespaces.Get(ctx, name, metav1.GetOptions{})
 }
 
-// MayUseConstraint tells whether the caller, or whom the caller impersonates, has the verb use on constraints in a namespace.
+// MayUseConstraint reports whether the caller has the verb use on constraints in a namespace.
 func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace string) (bool, error) {
 	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: useOf(constraint, namespace)},
@@ -36,7 +36,7 @@ func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace st
 	return review.Status.Allowed, nil
 }
 
-// AccountMayUse tells whether a service account of a namespace has the verb use on constraints there.
+// AccountMayUse reports whether a service account of a namespace has the verb use on constraints there.
 func (c *Cluster) AccountMayUse(ctx context.Context, constraint, namespace, account string) (bool, error) {
 	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -9,7 +9,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// PolicySpaces returns all policyspaces, or a NotInstalledError where there can't be any.
+// PolicySpaces returns all PolicySpaces. The error may be a NotInstalledError.
 func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, error) {
 	items, err := read[v1alpha1.PolicySpace](ctx, c, v1alpha1.PolicySpaces, "")
 	spaces := make([]*v1alpha1.PolicySpace, len(items))
@@ -19,7 +19,7 @@ func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, er
 	return spaces, err
 }
 
-// Quotas returns the ResourceQuotas of all namespaces, but for those that count for policyspaces.
+// Quotas returns the ResourceQuotas of all namespaces, without those that count usage for PolicySpaces.
 func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
 	list, err := c.ResourceQuotas.ResourceQuotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
 	if err != nil {

@@ -16,7 +16,7 @@ type Workload struct {
 	Pods            corev1.PodSpec
 }
 
-// Workloads returns those of all namespaces.
+// Workloads returns the workloads of all namespaces.
 func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
 	daemonSets, err := read[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"), metav1.NamespaceAll)
 	if err != nil {

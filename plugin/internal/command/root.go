@@ -1,4 +1,4 @@
-// Package command holds the commands of `kubectl nstpl`, a file for each.
+// Package command assembles `kubectl nstpl`: the commands of each family, those about the plugin itself, and the flags that all have.
 package command
 
 import (

@@ -11,30 +11,31 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// Error says an error as kubectl would, a line for each that is joined in it.
+// Error returns the message of an error as kubectl prints it. Joined errors have a line each.
 func Error(err error) string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a join that is wrapped is one sentence
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // joined errors that are wrapped are one message
 		var lines []string
 		for _, one := range joined.Unwrap() {
 			lines = append(lines, Error(one))
 		}
 		return strings.Join(lines, "\n")
 	}
-	return sentence(err)
+	return message(err)
 }
 
-func sentence(err error) string {
+// message returns the message of one error.
+func message(err error) string {
 	var status apierrors.APIStatus
 	var connection *url.Error
 	switch {
 	case errors.As(err, &status):
 		return Escape(fromServer(err, status.Status().Reason))
 	case errors.As(err, &connection):
-		if message, ok := cmdutil.StandardErrorMessage(connection); ok {
-			return Escape(message)
+		if text, ok := cmdutil.StandardErrorMessage(connection); ok {
+			return Escape(text)
 		}
 	}
-	// An error of ours may have lines: those that suggest another command, or list what is wrong with a template.
+	// Errors of the plugin may have several lines: suggestions of another command, or everything that is wrong with a template.
 	lines := strings.Split(strings.TrimRight("error: "+err.Error(), "\n"), "\n")
 	for i, line := range lines {
 		lines[i] = strings.ReplaceAll(Escape(line), `\t`, "  ")
@@ -42,12 +43,13 @@ func sentence(err error) string {
 	return strings.Join(lines, "\n")
 }
 
+// fromServer returns the message of an error that the API server returned.
 func fromServer(err error, reason metav1.StatusReason) string {
 	switch reason {
 	case metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: you must be logged in to the server (%v)", err)
 	case metav1.StatusReasonForbidden:
-		if strings.Contains(err.Error(), "ask for the verb") { // our admission policies say what to ask for
+		if strings.Contains(err.Error(), "ask for the verb") { // the denials of nstpl name the permission to ask for
 			return fmt.Sprintf("Error from server (%s): %v", reason, err)
 		}
 		return fmt.Sprintf("Error from server (%s): %v: ask an administrator of the cluster for it", reason, err)

@@ -1,4 +1,7 @@
-// Package output writes what the commands have to say: lines, tables, streams of objects and errors.
+// Package output prints lines, tables, objects and errors.
+//
+// Names and messages come from everybody who may write to the cluster, and control characters in them would reach the terminal of the
+// user. Everything in this package that prints escapes them, whatever the format.
 package output
 
 import (
@@ -11,13 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Line writes one line. Names and messages come from whoever may write to the cluster, so control characters in them
-// are escaped: they would reach the terminal. A failed write is not reported: there is nowhere left to report it.
+// Line prints one line. It ignores a write error, since it could not be printed either.
 func Line(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, Escape(fmt.Sprintf(format, args...)))
 }
 
-// Escape makes control characters visible.
+// Escape replaces control characters by escape sequences of Go.
 func Escape(text string) string {
 	if strings.IndexFunc(text, unprintable) < 0 {
 		return text
@@ -33,7 +35,7 @@ func Escape(text string) string {
 	return escaped.String()
 }
 
-// EscapeJSON makes control characters in a JSON text visible, as the same JSON values.
+// EscapeJSON replaces control characters in a JSON text by escape sequences of JSON, so that the values stay the same.
 func EscapeJSON(text string) string {
 	var escaped strings.Builder
 	for _, r := range text {
@@ -46,7 +48,8 @@ func EscapeJSON(text string) string {
 	return escaped.String()
 }
 
-// unprintable also covers the marks that change the direction of text, with which one name can look like another.
+// unprintable reports whether to escape a character: a control character, or one that changes the direction of text and can make one name
+// look like another.
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control) || r == '\u2028' || r == '\u2029'
 }

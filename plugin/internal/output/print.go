@@ -8,8 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Print writes an object by the printer of kubectl for a format. Most of these write control characters as they are. Line breaks and tabs
-// are kept, since templates align by them.
+// Print writes an object with the printer of kubectl for a format, and escapes control characters. It keeps line breaks and tabs, by which
+// templates align text.
 func Print(w io.Writer, printer printers.ResourcePrinter, format string, object runtime.Object) error {
 	var printed strings.Builder
 	if err := printer.PrintObj(object, &printed); err != nil {
@@ -17,7 +17,7 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	}
 	text := printed.String()
 	switch format {
-	case "yaml": // written with escapes
+	case "yaml": // the printer escapes them
 	case "json":
 		text = EscapeJSON(text)
 	default:
@@ -27,7 +27,7 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	return err
 }
 
-// escapeLines is Escape for a text with line breaks and tabs.
+// escapeLines escapes a text except for line breaks and tabs.
 func escapeLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

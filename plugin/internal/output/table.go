@@ -7,10 +7,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Table is printed as `kubectl get` prints its tables.
+// Table is a table in the layout of kubectl get.
 type Table struct {
 	Columns []string
-	// WideColumns come last and are shown when a wide table is asked for.
+	// WideColumns are the last columns, which only a wide table shows.
 	WideColumns []string
 	Rows        [][]string
 }

@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// complete does to a template what the API server does by its CustomResourceDefinition: it fills in defaults and refuses
-// what can't be stored.
+// complete fills in the defaults of a template, and returns an error for values that the API server would reject. It does what the
+// CustomResourceDefinition says.
 func complete(template *v1alpha1.NamespaceTemplate) error {
 	if template.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -30,7 +30,7 @@ func complete(template *v1alpha1.NamespaceTemplate) error {
 	)
 }
 
-// checkInitialization refuses what can't be stored, or that the operator would not accept.
+// checkInitialization returns an error for what the API server would reject or the operator would ignore.
 func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfiguration) error {
 	if configuration.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -38,37 +38,37 @@ func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfigur
 	var errs []error
 	seen := map[string]bool{}
 	for i, initializer := range configuration.Initializers {
-		complain := func(format string, args ...any) {
+		addError := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("initializers[%d]: "+format, append([]any{i}, args...)...))
 		}
 		for _, reason := range validation.IsDNS1123Subdomain(initializer.Name) {
-			complain("name: %s", reason)
+			addError("name: %s", reason)
 		}
 		if initializer.Name == v1alpha1.TemplateInitializer {
-			complain("name: %s is the initializer that populates namespaces: choose another name", initializer.Name)
+			addError("name: %s is the initializer that populates namespaces: choose another name", initializer.Name)
 		}
 		if seen[initializer.Name] {
-			complain("%s is there twice", initializer.Name)
+			addError("%s is there twice", initializer.Name)
 		}
 		seen[initializer.Name] = true
 		if initializer.NamespaceSelector == nil {
-			complain("namespaceSelector is missing: write {} to select every namespace")
+			addError("namespaceSelector is missing: write {} to select every namespace")
 		} else if _, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err != nil {
-			complain("namespaceSelector: %w", err)
+			addError("namespaceSelector: %w", err)
 		}
 		if seconds := initializer.TimeoutSeconds; seconds < 0 || seconds > 86400 {
-			complain("timeoutSeconds is %d: it can be 1 to 86400", seconds)
+			addError("timeoutSeconds is %d: it can be 1 to 86400", seconds)
 		}
 		switch initializer.FailurePolicy {
 		case "", v1alpha1.FailureFail, v1alpha1.FailureIgnore:
 		default:
-			complain("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore)
+			addError("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// choice sets a field that is empty to the first value, its default.
+// choice sets an empty field to its default, the first of the values, and returns an error for a value that is not one of them.
 func choice[T ~string](field string, value *T, values ...T) error {
 	if *value == "" {
 		*value = values[0]
@@ -79,8 +79,8 @@ func choice[T ~string](field string, value *T, values ...T) error {
 	return nil
 }
 
-// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps the identity
-// and the status that the cluster's has: they say what was populated before.
+// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps its UID and its status, by
+// which the operator knows what it populated before.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {

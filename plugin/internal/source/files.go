@@ -10,27 +10,27 @@ import (
 	"slices"
 )
 
-// What one command reads. Files may come from strangers, as the folder of a pull request does.
+// Limits of what one command reads.
 const (
 	maxFileBytes  = 8 << 20
 	maxTotalBytes = 64 << 20
 	maxFiles      = 10_000
 )
 
-// input is a file, or standard input, that was read.
+// input is the content of a file or of standard input.
 type input struct {
 	name    string
 	content []byte
 }
 
-// inputs reads files within the limits.
+// inputs holds what was read so far, within the limits.
 type inputs struct {
 	read  []input
 	bytes int
 }
 
 // add reads a file, the .yaml, .yml and .json files of a folder, or standard input if the path is "-". Symbolic links, devices and named
-// pipes are errors, but for the descriptors that a shell opens: /dev/stdin and /dev/fd/63.
+// pipes are errors, except for the descriptors that a shell opens, such as /dev/stdin and /dev/fd/63.
 func (i *inputs) add(path string, stdin io.Reader) error {
 	switch {
 	case path == "-":
@@ -38,7 +38,7 @@ func (i *inputs) add(path string, stdin io.Reader) error {
 	case isDescriptor(path):
 		return i.addDescriptor(path)
 	}
-	path = filepath.Clean(path) // the slash at the end of a link would have it followed
+	path = filepath.Clean(path) // a slash at the end would follow a symbolic link
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (i *inputs) add(path string, stdin io.Reader) error {
 	})
 }
 
-// isDescriptor reports whether a path names a descriptor of this process, which a shell makes of <(command).
+// isDescriptor reports whether a path names an open file of this process, as a shell writes for <(command).
 func isDescriptor(path string) bool {
 	path = filepath.Clean(path)
 	return path == "/dev/stdin" || slices.Contains([]string{"/dev/fd", "/proc/self/fd"}, filepath.Dir(path))
@@ -73,7 +73,7 @@ func (i *inputs) addDescriptor(path string) error {
 	return i.readAll(path, file)
 }
 
-// addFile reads a regular file that was found to be as info says.
+// addFile reads a regular file. Info is what the path was before: it is an error if another file took its place.
 func (i *inputs) addFile(path string, info fs.FileInfo) error {
 	if kind := irregular(info.Mode()); kind != "" {
 		return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is a %s: only regular files and folders are read", kind)}
@@ -93,7 +93,7 @@ func (i *inputs) addFile(path string, info fs.FileInfo) error {
 	return i.readAll(path, file)
 }
 
-// irregular returns what a file is that is not a regular one, or "".
+// irregular returns the kind of a file that is not a regular one, or "" for a regular one.
 func irregular(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():

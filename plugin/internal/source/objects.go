@@ -10,8 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Objects reads the objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input. Symbolic links,
-// devices and oversized files are errors.
+// Objects reads objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input. The limits are
+// those of Read.
 func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 	builder := resource.NewLocalBuilder().Unstructured()
 	in, empty := inputs{}, true

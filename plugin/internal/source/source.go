@@ -1,4 +1,8 @@
-// Package source reads NamespaceTemplates from files, as strictly as the API server reads them.
+// Package source reads templates, trees of policies and other objects from files.
+//
+// It decodes templates as strictly as the API server does, and fills in the same defaults. Files may come from strangers, as those of a
+// pull request do: it follows no symbolic links, opens no devices and limits what it reads. Objects and Tree are for commands that need
+// other kinds.
 package source
 
 import (
@@ -16,16 +20,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Files are what was read.
+// Files holds the templates in files.
 type Files struct {
 	Templates []*v1alpha1.NamespaceTemplate
-	// Skipped names the documents of other kinds.
+	// Skipped holds the file, kind and name of each document of another kind.
 	Skipped []string
-	// Documents are all that were read and not skipped, and the NamespaceInitializationConfigurations besides.
+	// Documents holds every template and NamespaceInitializationConfiguration, and every document that can't be read.
 	Documents []Document
 }
 
-// Document is a document of a file, or an item of a list in it: one of the two kinds, or what is wrong with it.
+// Document is a document of a file, or an item of a list in it. Err is what is wrong with it, or nil.
 type Document struct {
 	File           string
 	Data           []byte
@@ -34,9 +38,9 @@ type Document struct {
 	Err            error
 }
 
-// Read reads files, the .yaml, .yml and .json files of folders, and standard input where a path is "-". Each may hold
-// several documents, and lists. Finding no template at all is an error, and so is finding one name twice. Symbolic links, devices and
-// oversized files are errors.
+// Read reads templates from files, from the .yaml, .yml and .json files of folders, and from standard input where a path is "-". Each
+// file may hold several documents, and lists. It is an error if there is no template, or two of the same name, or if a file is a symbolic
+// link, a device or too large.
 func Read(paths []string, stdin io.Reader) (Files, error) {
 	files, err := ReadAll(paths, stdin)
 	if err != nil {
@@ -60,7 +64,7 @@ func Read(paths []string, stdin io.Reader) (Files, error) {
 	return files, nil
 }
 
-// ReadAll reads as Read does, but only what can't be read at all is an error: what is wrong with a document is with it.
+// ReadAll is Read for callers that want to know all errors: what is wrong with a document is in the document.
 func ReadAll(paths []string, stdin io.Reader) (Files, error) {
 	in := inputs{}
 	for _, path := range paths {
@@ -93,7 +97,7 @@ func (f *Files) decode(name string, r io.Reader) error {
 	}
 }
 
-// document takes one document in, or each item of a list.
+// document decodes a document and adds it, or adds each item of a list.
 func (f *Files) document(file string, document []byte) error {
 	var head struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -161,7 +165,7 @@ func decodeStrictly(document []byte, into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// withoutComments leaves of a document without fields what makes it more than an empty one.
+// withoutComments returns a document without its comment lines and separators: nothing, if the document is empty.
 func withoutComments(document []byte) []byte {
 	var rest []byte
 	for line := range bytes.Lines(document) {
