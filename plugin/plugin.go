@@ -1,7 +1,7 @@
 // Package plugin is the kubectl plugin `kubectl nstpl`.
 //
-// Run is the whole program: it runs a command, prints its error and returns the exit code. The commands are in internal, a package for
-// each family; package cli there says what they share.
+// Run is the whole program: it runs a command, prints its error and returns the exit code. The commands are in
+// internal, a package for each family; package cli there says what they share.
 package plugin
 
 import (
@@ -41,7 +41,8 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return command.New(streams)
 }
 
-// arguments returns the arguments for cobra. Kubectl's protocol for completion differs from cobra's only in how the program is called.
+// arguments returns the arguments for cobra. Kubectl's protocol for completion differs from cobra's only in how the
+// program is called.
 func arguments(argv []string) []string {
 	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == completer {
 		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)

@@ -1,8 +1,8 @@
-// Package attribute holds the commands about protected labels and annotations: attributes, which lists the rules, and attributes can-set,
-// which answers whether a user may set one.
+// Package attribute holds the commands about protected labels and annotations: attributes, which lists the rules, and
+// attributes can-set, which answers whether a user may set one.
 //
-// Both read the rules and the bindings and decide as the operator's admission does, by its package attributes. A user who may not read
-// the bindings learns that the subjects are unknown. Can-set then asks the API server by a dry run.
+// Both read the rules and the bindings and decide as the operator's admission does, by its package attributes. A user
+// who may not read the bindings learns that the subjects are unknown. Can-set then asks the API server by a dry run.
 package attribute
 
 import (
@@ -120,7 +120,8 @@ func (o *list) run(ctx context.Context) error {
 	return fmt.Errorf("who may set the attributes is not known: %w", holdingsErr)
 }
 
-// newShownRule returns a rule without its subjects. A report on an older generation of the rule does not say whether it is enforced.
+// newShownRule returns a rule without its subjects. A report on an older generation of the rule does not say whether it
+// is enforced.
 func newShownRule(kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus) shownRule {
 	shown := shownRule{
 		Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: string(metav1.ConditionUnknown),
@@ -132,8 +133,8 @@ func newShownRule(kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeR
 	return shown
 }
 
-// subjectsOf returns the subjects that hold a role where a rule applies: in its namespace or, if that is empty, anywhere. It returns nil
-// if the holdings are unknown.
+// subjectsOf returns the subjects that hold a role where a rule applies: in its namespace or, if that is empty,
+// anywhere. It returns nil if the holdings are unknown.
 func subjectsOf(role v1alpha1.RoleReference, namespace string, holdings cluster.Holdings) []shownSubject {
 	if holdings == nil {
 		return nil

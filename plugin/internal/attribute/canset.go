@@ -188,7 +188,9 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 }
 
 // judge answers for one attribute, by the rules that the user holds and else by the rules that deny.
-func (o *canSet) judge(rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings, user attributes.Requester) answer {
+func (o *canSet) judge(
+	rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings, user attributes.Requester,
+) answer {
 	var values []string
 	for _, rule := range rules.Of(attribute, namespace) {
 		held := holdings.By(user, rule.RoleRef)

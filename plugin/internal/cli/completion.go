@@ -46,7 +46,8 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with those of the cluster.
+// CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with those of the
+// cluster.
 func (s Session) CompleteConfigFlags(root *cobra.Command) {
 	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }))
 	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }))
@@ -70,8 +71,8 @@ func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource sc
 	})
 }
 
-// objectNames returns the names of all objects of a resource. It returns none if they can't be listed within two seconds: a shell that
-// completes a command line has no place for an error.
+// objectNames returns the names of all objects of a resource. It returns none if they can't be listed within two
+// seconds: a shell that completes a command line has no place for an error.
 func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionResource) []string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -1,6 +1,7 @@
 package cli
 
-// ExitFailed is the exit code of a command that failed, where 1 is the code of what it found: in diff and vet, as in diff(1).
+// ExitFailed is the exit code of a command that failed, where 1 is the code of what it found: in diff and vet, as in
+// diff(1).
 const ExitFailed = 2
 
 // Exit is an error that ends the process with an exit code other than 1, or without a message.

@@ -16,8 +16,8 @@ const (
 	FormatYAML  = "yaml"
 )
 
-// FormatFlag is the flag --output of a command that has few formats of its own. Other commands have kubectl's formats: they use
-// genericclioptions.PrintFlags.
+// FormatFlag is the flag --output of a command that has few formats of its own. Other commands have kubectl's formats:
+// they use genericclioptions.PrintFlags.
 type FormatFlag struct {
 	// Format is the value, or empty for the command's usual output.
 	Format string
@@ -26,8 +26,8 @@ type FormatFlag struct {
 	accepted []string
 }
 
-// AddTo adds the flag to a command. Usual is the default, and may be empty. The description is the help before the list of what the
-// flag accepts.
+// AddTo adds the flag to a command. Usual is the default, and may be empty. The description is the help before the list
+// of what the flag accepts.
 func (f *FormatFlag) AddTo(cmd *cobra.Command, usual, description string, accepted ...string) {
 	f.usual, f.accepted = usual, accepted
 	cmd.Flags().StringVarP(&f.Format, "output", "o", usual, fmt.Sprintf("%s. One of: (%s).", description, strings.Join(accepted, ", ")))

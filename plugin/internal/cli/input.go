@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// Templates returns the cluster's templates as they would be once the files were applied. If c is nil, it returns those in the files.
-// It notes the documents that are not templates.
+// Templates returns the cluster's templates as they would be once the files were applied. If c is nil, it returns those
+// in the files. It notes the documents that are not templates.
 func (s Session) Templates(ctx context.Context, c *cluster.Cluster, paths []string) ([]*v1alpha1.NamespaceTemplate, error) {
 	var files source.Files
 	var err error

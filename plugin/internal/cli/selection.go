@@ -47,7 +47,8 @@ func (x *Selection) HasNames() bool { return len(x.Names) > 0 }
 // IsEmpty reports whether the command line selects no namespaces. Read returns all of them then.
 func (x *Selection) IsEmpty() bool { return !x.HasNames() && !x.all && x.selector == "" }
 
-// Read returns the namespaces. For each that is named and that the user may not read, it returns the API server's error in forbidden.
+// Read returns the namespaces. For each that is named and that the user may not read, it returns the API server's error
+// in forbidden.
 func (x *Selection) Read(ctx context.Context, c *cluster.Cluster) (namespaces []*corev1.Namespace, forbidden []error, err error) {
 	if x.HasNames() {
 		return readByName(ctx, c, x.Names)

@@ -1,8 +1,9 @@
 // Package cli holds what the commands of `kubectl nstpl` share.
 //
-// Every command is made from a Session: the streams that it reads and writes, and the flags that say which cluster it talks to and as
-// whom. Each family of commands is a package of its own beside this one (namespace, diff, tree, vet, attribute, constraint), embeds the
-// Session in its commands and imports no other family. What a command prints follows three rules:
+// Every command is made from a Session: the streams that it reads and writes, and the flags that choose a cluster and a
+// user. Each family of commands is a package of its own beside this one (namespace, diff, tree, vet, attribute,
+// constraint), embeds the Session in its commands and imports no other family. What a command prints follows three
+// rules:
 //
 //   - The result is on standard output, and nothing else is. Notes about it are on standard error (Session.Note).
 //   - A wrong command line is a UsageError, which names the help to read.
@@ -20,7 +21,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// FieldManager is the field manager of what the plugin itself writes, such as Namespaces. The populated objects are the operator's.
+// FieldManager is the field manager of what the plugin itself writes, such as Namespaces. The populated objects are the
+// operator's.
 const FieldManager = "kubectl-nstpl"
 
 // Session is what a command works with: its streams, and the flags that choose a cluster and a user.
@@ -45,12 +47,12 @@ func NewSession(streams genericiooptions.IOStreams) Session {
 	return s
 }
 
-// Connect returns clients that act as the user, or as the one whom --as names. It sends no request.
+// Connect returns clients that act as the user, or as the one that --as impersonates. It sends no request.
 func (s Session) Connect() (*cluster.Cluster, error) {
 	return cluster.Connect(s.Config)
 }
 
-// ConnectAsSelf returns clients that act as the user, even where --as names another. It sends no request.
+// ConnectAsSelf returns clients that act as the user, without regard to --as. It sends no request.
 func (s Session) ConnectAsSelf() (*cluster.Cluster, error) {
 	return cluster.Connect(withoutImpersonation{s.Config})
 }
@@ -70,7 +72,8 @@ func (g withoutImpersonation) ToRESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace returns the namespace that --namespace or else the kubeconfig names. Explicit reports whether it was the flag.
+// Namespace returns the namespace that --namespace or else the kubeconfig names. Explicit reports whether it was the
+// flag.
 func (s Session) Namespace() (name string, explicit bool, err error) {
 	return s.Config.ToRawKubeConfigLoader().Namespace()
 }

@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for metav1.NamespaceAll, of all
-// namespaces. The error may be a NotInstalledError.
+// AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for
+// metav1.NamespaceAll, of all namespaces. The error may be a NotInstalledError.
 func (c *Cluster) AttributeRules(ctx context.Context, namespace string) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
 	cluster, err := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
 	if err != nil {
@@ -58,11 +58,13 @@ func (h Holding) String() string {
 	return "RoleBinding " + h.Namespace + "/" + h.Binding
 }
 
-// Holdings are the holdings of each role: first those by ClusterRoleBindings, then those by RoleBindings, each in the order of names.
+// Holdings are the holdings of each role: first those by ClusterRoleBindings, then those by RoleBindings, each in the
+// order of names.
 type Holdings map[v1alpha1.RoleReference][]Holding
 
-// Holdings returns the holdings by ClusterRoleBindings, and those by RoleBindings in a namespace or, for metav1.NamespaceAll, in any.
-// With clusterScoped it leaves out RoleBindings, which do not apply to cluster-scoped objects.
+// Holdings returns the holdings by ClusterRoleBindings, and those by RoleBindings in a namespace or, for
+// metav1.NamespaceAll, in any. With clusterScoped it leaves out RoleBindings, which do not apply to cluster-scoped
+// objects.
 func (c *Cluster) Holdings(ctx context.Context, namespace string, clusterScoped bool) (Holdings, error) {
 	everywhere, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {

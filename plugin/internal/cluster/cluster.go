@@ -1,7 +1,8 @@
 // Package cluster reads from the API server what the commands need, with the permissions of the user who runs them.
 //
-// Methods of Cluster return what several commands need as values of the API's types. Errors are those of the API server, so that callers
-// can tell what may not be read (Forbidden) from what does not exist. Where the API itself is missing, they return a NotInstalledError.
+// Methods of Cluster return what several commands need as values of the API's types. Errors are those of the API
+// server, so that callers can tell what may not be read (Forbidden) from what does not exist. Where the API itself is
+// missing, they return a NotInstalledError.
 package cluster
 
 import (

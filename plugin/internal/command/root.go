@@ -1,4 +1,5 @@
-// Package command assembles `kubectl nstpl`: the commands of each family, those about the plugin itself, and the flags that all have.
+// Package command assembles `kubectl nstpl`: the commands of each family, those about the plugin itself, and the flags
+// that all have.
 package command
 
 import (
@@ -49,7 +50,11 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
-		namespace.NewCreate(s), namespace.NewPreview(s), vet.New(s), diff.New(s), namespace.NewStatus(s), namespace.NewOptOut(s), attribute.New(s), constraint.New(s), tree.New(s), tree.NewHydrate(s), newVersion(s), newCompletion(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), namespace.NewOptOut(s),
+		diff.New(s), vet.New(s),
+		tree.New(s), tree.NewHydrate(s),
+		attribute.New(s), constraint.New(s),
+		newVersion(s), newCompletion(s),
 	)
 	s.CompleteConfigFlags(root)
 	return root

@@ -1,7 +1,8 @@
-// Package constraint holds the commands about SecurityContextConstraints: scc review, scc who-can-use and scc preflight.
+// Package constraint holds the commands about SecurityContextConstraints: scc review, scc who-can-use and scc
+// preflight.
 //
-// Review decides as the operator's admission does, by the same package scc. What it needs to know comes from the cluster, or from files
-// where --constraints is given (environment).
+// Review decides as the operator's admission does, by the same package scc. What it needs to know comes from the
+// cluster, or from files where --constraints is given (environment).
 package constraint
 
 import (

@@ -24,7 +24,7 @@ type environment struct {
 	explicit  bool
 	requester attributes.Requester
 
-	// reader and caller are nil for a review of files. Reader acts as the user, and caller as the one whom --as names.
+	// reader and caller are nil for a review of files. Reader acts as the user, and caller as the impersonated one.
 	reader, caller *cluster.Cluster
 	// fileAnnotations are those of the namespace in a review of files.
 	fileAnnotations map[string]string
@@ -151,8 +151,8 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 	return ns.Annotations, nil
 }
 
-// usableBy returns which subject may use a constraint for the pods of a service account, or "". The service account goes first, as in
-// admission.
+// usableBy returns which subject may use a constraint for the pods of a service account, or "". The service account
+// goes first, as in admission.
 func (e *environment) usableBy(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string) (string, error) {
 	service := attributes.Requester{
 		Name:   "system:serviceaccount:" + namespace + ":" + account,

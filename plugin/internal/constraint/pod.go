@@ -10,7 +10,8 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// podTemplateIn returns the fields of a pod, or those of the pod template of a workload. It returns nil for other objects.
+// podTemplateIn returns the fields of a pod, or those of the pod template of a workload. It returns nil for other
+// objects.
 func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Pod" {
 		return object.Object
@@ -23,7 +24,8 @@ func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// podOf returns the pod that an object is, or that a controller makes of its template, with what is set before admission.
+// podOf returns the pod that an object is, or that a controller makes of its template, with what is set before
+// admission.
 func (o *review) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := o.decode(object, template, pod); err != nil {

@@ -156,12 +156,14 @@ func (o *review) reviewObject(
 		return result{}, err
 	}
 	var usableErr error
-	verdict := scc.Review(scc.Request{Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: env.constraints,
+	verdict := scc.Review(scc.Request{
+		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
 			usableErr = errors.Join(usableErr, err)
 			return subject
-		}})
+		},
+	})
 	if usableErr != nil {
 		return result{}, usableErr
 	}

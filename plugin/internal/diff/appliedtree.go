@@ -22,11 +22,12 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// appliedTree is the cluster as it would be once a tree was applied and the objects that it no longer declares were pruned.
+// appliedTree is the cluster as it would be once a tree was applied and the objects that it no longer declares were
+// pruned.
 type appliedTree struct {
 	index *match.Index
-	// namespaces are the existing ones that are in the tree or were, with the labels of their place. Those that are not adopted are
-	// placed as if they were.
+	// namespaces are the existing ones that are in the tree or were, with the labels of their place. Those that are not
+	// adopted are placed as if they were.
 	namespaces []*corev1.Namespace
 	notAdopted map[string]*hierarchy.NotAdoptedError
 }
@@ -75,8 +76,9 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 	return applied, nil
 }
 
-// applyKind returns the objects of a kind as they would be once a tree was applied, in ascending order of names. A template that the tree
-// no longer declares is returned as one that is being deleted, so that the operator prunes what it populated.
+// applyKind returns the objects of a kind as they would be once a tree was applied, in ascending order of names. A
+// template that the tree no longer declares is returned as one that is being deleted, so that the operator prunes what
+// it populated.
 func applyKind[T any](live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured) ([]*T, error) {
 	all := map[string]*unstructured.Unstructured{}
 	for name, object := range live[kind] {
@@ -111,8 +113,8 @@ type deletion struct {
 	populate.Change
 }
 
-// deletions returns what the operator would delete in the namespaces of the tree, and what could not be read. With contents, it reads
-// the objects.
+// deletions returns what the operator would delete in the namespaces of the tree, and what could not be read. With
+// contents, it reads the objects.
 func (t *appliedTree) deletions(ctx context.Context, c *cluster.Cluster, contents bool) ([]treeChange, []survey.Unreadable, error) {
 	if len(t.namespaces) == 0 {
 		return nil, nil, nil

@@ -1,12 +1,12 @@
 // Package diff holds the command diff, which shows how the cluster differs from what is declared for it.
 //
-// It has two halves. Without --tree it compares namespaces with templates: package survey computes what the operator would do, a report
-// sorts that, and a table, JSON or a unified diff shows it. With --tree it compares the objects that a tree of policies is compiled to
-// with those in the cluster (treeChange), and then asks the same survey what the operator would delete in the tree's namespaces once the
-// tree was applied (appliedTree).
+// It has two halves. Without --tree it compares namespaces with templates: package survey computes what the operator
+// would do, a report sorts that, and a table, JSON or a unified diff shows it. With --tree it compares the objects that
+// a tree of policies is compiled to with those in the cluster (treeChange), and then asks the same survey what the
+// operator would delete in the tree's namespaces once the tree was applied (appliedTree).
 //
-// The unified diff is made by the program that kubectl diff would run, on two folders of files. Values of Secrets are masked before they
-// are written there.
+// The unified diff is made by the program that kubectl diff would run, on two folders of files. Values of Secrets are
+// masked before they are written there.
 package diff
 
 import (
@@ -24,7 +24,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// exitDifferent is the exit code of diff where it found differences. Where it failed, that is cli.ExitFailed: as with diff(1).
+// exitDifferent is the exit code of diff where it found differences. Where it failed, that is cli.ExitFailed: as with
+// diff(1).
 const exitDifferent = 1
 
 type diff struct {
@@ -200,7 +201,8 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 	return d.showUnified(ctx, c, report)
 }
 
-// setDefaultScope selects the current namespace if the command line selects none. With files, all namespaces stay selected.
+// setDefaultScope selects the current namespace if the command line selects none. With files, all namespaces stay
+// selected.
 func (d *diff) setDefaultScope() error {
 	if !d.namespaces.IsEmpty() || len(d.files) > 0 {
 		return nil

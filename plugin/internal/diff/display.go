@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// displayed returns the two sides of an object as they are shown: without the fields that the API server and the operator keep for
-// themselves, and with masked Secrets. The operator's annotations are shown if nothing else differs.
+// displayed returns the two sides of an object as they are shown: without the fields that the API server and the
+// operator keep for themselves, and with masked Secrets. The operator's annotations are shown if nothing else differs.
 func displayed(sides survey.Sides) (from, to *unstructured.Unstructured, err error) {
 	operators := []string{v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation}
 	live, stored := withoutServerFields(sides.Live, operators...), withoutServerFields(sides.Stored, operators...)
@@ -24,7 +24,8 @@ func displayed(sides survey.Sides) (from, to *unstructured.Unstructured, err err
 	return maskSecrets(live, stored)
 }
 
-// withoutServerFields returns a copy of an object without the metadata that the API server sets and without some annotations.
+// withoutServerFields returns a copy of an object without the metadata that the API server sets and without some
+// annotations.
 func withoutServerFields(object *unstructured.Unstructured, annotations ...string) *unstructured.Unstructured {
 	if object == nil {
 		return nil
@@ -52,7 +53,8 @@ func withoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured
 	return bare
 }
 
-// maskSecrets replaces the values of Secrets, also in the annotation of kubectl apply, and keeps visible which of them differ.
+// maskSecrets replaces the values of Secrets, also in the annotation of kubectl apply, and keeps visible which of them
+// differ.
 func maskSecrets(live, stored *unstructured.Unstructured) (from, to *unstructured.Unstructured, err error) {
 	if !isSecret(live) && !isSecret(stored) {
 		return live, stored, nil

@@ -58,8 +58,8 @@ func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, erro
 	return live, nil
 }
 
-// compare returns what applying the declared objects of a tree would change, and what pruning would delete. It sends a dry run for each
-// object that is not as declared.
+// compare returns what applying the declared objects of a tree would change, and what pruning would delete. It sends a
+// dry run for each object that is not as declared.
 func (live liveObjects) compare(
 	ctx context.Context, c *cluster.Cluster, tree string, declared []*unstructured.Unstructured,
 ) ([]treeChange, error) {
@@ -123,9 +123,9 @@ func (live liveObjects) undeclared(kind schema.GroupVersionKind, tree string, de
 	return changes
 }
 
-// leftovers returns the deletions of what other trees would leave behind: if all namespaces of another tree move to this one, as when the
-// root is renamed, then pruning by the label of this tree does not find the other objects of that tree. Warnings are about trees of which
-// only some namespaces move, and about trees that have no namespaces.
+// leftovers returns the deletions of what other trees would leave behind: if all namespaces of another tree move to
+// this one, as when the root is renamed, then pruning by the label of this tree does not find the other objects of that
+// tree. Warnings are about trees of which only some namespaces move, and about trees that have no namespaces.
 func (live liveObjects) leftovers(root string, declared []*unstructured.Unstructured) (left []treeChange, warnings []string) {
 	var others []string
 	moving, all := map[string][]string{}, map[string]int{} // namespaces by their tree
@@ -181,8 +181,8 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 	return byName
 }
 
-// withDeclared returns a copy of a live object with what a tree declares. Other labels and annotations stay, and so does the rest of a
-// Namespace, since the tree declares nothing else about it.
+// withDeclared returns a copy of a live object with what a tree declares. Other labels and annotations stay, and so
+// does the rest of a Namespace, since the tree declares nothing else about it.
 func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
 	wanted := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
@@ -207,8 +207,8 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 	return wanted
 }
 
-// withoutDefaults returns a copy of an object without the defaults that the API server filled in. An object that is as declared then
-// equals the declaration, and needs no dry run.
+// withoutDefaults returns a copy of an object without the defaults that the API server filled in. An object that is as
+// declared then equals the declaration, and needs no dry run.
 func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured {
 	bare := live.DeepCopy()
 	if live.GetKind() != templateKind.Kind {

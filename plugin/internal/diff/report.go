@@ -85,7 +85,8 @@ func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
 }
 
-// table returns a row for each difference and for each object that could not be compared. What is left alone is noted instead.
+// table returns a row for each difference and for each object that could not be compared. What is left alone is noted
+// instead.
 func (r *report) table() output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
 	for _, ns := range r.Namespaces {

@@ -29,7 +29,8 @@ const (
 	treeDeleteIfAdopted = "delete if adopted"
 )
 
-// treeChange is an object that would change if a tree were applied and the objects that it no longer declares were pruned.
+// treeChange is an object that would change if a tree were applied and the objects that it no longer declares were
+// pruned.
 type treeChange struct {
 	Object string `json:"object"`
 	// Namespace is set for an object in a namespace of the tree, which the operator would delete.
@@ -47,7 +48,8 @@ func (c treeChange) deletesNamespace() bool {
 	return c.Action == treeDelete && c.kind == namespaceKind
 }
 
-// runTree compares the tree in a folder with the cluster. It is an error if nothing differs, but not everything could be compared.
+// runTree compares the tree in a folder with the cluster. It is an error if nothing differs, but not everything could
+// be compared.
 func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 	tree, err := d.ValidTree(d.tree)
 	if err != nil {
@@ -175,7 +177,8 @@ func (d *diff) noteDeletions(changes []treeChange) {
 	}
 }
 
-// treeTable returns a row for each change. It has a column for namespaces only if objects in namespaces would be deleted.
+// treeTable returns a row for each change. It has a column for namespaces only if objects in namespaces would be
+// deleted.
 func treeTable(changes []treeChange) output.Table {
 	table := output.Table{Columns: []string{"Object", "Action"}}
 	inNamespaces := slices.ContainsFunc(changes, func(change treeChange) bool { return change.Namespace != "" })

@@ -19,8 +19,9 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// showUnified shows the differences of a report. It writes the live objects to one folder and the objects that the operator would store
-// to another, and runs the program that kubectl diff would run on them. Objects that can't be shown are an error, after the others.
+// showUnified shows the differences of a report. It writes the live objects to one folder and the objects that the
+// operator would store to another, and runs the program that kubectl diff would run on them. Objects that can't be
+// shown are an error, after the others.
 func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, r *report) error {
 	if r.Different == 0 {
 		return nil
@@ -105,8 +106,9 @@ func writeChange(
 	return note, writeSides(differ, fileName(change.Kind, namespace, change.Name), sides)
 }
 
-// fileName names the file of an object as kubectl diff does. It replaces colons, which names of RBAC objects may contain and file names
-// may not on every system, and separators, so that a name from a template can't leave the folder.
+// fileName names the file of an object as kubectl diff does. It replaces colons, which names of RBAC objects may
+// contain and file names may not on every system, and separators, so that a name from a template can't leave the
+// folder.
 func fileName(kind schema.GroupVersionKind, namespace, name string) string {
 	const most = 200
 	parts := []string{kind.Version, kind.Kind, namespace, name}

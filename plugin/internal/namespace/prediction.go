@@ -23,7 +23,8 @@ import (
 // prediction is what a preview shows: what the operator would do in a namespace.
 type prediction struct {
 	survey.Namespace
-	// live is the namespace in the cluster, or nil if it does not exist. If forbidden is not nil, that is unknown, and forbidden is why.
+	// live is the namespace in the cluster, or nil if it does not exist. If forbidden is not nil, that is unknown, and
+	// forbidden is why.
 	live      *corev1.Namespace
 	forbidden error
 	// verdicts hold one verdict for each template.
@@ -66,8 +67,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 	return predicted, predicted.plan(ctx, index, ns)
 }
 
-// connect returns two clients: caller is the user or the one whom --as names, and reader reads the cluster. Reader is the same unless
-// that one may not read templates: then it is the user. The preview is about caller all the same.
+// connect returns two clients: caller is the user or the one that --as impersonates, and reader reads the cluster.
+// Reader is the same unless that one may not read templates: then it is the user. The preview is about caller all the
+// same.
 func (p *preview) connect(ctx context.Context) (caller, reader *cluster.Cluster, err error) {
 	if caller, err = p.Connect(); err != nil || *p.Config.Impersonate == "" {
 		return caller, caller, err
@@ -93,8 +95,8 @@ func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 	return ns, nil
 }
 
-// complete returns a namespace of the command line with what the cluster knows of it: its live metadata or, if it does not exist, its
-// creator, and its place among the policyspaces.
+// complete returns a namespace of the command line with what the cluster knows of it: its live metadata or, if it does
+// not exist, its creator, and its place among the policyspaces.
 func (p *preview) complete(ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	live, err := predicted.cluster.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 	switch {
@@ -132,7 +134,8 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	return created, nil
 }
 
-// placed returns the namespace with the labels by which the operator records its place among the policyspaces. Templates select by them.
+// placed returns the namespace with the labels by which the operator records its place among the policyspaces.
+// Templates select by them.
 func (p *preview) placed(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" {
 		return ns, nil
@@ -176,8 +179,8 @@ func (v *prediction) plan(ctx context.Context, index *match.Index, ns *corev1.Na
 	return nil
 }
 
-// emptyNamespace returns what is observed in a namespace that does not exist. If forbidden is not nil, the namespace may not be read
-// for that reason, and no kind in it either.
+// emptyNamespace returns what is observed in a namespace that does not exist. If forbidden is not nil, the namespace
+// may not be read for that reason, and no kind in it either.
 func emptyNamespace(declared populate.Declared, forbidden error) populate.Observed {
 	observed := populate.Observed{}
 	if forbidden != nil {

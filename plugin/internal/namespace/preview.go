@@ -170,7 +170,8 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
 }
 
-// dryRun returns the objects as the API server would store them. The error joins those of the objects that it would not store.
+// dryRun returns the objects as the API server would store them. The error joins those of the objects that it would not
+// store.
 func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
 	type result struct {
 		object *unstructured.Unstructured

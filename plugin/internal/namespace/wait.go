@@ -34,9 +34,9 @@ var errTimeout = errors.New("timeout")
 
 // waiter waits for a new namespace to be populated, and prints each object once it is.
 //
-// The namespace alone decides when the waiting ends: by its Populated condition, and by the label that it has while it is initialized. The
-// objects are for the person who waits. Many users may create a namespace and not read it, or not read some kinds in it: what they
-// can't see is noted and not waited for.
+// The namespace alone decides when the waiting ends: by its Populated condition, and by the label that it has while it
+// is initialized. The objects are for the person who waits. Many users may create a namespace and not read it, or not
+// read some kinds in it: what they can't see is noted and not waited for.
 type waiter struct {
 	cli.Session
 	cluster *cluster.Cluster
@@ -47,7 +47,8 @@ type waiter struct {
 
 	// missing are the declared objects that are not populated yet, as far as they are known.
 	missing map[populate.ObjectID]populate.Object
-	// hasTemplates reports whether templates are known to select the namespace, so that it will get a Populated condition.
+	// hasTemplates reports whether templates are known to select the namespace, so that it will get a Populated
+	// condition.
 	hasTemplates bool
 	// latest is the namespace as it was last read, or nil.
 	latest *corev1.Namespace
@@ -69,7 +70,8 @@ func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
 	return w.wait(ctx, ns.Name)
 }
 
-// prepare finds out which objects templates declare for the namespace. It returns false if there is nothing to wait for.
+// prepare finds out which objects templates declare for the namespace. It returns false if there is nothing to wait
+// for.
 func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool, err error) {
 	templates, err := w.cluster.Templates(ctx)
 	switch {
@@ -156,7 +158,8 @@ func (w *waiter) setLatest(ns *corev1.Namespace) {
 	}
 }
 
-// isDone reports whether the namespace will not change any more: its population failed, or it is populated and initialized.
+// isDone reports whether the namespace will not change any more: its population failed, or it is populated and
+// initialized.
 func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false

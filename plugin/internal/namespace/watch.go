@@ -107,8 +107,8 @@ func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
 	startInformer(ctx, informer, changed, deleted, func(error) { w.poll(ctx, name, all) })
 }
 
-// startInformer starts an informer. It calls refused once, in a goroutine of its own, if the user may not watch. The informer retries
-// after any other error.
+// startInformer starts an informer. It calls refused once, in a goroutine of its own, if the user may not watch. The
+// informer retries after any other error.
 func startInformer(ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), refused func(error)) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
@@ -129,7 +129,8 @@ func startInformer(ctx context.Context, informer cache.SharedIndexInformer, chan
 	}()
 }
 
-// poll reads the namespace again and again. A user who may only create namespaces can often read this one once it is populated.
+// poll reads the namespace again and again. A user who may only create namespaces can often read this one once it is
+// populated.
 func (w *waiter) poll(ctx context.Context, name string, all events) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -35,7 +35,8 @@ func message(err error) string {
 			return Escape(text)
 		}
 	}
-	// Errors of the plugin may have several lines: suggestions of another command, or everything that is wrong with a template.
+	// Errors of the plugin may have several lines: suggestions of another command, or everything that is wrong with a
+	// template.
 	lines := strings.Split(strings.TrimRight("error: "+err.Error(), "\n"), "\n")
 	for i, line := range lines {
 		lines[i] = strings.ReplaceAll(Escape(line), `\t`, "  ")

@@ -1,7 +1,7 @@
 // Package output prints lines, tables, objects and errors.
 //
-// Names and messages come from everybody who may write to the cluster, and control characters in them would reach the terminal of the
-// user. Everything in this package that prints escapes them, whatever the format.
+// Names and messages come from everybody who may write to the cluster, and control characters in them would reach the
+// terminal of the user. Everything in this package that prints escapes them, whatever the format.
 package output
 
 import (
@@ -48,8 +48,8 @@ func EscapeJSON(text string) string {
 	return escaped.String()
 }
 
-// unprintable reports whether to escape a character: a control character, or one that changes the direction of text and can make one name
-// look like another.
+// unprintable reports whether to escape a character: a control character, or one that changes the direction of text and
+// can make one name look like another.
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control) || r == '\u2028' || r == '\u2029'
 }

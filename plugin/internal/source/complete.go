@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// complete fills in the defaults of a template, and returns an error for values that the API server would reject. It does what the
-// CustomResourceDefinition says.
+// complete fills in the defaults of a template, and returns an error for values that the API server would reject. It
+// does what the CustomResourceDefinition says.
 func complete(template *v1alpha1.NamespaceTemplate) error {
 	if template.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -68,7 +68,8 @@ func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfigur
 	return errors.Join(errs...)
 }
 
-// choice sets an empty field to its default, the first of the values, and returns an error for a value that is not one of them.
+// choice sets an empty field to its default, the first of the values, and returns an error for a value that is not one
+// of them.
 func choice[T ~string](field string, value *T, values ...T) error {
 	if *value == "" {
 		*value = values[0]
@@ -79,8 +80,8 @@ func choice[T ~string](field string, value *T, values ...T) error {
 	return nil
 }
 
-// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps its UID and its status, by
-// which the operator knows what it populated before.
+// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps its UID and
+// its status, by which the operator knows what it populated before.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {

@@ -29,8 +29,8 @@ type inputs struct {
 	bytes int
 }
 
-// add reads a file, the .yaml, .yml and .json files of a folder, or standard input if the path is "-". Symbolic links, devices and named
-// pipes are errors, except for the descriptors that a shell opens, such as /dev/stdin and /dev/fd/63.
+// add reads a file, the .yaml, .yml and .json files of a folder, or standard input if the path is "-". Symbolic links,
+// devices and named pipes are errors, except for the descriptors that a shell opens, such as /dev/stdin and /dev/fd/63.
 func (i *inputs) add(path string, stdin io.Reader) error {
 	switch {
 	case path == "-":

@@ -10,8 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Objects reads objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input. The limits are
-// those of Read.
+// Objects reads objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input.
+// The limits are those of Read.
 func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 	builder := resource.NewLocalBuilder().Unstructured()
 	in, empty := inputs{}, true

@@ -1,8 +1,8 @@
 // Package source reads templates, trees of policies and other objects from files.
 //
-// It decodes templates as strictly as the API server does, and fills in the same defaults. Files may come from strangers, as those of a
-// pull request do: it follows no symbolic links, opens no devices and limits what it reads. Objects and Tree are for commands that need
-// other kinds.
+// It decodes templates as strictly as the API server does, and fills in the same defaults. Files may come from
+// strangers, as those of a pull request do: it follows no symbolic links, opens no devices and limits what it reads.
+// Objects and Tree are for commands that need other kinds.
 package source
 
 import (
@@ -38,9 +38,9 @@ type Document struct {
 	Err            error
 }
 
-// Read reads templates from files, from the .yaml, .yml and .json files of folders, and from standard input where a path is "-". Each
-// file may hold several documents, and lists. It is an error if there is no template, or two of the same name, or if a file is a symbolic
-// link, a device or too large.
+// Read reads templates from files, from the .yaml, .yml and .json files of folders, and from standard input where a
+// path is "-". Each file may hold several documents, and lists. It is an error if there is no template, or two of the
+// same name, or if a file is a symbolic link, a device or too large.
 func Read(paths []string, stdin io.Reader) (Files, error) {
 	files, err := ReadAll(paths, stdin)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// Tree reads the tree of policies in a folder. The root policyspace has the folder's name. Nothing outside of the folder is read.
+// Tree reads the tree of policies in a folder. The root policyspace has the folder's name. Nothing outside of the
+// folder is read.
 func Tree(dir string) (result *hierarchy.Result, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

@@ -17,13 +17,15 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Sides are the two sides of a change: the object in the cluster, and the object that the API server would store. A side without an object
-// is nil.
+// Sides are the two sides of a change: the object in the cluster, and the object that the API server would store. A
+// side without an object is nil.
 type Sides struct {
 	Live, Stored *unstructured.Unstructured
-	// Refusal is why the API server rejected the dry run. Stored is an estimate then. It is nil if the API server accepted it.
+	// Refusal is why the API server rejected the dry run. Stored is an estimate then. It is nil if the API server
+	// accepted it.
 	Refusal error
-	// Replaced reports whether the object can't be changed in place, so that the operator deletes it and creates another.
+	// Replaced reports whether the object can't be changed in place, so that the operator deletes it and creates
+	// another.
 	Replaced bool
 }
 
@@ -46,7 +48,8 @@ func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change po
 	return dryRunApply(ctx, objects, change, live)
 }
 
-// dryRunApply applies the declaration as the operator would. If the API server rejects that, it finds out what the operator would do then.
+// dryRunApply applies the declaration as the operator would. If the API server rejects that, it finds out what the
+// operator would do then.
 func dryRunApply(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
 	var existing metav1.Object // not a nil pointer in an interface
 	if live != nil {
@@ -78,7 +81,8 @@ func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
 		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
-// dryRunCreate asks what would be stored if the object did not exist. It creates one with another name, since the name is taken.
+// dryRunCreate asks what would be stored if the object did not exist. It creates one with another name, since the name
+// is taken.
 func dryRunCreate(ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte) (*unstructured.Unstructured, error) {
 	trial := &unstructured.Unstructured{}
 	if err := trial.UnmarshalJSON(body); err != nil {
@@ -97,7 +101,8 @@ func dryRunCreate(ctx context.Context, objects dynamic.ResourceInterface, name s
 	return stored, nil
 }
 
-// estimate merges the declared fields into the live object. It does not know the schema, so it replaces lists as a whole.
+// estimate merges the declared fields into the live object. It does not know the schema, so it replaces lists as a
+// whole.
 func estimate(live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
 	base := []byte("{}")
 	if live != nil {

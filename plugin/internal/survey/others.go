@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// observeOthers looks for objects with the names of the missing ones and without the label of a template. The operator would adopt them.
-// It sends no request if nothing is missing. Objects of the authoritative kinds were observed before.
+// observeOthers looks for objects with the names of the missing ones and without the label of a template. The operator
+// would adopt them. It sends no request if nothing is missing. Objects of the authoritative kinds were observed before.
 func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authoritative []schema.GroupKind) error {
 	type key struct {
 		namespace string

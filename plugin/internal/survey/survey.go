@@ -1,8 +1,10 @@
-// Package survey computes what the operator would do in namespaces, with the permissions of the user who runs the plugin.
+// Package survey computes what the operator would do in namespaces, with the permissions of the user who runs the
+// plugin.
 //
-// Declare renders what templates declare for a namespace. Compare also lists the objects in many namespaces, by metadata only, and plans
-// the changes as the operator plans them: diff and preview are views of these changes. DryRun looks at one change more closely, and asks
-// the API server what it would store. A Verifier compares the contents of objects that are unchanged by their metadata.
+// Declare renders what templates declare for a namespace. Compare also lists the objects in many namespaces, by
+// metadata only, and plans the changes as the operator plans them: diff and preview are views of these changes. DryRun
+// looks at one change more closely, and asks the API server what it would store. A Verifier compares the contents of
+// objects that are unchanged by their metadata.
 //
 // A kind that the user may not list is Unreadable. Its objects are unknown, and are never taken for absent.
 package survey
@@ -38,7 +40,8 @@ type Namespace struct {
 
 // Survey is what the operator would do in some namespaces.
 type Survey struct {
-	// Unreadable holds the kinds that the user may not list: once for all namespaces, or once for each that was listed by itself.
+	// Unreadable holds the kinds that the user may not list: once for all namespaces, or once for each that was listed
+	// by itself.
 	Unreadable []Unreadable
 
 	cache      *render.Cache
@@ -201,7 +204,8 @@ func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []lis
 	})
 }
 
-// observe lists every kind in every namespace: the objects that templates populated and, of authoritative kinds, the others too.
+// observe lists every kind in every namespace: the objects that templates populated and, of authoritative kinds, the
+// others too.
 func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, namespaces []string) error {
 	var requests []listRequest
 	for _, namespace := range namespaces {

@@ -19,7 +19,8 @@ import (
 // Verifier compares the contents of the objects that are unchanged by their metadata with the declarations.
 type Verifier struct {
 	Cluster *cluster.Cluster
-	// Unverified holds an error for each object that could not be compared. It is complete once Namespaces was read to its end.
+	// Unverified holds an error for each object that could not be compared. It is complete once Namespaces was read to
+	// its end.
 	Unverified []error
 }
 
@@ -69,8 +70,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	return ns
 }
 
-// sameContent reports whether applying the declaration would leave an object as it is. A dry run counts only if the object did not change
-// between reading it and the dry run.
+// sameContent reports whether applying the declaration would leave an object as it is. A dry run counts only if the
+// object did not change between reading it and the dry run.
 func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (bool, error) {
 	const attempts = 5
 	for range attempts {
@@ -89,8 +90,8 @@ func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, chan
 	return false, errors.New("the object changes all the time")
 }
 
-// sameByReading compares without a dry run. A difference may be another spelling of the same value, which only the API server knows: then
-// the refusal is returned.
+// sameByReading compares without a dry run. A difference may be another spelling of the same value, which only the API
+// server knows: then the refusal is returned.
 func sameByReading(declared map[string]any, sides Sides) (bool, error) {
 	if contains(sides.Live.Object, declared) {
 		return true, nil
@@ -111,7 +112,8 @@ func content(object *unstructured.Unstructured) map[string]any {
 	return object.Object
 }
 
-// contains reports whether a stored value has every declared field, and its lists have as many items as the declared ones.
+// contains reports whether a stored value has every declared field, and its lists have as many items as the declared
+// ones.
 func contains(stored, declared any) bool {
 	switch declared := declared.(type) {
 	case map[string]any:

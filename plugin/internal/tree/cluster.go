@@ -22,7 +22,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// clusterNode returns a node above the policyspaces of the cluster, with the namespaces in them and what templates declare for these.
+// clusterNode returns a node above the policyspaces of the cluster, with the namespaces in them and what templates
+// declare for these.
 func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	c, err := o.Connect()
 	if err != nil {
@@ -116,7 +117,8 @@ func isBinding(kind schema.GroupKind) bool {
 	return kind == schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 }
 
-// addPolicies adds the Roles and RoleBindings that templates declare for a namespace, with the template as their origin.
+// addPolicies adds the Roles and RoleBindings that templates declare for a namespace, with the template as their
+// origin.
 func (n *node) addPolicies(declared survey.Namespace) {
 	for _, object := range declared.Objects {
 		switch kind := object.ID().GroupKind; {

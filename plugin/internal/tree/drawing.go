@@ -38,8 +38,9 @@ func (n *node) draw(w io.Writer, indent string) {
 	}
 }
 
-// id returns the identifier of a node in a graph. The prefix keeps a namespace apart from a policyspace of the same name, which there may
-// be in a cluster, and from the keywords of the language. Dashes are replaced since one could begin an edge.
+// id returns the identifier of a node in a graph. The prefix keeps a namespace apart from a policyspace of the same
+// name, which there may be in a cluster, and from the keywords of the language. Dashes are replaced since one could
+// begin an edge.
 func (n *node) id() string {
 	name := strings.ReplaceAll(n.Name, "-", "_")
 	if n.Kind == namespaceKind {

@@ -1,8 +1,8 @@
-// Package tree holds the commands that show trees of policies: tree, which draws one, and hydrate, which prints the objects that one
-// stands for.
+// Package tree holds the commands that show trees of policies: tree, which draws one, and hydrate, which prints the
+// objects that one stands for.
 //
-// A tree comes from a folder (newFolderNode) or from the cluster (clusterNode). Both become nodes, which the drawing, the two languages
-// of graphs and the JSON output show alike.
+// A tree comes from a folder (newFolderNode) or from the cluster (clusterNode). Both become nodes, which the drawing,
+// the two languages of graphs and the JSON output show alike.
 package tree
 
 import (
@@ -86,7 +86,8 @@ func (o *tree) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// root returns the node to draw: the root of the tree in a folder or, without one, the node above the roots of the cluster.
+// root returns the node to draw: the root of the tree in a folder or, without one, the node above the roots of the
+// cluster.
 func (o *tree) root(ctx context.Context, args []string) (*node, error) {
 	if len(args) == 0 {
 		return o.clusterNode(ctx)

@@ -60,7 +60,8 @@ type sarifRegion struct {
 	StartLine int `json:"startLine"`
 }
 
-// newSARIF returns the result of a check as one run. The id of a rule is its name, and that of all warnings is "warning".
+// newSARIF returns the result of a check as one run. The id of a rule is its name, and that of all warnings is
+// "warning".
 func newSARIF(checked treeResult) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
 	result := func(rule, level, text, path string, line int) sarifResult {

@@ -20,7 +20,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// checkFiles checks the templates and configurations in files, and prints the violations. It reports whether there are any.
+// checkFiles checks the templates and configurations in files, and prints the violations. It reports whether there are
+// any.
 func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
 	files, err := source.ReadAll(v.files, v.In)
 	if err != nil {

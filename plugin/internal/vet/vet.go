@@ -1,7 +1,7 @@
 // Package vet holds the command vet, which checks templates and trees of policies before they are applied.
 //
-// The rules are the operator's: it checks templates with package render and trees with package hierarchy, and asks the API server only
-// with --server. Violations are on standard output, a line for each, as JSON or, for trees, as SARIF.
+// The rules are the operator's: it checks templates with package render and trees with package hierarchy, and asks the
+// API server only with --server. Violations are on standard output, a line for each, as JSON or, for trees, as SARIF.
 package vet
 
 import (
