@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -289,7 +290,8 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 		return ns // it is gone, which the report will find
 	}
 	now = r.Ledger.Latest(now)
-	if now.ResourceVersion == ns.ResourceVersion || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) || !maps.Equal(now.Labels, ns.Labels) ||
+	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
+	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) || !maps.Equal(now.Labels, ns.Labels) ||
 		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
 		return ns
 	}

@@ -45,7 +45,8 @@ func ToldAt(counter *corev1.ResourceQuota) time.Time {
 // Now returns the value of the annotation that says when the API server was told.
 func Now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
-// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it fails.
+// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it fails. It decides nothing
+// else, so it does no harm if it comes late.
 func Renew(ctx context.Context, writer client.Writer, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
 	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, Now())
