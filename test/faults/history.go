@@ -58,14 +58,14 @@ func (h *history) record(client int, what operation, object string, do func() ou
 
 // check returns that no order of the operations keeps within a limit. Of those whose outcome is unknown, what is there in the end tells which
 // were carried out; when they were is open.
-func (h *history) check(limit int, there map[string]bool) []string {
+func (h *history) check(limit int, there map[string]string) []string {
 	var operations []porcupine.Operation
 	end := time.Since(h.begin)
 	for _, event := range h.events {
 		over := event.over
 		if event.outcome == unknown {
 			over = end
-			if carriedOut := there[event.object] == (event.operation == create); !carriedOut {
+			if _, exists := there[event.object]; exists != (event.operation == create) {
 				continue
 			}
 		}

@@ -39,9 +39,9 @@ func TestHistory(t *testing.T) {
 			t.Parallel()
 			h := newHistory()
 			h.events = test.events
-			there := map[string]bool{}
+			there := map[string]string{}
 			for _, object := range test.there {
-				there[object] = true
+				there[object] = "namespace"
 			}
 			require.Equal(t, test.within, len(h.check(limit, there)) == 0)
 		})
