@@ -46,14 +46,13 @@ func newHistory() *history {
 	return &history{begin: time.Now()}
 }
 
-// record carries an operation out and notes what came of it.
-func (h *history) record(client int, what operation, object string, do func() outcome) outcome {
+// record carries out an operation and appends its outcome to the history.
+func (h *history) record(client int, what operation, object string, do func() outcome) {
 	called := time.Since(h.begin)
-	came := do()
+	result := do()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events = append(h.events, done{client, what, object, came, called, time.Since(h.begin)})
-	return came
+	h.events = append(h.events, done{client, what, object, result, called, time.Since(h.begin)})
 }
 
 // check returns that no order of the operations keeps within a limit. Of those whose outcome is unknown, what is there in the end tells which
