@@ -51,27 +51,31 @@ type Options struct {
 	WebhookURL string
 	// WebhookCertDir holds tls.crt and tls.key if somebody else makes them.
 	WebhookCertDir string
-	// WebhookClientCAFile holds the authorities, as PEM, of which the API server's certificate must be. Without it the webhooks answer
-	// whoever reaches them.
+	// WebhookClientCAFile holds the authorities, as PEM, of which the API server's certificate must be. Without it the
+	// webhooks answer whoever reaches them.
 	WebhookClientCAFile string
 	// MutateNamespaces has the operator do what MutatingAdmissionPolicies do since Kubernetes 1.36.
 	MutateNamespaces bool
 	// AttributeExemptUsers and AttributeExemptGroups may touch protected attributes whatever the rules say.
 	AttributeExemptUsers, AttributeExemptGroups []string
-	// SCCExemptNamespaces are those whose pods SecurityContextConstraints say nothing about, besides kube-system and the operator's.
+	// SCCExemptNamespaces are those whose pods SecurityContextConstraints say nothing about, besides kube-system and
+	// the operator's.
 	SCCExemptNamespaces []string
-	// SCCIntersection makes constraints usable only if they are open to the requester and the pod's service account both.
+	// SCCIntersection makes constraints usable only if they are open to the requester and the pod's service account
+	// both.
 	SCCIntersection bool
 	// SCCCallerGuardsExec has exec and attach judge the caller alone.
 	SCCCallerGuardsExec bool
-	// ShutdownDelay is how long the operator goes on after it was told to end, so that nobody has a connection to it when it does.
+	// ShutdownDelay is how long the operator goes on after it was told to end, so that nobody has a connection to it
+	// when it does.
 	ShutdownDelay time.Duration
 	// SCCPool is what namespaces are given user ids from.
 	SCCPool scc.Pool
 }
 
-// Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that they
-// share and in the API server; more than bulkWrites made rollouts little faster where that was measured (make bench).
+// Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that
+// they share and in the API server; more than bulkWrites made rollouts little faster where that was measured (make
+// bench).
 const (
 	urgentWrites = 64
 	bulkWrites   = 8
@@ -120,20 +124,26 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	queue := controller.NewQueue(queues)
 	templateQueue, statusDue := controller.NewTemplateQueue(queues)
 	ledger := controller.NewLedger(statusDue)
-	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
+	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(),
+		clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
 	templates := &controller.Templates{
 		Client: leader.client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
 		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces, Caches: leader.caches,
 	}
 	yield := populate.NewYield()
-	spaces := &controller.PolicySpaces{Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics, Caches: leader.caches, Queues: queues}
+	spaces := &controller.PolicySpaces{
+		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics,
+		Caches: leader.caches, Queues: queues,
+	}
 	quotas := &controller.Quotas{Client: leader.client, Queue: queue, Caches: leader.caches, Queues: queues}
 	namespaces := &controller.Namespaces{
-		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas, Objects: store,
-		Urgent: populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), urgentWrites, nil),
-		Bulk:   populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), bulkWrites, yield),
-		Yield:  yield,
-		Ledger: ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter), Events: leader.clientset.EventsV1(), Metrics: operatorMetrics,
+		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas,
+		Objects: store,
+		Urgent:  populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), urgentWrites, nil),
+		Bulk:    populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), bulkWrites, yield),
+		Yield:   yield,
+		Ledger:  ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter),
+		Events: leader.clientset.EventsV1(), Metrics: operatorMetrics,
 		Exclude: options.ExcludeNamespaces, Caches: leader.caches,
 	}
 	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
@@ -158,7 +168,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return mgr.Start(ctx)
 }
 
-// noticingOutages returns a configuration whose clients notice when the API server does not answer. When it answers again, over is called.
+// noticingOutages returns a configuration whose clients notice when the API server does not answer. When it answers
+// again, over is called.
 func noticingOutages(ctx context.Context, config *rest.Config, over func()) (*rest.Config, error) {
 	plain, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -198,16 +209,20 @@ func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
 }
 
-func newLeader(mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease, queues *backoff.Queues) (l leader, err error) {
+func newLeader(
+	mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease, queues *backoff.Queues,
+) (l leader, err error) {
 	l.queues = queues
 	connections := lease.Client(mgr.GetHTTPClient())
 	l.client, err = client.New(config, client.Options{
-		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), Cache: &client.CacheOptions{Reader: mgr.GetCache()},
+		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		Cache: &client.CacheOptions{Reader: mgr.GetCache()},
 	})
 	if err != nil {
 		return l, err
 	}
-	l.caches = leadership.NewCaches(l.client, mgr.GetAPIReader(), &corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{})
+	l.caches = leadership.NewCaches(l.client, mgr.GetAPIReader(), &corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{},
+		&v1alpha1.NamespaceTemplateList{})
 	if l.clientset, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
 		return l, err
 	}
@@ -222,8 +237,8 @@ func extend(ctx context.Context, by time.Duration) context.Context {
 	return extended
 }
 
-// stripNamespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the few namespaces that
-// were created while nothing noted their creator.
+// stripNamespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the
+// few namespaces that were created while nothing noted their creator.
 func stripNamespace(object any) (any, error) {
 	if ns, ok := object.(*corev1.Namespace); ok {
 		if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; !known {
@@ -247,7 +262,8 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 			ByObject: map[client.Object]cache.ByObject{
 				controller.ServiceAccount(): {Transform: controller.IdentityOnly},
 				&corev1.Namespace{}:         {Transform: stripNamespace},
-				&corev1.ResourceQuota{}:     {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName)},
+				&corev1.ResourceQuota{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField,
+					v1alpha1.QuotaName)},
 				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
 				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
 			},

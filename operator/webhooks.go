@@ -32,7 +32,10 @@ import (
 
 // addWebhooks has every replica answer the API server's questions, and the leader see to it that they are asked. The
 // operator isn't ready before both are so.
-func addWebhooks(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options, ending <-chan struct{}) error {
+func addWebhooks(
+	ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options,
+	ending <-chan struct{},
+) error {
 	attributes, err := newAttributes(ctx, mgr, leader, options)
 	if err != nil {
 		return err
@@ -71,7 +74,9 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, leader leader, clients k
 		if err := mgr.Add(keeper); err != nil {
 			return err
 		}
-		serving.TLSOpts = []func(*tls.Config){func(config *tls.Config) { config.GetCertificate = keeper.GetCertificate }}
+		serving.TLSOpts = []func(*tls.Config){func(config *tls.Config) {
+			config.GetCertificate = keeper.GetCertificate
+		}}
 		configurations.Endpoint.Bundle, renewed = keeper.Bundle, keeper.Changed()
 	}
 	if options.WebhookClientCAFile != "" {
@@ -96,8 +101,8 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, leader leader, clients k
 	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, options, configurations))
 }
 
-// identifyClients has client certificates verified. A client without one completes the handshake, as the readiness probe does, and is
-// answered no review. The file is read for every connection, so that authorities can be replaced.
+// identifyClients has client certificates verified. A client without one completes the handshake, as the readiness
+// probe does, and is answered no review. The file is read for every connection, so that authorities can be replaced.
 func identifyClients(file string) func(*tls.Config) {
 	return func(config *tls.Config) {
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -118,7 +123,9 @@ func identifyClients(file string) func(*tls.Config) {
 }
 
 // newAttributes also has it said of the rules whether they are enforced.
-func newAttributes(ctx context.Context, mgr ctrl.Manager, leader leader, options Options) (*admission.Attributes, error) {
+func newAttributes(
+	ctx context.Context, mgr ctrl.Manager, leader leader, options Options,
+) (*admission.Attributes, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
 	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
@@ -131,7 +138,10 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, leader leader, options
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &controller.Enforcement{Client: leader.client, Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker, Queues: leader.queues}
+	enforcement := &controller.Enforcement{
+		Client: leader.client, Rules: attributes.Current, OnChange: attributes.OnChange, Marker: admission.Marker,
+		Queues: leader.queues,
+	}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}
@@ -139,11 +149,14 @@ func newAttributes(ctx context.Context, mgr ctrl.Manager, leader leader, options
 }
 
 // newSCC also has namespaces given what constraints go by.
-func newSCC(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options) (*admission.SCC, error) {
+func newSCC(
+	ctx context.Context, mgr ctrl.Manager, leader leader, clients kubernetes.Interface, options Options,
+) (*admission.SCC, error) {
 	exempt := slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces)
-	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews(), func(ctx context.Context, reference scc.Reference) (scc.Identity, error) {
-		return controller.Identity(ctx, mgr.GetAPIReader(), reference)
-	})
+	grants := admission.NewSCCGrants(clients.AuthorizationV1().SubjectAccessReviews(),
+		func(ctx context.Context, reference scc.Reference) (scc.Identity, error) {
+			return controller.Identity(ctx, mgr.GetAPIReader(), reference)
+		})
 	constraints, err := admission.NewSCC(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, admission.SCCOptions{
 		ExemptNamespaces: exempt, Intersection: options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,
 	})
@@ -159,8 +172,9 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubern
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
 	}
 	references := &controller.References{
-		Client: leader.client, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Recorder: mgr.GetEventRecorder(controller.Reporter),
-		Caches: leader.caches, Queues: leader.queues,
+		Client: leader.client, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(),
+		Recorder: mgr.GetEventRecorder(controller.Reporter),
+		Caches:   leader.caches, Queues: leader.queues,
 	}
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)
@@ -169,7 +183,8 @@ func newSCC(ctx context.Context, mgr ctrl.Manager, leader leader, clients kubern
 }
 
 func newTable(
-	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes, constraints *admission.SCC, quota *admission.Quota, options Options,
+	ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface, attributes *admission.Attributes,
+	constraints *admission.SCC, quota *admission.Quota, options Options,
 ) (admission.Table, error) {
 	hold, err := admission.NewHold(ctx, mgr.GetCache(), clients.AuthorizationV1().SubjectAccessReviews())
 	if err != nil {
@@ -177,7 +192,8 @@ func newTable(
 	}
 	hierarchy := admission.NewHierarchy(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
 	template := admission.NewTemplate(mgr.GetRESTMapper(), clients, mgr.GetClient(), mgr.GetAPIReader(), attributes)
-	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes, constraints, quota,
+	table := admission.NewTable(template, admission.NewAttributeRules(clients, attributes), hierarchy, attributes,
+		constraints, quota,
 		admission.NewTurns(quota), hold)
 	if options.MutateNamespaces {
 		table = table.WithNamespaceMutators(admission.NamespaceMutators{
@@ -189,7 +205,8 @@ func newTable(
 
 // newQuota also has told, and counted again, what quotas of policyspaces refuse.
 func newQuota(ctx context.Context, mgr ctrl.Manager, clients kubernetes.Interface) (*admission.Quota, error) {
-	refusals, err := admission.NewRefusals(clients.CoreV1(), mgr.GetEventRecorder(controller.Reporter), metrics.Registry)
+	refusals, err := admission.NewRefusals(clients.CoreV1(), mgr.GetEventRecorder(controller.Reporter),
+		metrics.Registry)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +231,9 @@ func newKeeper(clients kubernetes.Interface, options Options) (*certificates.Kee
 }
 
 // ready says what is missing until the certificate is served and, by the leader, the API server was told.
-func ready(mgr ctrl.Manager, server webhook.Server, options Options, configurations *admission.Configurations) func(*http.Request) error {
+func ready(
+	mgr ctrl.Manager, server webhook.Server, options Options, configurations *admission.Configurations,
+) func(*http.Request) error {
 	started := server.StartedChecker()
 	return func(request *http.Request) error {
 		if err := started(request); err != nil {

@@ -36,7 +36,9 @@ func TestExitCodeAndMessage(t *testing.T) {
 }
 
 func TestRunAnswersKubectlsCompletion(t *testing.T) {
-	for _, program := range []string{"kubectl_complete-nstpl", "/usr/bin/kubectl_complete-nstpl", "kubectl_complete-nstpl.exe"} {
+	for _, program := range []string{
+		"kubectl_complete-nstpl", "/usr/bin/kubectl_complete-nstpl", "kubectl_complete-nstpl.exe",
+	} {
 		streams, _, out, _ := genericiooptions.NewTestIOStreams()
 		require.Zero(t, plugin.Run(t.Context(), []string{program, "pre"}, streams))
 		require.True(t, strings.HasPrefix(out.String(), "preview\t"), out.String())

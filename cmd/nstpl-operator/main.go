@@ -23,28 +23,36 @@ func main() {
 	var options operator.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true, "let several replicas run, of which one works")
 	flag.StringVar(&options.MetricsAddress, "metrics-bind-address", ":8080", "where to serve metrics, or 0")
-	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081", "where to serve /healthz and /readyz, or 0")
+	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081",
+		"where to serve /healthz and /readyz, or 0")
 	flag.StringVar(&options.WebhookAddress, "webhook-bind-address", ":9443", "where to serve the webhooks")
 	flag.StringVar(&options.WebhookURL, "webhook-url", "",
 		"where the API server finds the webhooks, as https://host:port, if not through the Service nstpl-operator-webhook")
-	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "", "where tls.crt and tls.key are if the operator is not to make them")
+	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "",
+		"where tls.crt and tls.key are if the operator is not to make them")
 	flag.StringVar(&options.WebhookClientCAFile, "webhook-client-ca-file", "",
 		"the authorities that sign the certificate by which the API server identifies itself; if set, the webhooks answer only the API server")
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
 		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
 	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,
 		"how long to go on after being told to end, while clients are led to other replicas")
-	exclude := flag.String("exclude-namespaces", "", "comma-separated namespaces that are never populated, besides kube-system, kube-public, kube-node-lease and the operator's own")
-	users := flag.String("attribute-exempt-users", "system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
+	exclude := flag.String("exclude-namespaces", "",
+		"comma-separated namespaces that are never populated, besides kube-system, kube-public, kube-node-lease and the operator's own")
+	users := flag.String("attribute-exempt-users",
+		"system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may touch protected attributes whatever the rules say")
-	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system", "comma-separated groups of such users")
+	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system",
+		"comma-separated groups of such users")
 	sccExempt := flag.String("scc-exempt-namespaces", "",
 		"comma-separated namespaces whose pods SecurityContextConstraints say nothing about, besides kube-system and the operator's own")
 	sccMatch := flag.String("scc-match", "union",
 		"whether constraints must be open to the requester or the pod's service account (union), or to both (intersection)")
-	execGuard := flag.String("exec-guard", "any", "whose constraints let somebody into a pod: any, which counts the pod's service account's, or caller")
-	uidRange := flag.String("scc-uid-range", "1000000000-1999999999/10000", "the user ids that namespaces are given, and how many each gets")
-	mcsRange := flag.String("scc-mcs-range", "s0:/2", "what the SELinux levels that namespaces are given begin with, and how many categories each has")
+	execGuard := flag.String("exec-guard", "any",
+		"whose constraints let somebody into a pod: any, which counts the pod's service account's, or caller")
+	uidRange := flag.String("scc-uid-range", "1000000000-1999999999/10000",
+		"the user ids that namespaces are given, and how many each gets")
+	mcsRange := flag.String("scc-mcs-range", "s0:/2",
+		"what the SELinux levels that namespaces are given begin with, and how many categories each has")
 	mcsLabels := flag.Int("scc-mcs-labels-per-namespace", 5, "how many levels each namespace takes up")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// An error of the API server's says what is wrong; where it passed through our code does not.

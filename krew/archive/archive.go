@@ -47,7 +47,8 @@ func writeTar(w io.Writer, files []File, at time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, file := range files {
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: file.Name, Size: int64(len(file.Content)), Mode: file.mode(), ModTime: at, Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg, Name: file.Name, Size: int64(len(file.Content)), Mode: file.mode(), ModTime: at,
+			Format: tar.FormatUSTAR,
 		}
 		if err := archive.WriteHeader(header); err != nil {
 			return err

@@ -13,7 +13,10 @@ import (
 // What is packed twice is the same, whenever that is.
 func TestWrite(t *testing.T) {
 	t.Parallel()
-	files := []archive.File{{Name: "program", Content: bytes.Repeat([]byte("x"), 1<<16), Program: true}, {Name: "LICENSE", Content: []byte("free")}}
+	files := []archive.File{
+		{Name: "program", Content: bytes.Repeat([]byte("x"), 1<<16), Program: true},
+		{Name: "LICENSE", Content: []byte("free")},
+	}
 	at := time.Unix(1700000000, 0)
 	for _, name := range []string{"a.tar.gz", "a.zip"} {
 		var first, second, later bytes.Buffer

@@ -1,4 +1,5 @@
-// Package image puts a program into OCI images without a container engine: on an empty base, and run by somebody who is not root.
+// Package image puts a program into OCI images without a container engine: on an empty base, and run by somebody who is
+// not root.
 package image
 
 import (
@@ -43,7 +44,8 @@ type Platform struct {
 	Binary []byte
 }
 
-// Write writes an OCI image layout of images of all platforms into a folder, which it makes anew, and returns the digest of their index.
+// Write writes an OCI image layout of images of all platforms into a folder, which it makes anew, and returns the
+// digest of their index.
 func (r Release) Write(dir string, platforms []Platform) (string, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range platforms {
@@ -93,7 +95,9 @@ func readable(dir string) error {
 
 func (r Release) build(platform Platform) (v1.Image, error) {
 	var content bytes.Buffer
-	files := []archive.File{{Name: r.Program, Content: platform.Binary, Program: true}, {Name: "LICENSE", Content: r.License}}
+	files := []archive.File{
+		{Name: r.Program, Content: platform.Binary, Program: true}, {Name: "LICENSE", Content: r.License},
+	}
 	if err := archive.Write(&content, "layer.tar", files, r.At); err != nil {
 		return nil, err
 	}

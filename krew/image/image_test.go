@@ -20,10 +20,12 @@ import (
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	release := image.Release{
-		Program: "operator", Version: "v1.2.3", Commit: "abc", Name: "registry.example.com/operator", License: []byte("free"), At: time.Unix(1700000000, 0).UTC(),
+		Program: "operator", Version: "v1.2.3", Commit: "abc", Name: "registry.example.com/operator",
+		License: []byte("free"), At: time.Unix(1700000000, 0).UTC(),
 	}
 	dir := filepath.Join(t.TempDir(), "image")
-	digest, err := release.Write(dir, []image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
+	digest, err := release.Write(dir,
+		[]image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
 	require.NoError(t, err)
 
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -41,7 +43,8 @@ func TestWrite(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, manifest.Manifests, 1)
 	require.Equal(t, digest, manifest.Manifests[0].Digest.String())
-	require.Equal(t, "registry.example.com/operator:v1.2.3", manifest.Manifests[0].Annotations["io.containerd.image.name"])
+	require.Equal(t, "registry.example.com/operator:v1.2.3",
+		manifest.Manifests[0].Annotations["io.containerd.image.name"])
 	platforms, err := index.ImageIndex(manifest.Manifests[0].Digest)
 	require.NoError(t, err)
 	manifest, err = platforms.IndexManifest()
@@ -78,7 +81,8 @@ func TestWrite(t *testing.T) {
 
 	// What was there before is gone, and the same comes out.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
-	again, err := release.Write(dir, []image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
+	again, err := release.Write(dir,
+		[]image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
 	require.NoError(t, err)
 	require.Equal(t, digest, again)
 	require.NoFileExists(t, filepath.Join(dir, "more"))

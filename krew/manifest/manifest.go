@@ -58,7 +58,8 @@ var (
 
 // Machines are those that krew itself is released for.
 var Machines = []string{
-	"darwin/386", "darwin/amd64", "darwin/arm64", "linux/386", "linux/amd64", "linux/arm", "linux/arm64", "linux/ppc64le", "windows/386", "windows/amd64", "windows/arm64",
+	"darwin/386", "darwin/amd64", "darwin/arm64", "linux/386", "linux/amd64", "linux/arm", "linux/arm64",
+	"linux/ppc64le", "windows/386", "windows/amd64", "windows/arm64",
 }
 
 // Parse reads a manifest. A field that krew does not know is an error, as it is for krew.
@@ -75,12 +76,15 @@ func (p *Plugin) Check(name string) []error {
 	var problems []error
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if p.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || p.Kind != "Plugin" {
-		complain("it is a %s of %s: it must be a Plugin of krew.googlecontainertools.github.com/v1alpha2", p.Kind, p.APIVersion)
+		complain("it is a %s of %s: it must be a Plugin of krew.googlecontainertools.github.com/v1alpha2", p.Kind,
+			p.APIVersion)
 	}
 	if p.Metadata.Name != name || !safeName.MatchString(p.Metadata.Name) || strings.HasPrefix(name, "kubectl-") {
-		complain("metadata.name is %q: it must be that of the file, lower-case letters, digits and '-', and not begin with kubectl-", p.Metadata.Name)
+		complain(
+			"metadata.name is %q: it must be that of the file, lower-case letters, digits and '-', and not begin with kubectl-", p.Metadata.Name)
 	}
-	if _, err := semver.Parse(strings.TrimPrefix(p.Spec.Version, "v")); err != nil || !strings.HasPrefix(p.Spec.Version, "v") {
+	if _, err := semver.Parse(strings.TrimPrefix(p.Spec.Version, "v")); err != nil ||
+		!strings.HasPrefix(p.Spec.Version, "v") {
 		complain("spec.version is %q: it must be a semantic version that begins with v", p.Spec.Version)
 	}
 	if short := p.Spec.ShortDescription; short == "" || len(short) > maxShort || strings.ContainsAny(short, "\r\n") {
@@ -156,7 +160,8 @@ func (p *Platform) check() []error {
 func (p *Plugin) For(machine string) []Platform {
 	var chosen []Platform
 	for _, platform := range p.Spec.Platforms {
-		if selector, err := metav1.LabelSelectorAsSelector(platform.Selector); err == nil && platform.Selector != nil && selector.Matches(machineLabels(machine)) {
+		if selector, err := metav1.LabelSelectorAsSelector(platform.Selector); err == nil && platform.Selector != nil &&
+			selector.Matches(machineLabels(machine)) {
 			chosen = append(chosen, platform)
 		}
 	}

@@ -37,17 +37,21 @@ spec:
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ old, new, want string }{
-		"as it should be":        {"", "", ""},
-		"another kind":           {"kind: Plugin", "kind: Plug", "it is a Plug"},
-		"another name":           {"name: nstpl", "name: other", `metadata.name is "other"`},
-		"no version":             {"v1.2.3", "1.2.3", `spec.version is "1.2.3"`},
-		"half a version":         {"v1.2.3", "v1.2", `spec.version is "v1.2"`},
-		"a long description":     {"Short", strings.Repeat("long ", 11), "spec.shortDescription must be a line of at most 50 characters"},
-		"no homepage":            {"homepage: https://example.com", "homepage: ''", "spec.homepage is missing"},
-		"plain http":             {"https://example.com/a", "http://example.com/a", "uri is"},
-		"a short sum":            {"sha256: a0", "sha256: a", "sha256 is"},
-		"a path out of it":       {"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is no path`},
-		"no files":               {"files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]", "files: []", "files is empty"},
+		"as it should be": {"", "", ""},
+		"another kind":    {"kind: Plugin", "kind: Plug", "it is a Plug"},
+		"another name":    {"name: nstpl", "name: other", `metadata.name is "other"`},
+		"no version":      {"v1.2.3", "1.2.3", `spec.version is "1.2.3"`},
+		"half a version":  {"v1.2.3", "v1.2", `spec.version is "v1.2"`},
+		"a long description": {
+			"Short", strings.Repeat("long ", 11), "spec.shortDescription must be a line of at most 50 characters",
+		},
+		"no homepage":      {"homepage: https://example.com", "homepage: ''", "spec.homepage is missing"},
+		"plain http":       {"https://example.com/a", "http://example.com/a", "uri is"},
+		"a short sum":      {"sha256: a0", "sha256: a", "sha256 is"},
+		"a path out of it": {"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is no path`},
+		"no files": {
+			"files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]", "files: []", "files is empty",
+		},
 		"no license installed":   {", {from: LICENSE, to: .}", "", `files lacks "LICENSE"`},
 		"no program installed":   {"{from: kubectl-nstpl, to: .}, ", "", `files lacks "kubectl-nstpl"`},
 		"an empty selector":      {"matchLabels: {os: linux, arch: amd64}", "matchLabels: {}", "selector is empty"},

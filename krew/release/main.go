@@ -1,6 +1,6 @@
-// Command release builds what a version of nstpl is handed out as, in a folder: the plugin's archives for krew, the operator's image,
-// manifests that install it, what all of them are made of, and checksums; and, from krew/nstpl.tmpl.yaml, the manifest by which krew
-// installs the plugin. Built twice, all bytes are the same.
+// Command release builds what a version of nstpl is handed out as, in a folder: the plugin's archives for krew, the
+// operator's image, manifests that install it, what all of them are made of, and checksums; and, from
+// krew/nstpl.tmpl.yaml, the manifest by which krew installs the plugin. Built twice, all bytes are the same.
 package main
 
 import (
@@ -53,10 +53,12 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	r := &release{progress: progress}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&r.Version, "version", "", "the version, such as v1.2.3")
-	flags.StringVar(&r.baseURL, "base-url", "https://nstpl.dev/releases", "where the archives of all versions are handed out")
+	flags.StringVar(&r.baseURL, "base-url", "https://nstpl.dev/releases",
+		"where the archives of all versions are handed out")
 	flags.StringVar(&r.image, "image", "nstpl.dev/nstpl-operator", "the name of the operator's image, without a tag")
 	flags.StringVar(&r.out, "out", "dist", "the folder to write to")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "comma-separated GOOS/GOARCH")
+	platforms := flags.String("platforms",
+		"linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "comma-separated GOOS/GOARCH")
 	manifest := flags.String("manifest", "krew/nstpl.yaml", "krew's manifest")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -65,7 +67,8 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 		return fmt.Errorf("the version is %q: write VERSION=v1.2.3", r.Version)
 	}
 	if strings.Contains(r.Version, "+") {
-		return fmt.Errorf("the version is %q: leave out what follows +, since the tag of an image can't have it", r.Version)
+		return fmt.Errorf("the version is %q: leave out what follows +, since the tag of an image can't have it",
+			r.Version)
 	}
 	var err error
 	if r.commit, r.at, err = source(ctx); err != nil {
@@ -96,7 +99,8 @@ func source(ctx context.Context) (commit string, at time.Time, err error) {
 	} else if gitErr != nil {
 		return "", time.Time{}, fmt.Errorf("ask git for the commit's time (or set SOURCE_DATE_EPOCH): %w", gitErr)
 	}
-	if changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no").Output(); err == nil && len(changes) > 0 {
+	if changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain",
+		"--untracked-files=no").Output(); err == nil && len(changes) > 0 {
 		commit += "-dirty"
 	}
 	number, err := strconv.ParseInt(seconds, 10, 64)

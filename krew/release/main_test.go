@@ -25,7 +25,12 @@ func TestRelease(t *testing.T) {
 	platform := "linux/" + runtime.GOARCH
 	build := func(dir string) map[string]string {
 		at := filepath.Join(dir, "nstpl.yaml")
-		require.NoError(t, run(t.Context(), []string{"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform, "-image=registry.example.com/nstpl-operator"}, io.Discard))
+		require.NoError(t,
+			run(t.Context(),
+				[]string{
+					"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform,
+					"-image=registry.example.com/nstpl-operator",
+				}, io.Discard))
 		files := map[string]string{}
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -42,14 +47,17 @@ func TestRelease(t *testing.T) {
 	first := build(t.TempDir())
 	archive := "nstpl-v1.2.3-" + strings.ReplaceAll(platform, "/", "-") + ".tar.gz"
 	handedOut := []string{
-		archive, "kubectl-nstpl-v1.2.3.cdx.json", "nstpl-operator-v1.2.3-oci.tar", "install.yaml", "install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
+		archive, "kubectl-nstpl-v1.2.3.cdx.json", "nstpl-operator-v1.2.3-oci.tar", "install.yaml",
+		"install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
 	}
 	require.ElementsMatch(t, append(handedOut, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
 	for _, name := range handedOut {
 		require.Contains(t, first["SHA256SUMS"], fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(first[name])), name))
 	}
 	require.Contains(t, first["nstpl-operator-v1.2.3.cdx.json"], `"pkg:golang/sigs.k8s.io/controller-runtime`)
-	digest := regexp.MustCompile("image: registry.example.com/nstpl-operator:v1.2.3@(sha256:[0-9a-f]{64})\n").FindStringSubmatch(first["install.yaml"])
+	digest := regexp.MustCompile(
+		"image: registry.example.com/nstpl-operator:v1.2.3@(sha256:[0-9a-f]{64})\n").FindStringSubmatch(
+		first["install.yaml"])
 	require.NotNil(t, digest)
 	require.Contains(t, first["nstpl-operator-v1.2.3-oci.tar"], digest[1])
 	// Whoever builds it with whatever settings; and what an earlier release left is gone, but nothing else.
@@ -57,7 +65,8 @@ func TestRelease(t *testing.T) {
 	t.Setenv("GOAMD64", "v2")
 	again := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(again, "nstpl-v1.2.2.tar.gz"), nil, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(again, "SHA256SUMS"), []byte("abc  nstpl-v1.2.2.tar.gz\nabc  ../notes\n"), 0o600))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(again, "SHA256SUMS"), []byte("abc  nstpl-v1.2.2.tar.gz\nabc  ../notes\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(again), "notes"), nil, 0o600))
 	require.Equal(t, first, build(again))
 	require.FileExists(t, filepath.Join(filepath.Dir(again), "notes"))

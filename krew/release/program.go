@@ -41,7 +41,8 @@ func (r *release) compile(ctx context.Context, name, platform string) (program, 
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w -X nstpl.dev/nstpl/operator/version.release="+r.Version+" -X nstpl.dev/nstpl/operator/version.commit="+r.commit, "-o", at, "./cmd/"+name)
 	// What else decides on the bytes is not left to who builds.
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOFIPS140=off")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0",
+		"GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOFIPS140=off")
 	build.Stderr = r.progress
 	if err := build.Run(); err != nil {
 		return program{}, err

@@ -10,7 +10,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM lists the modules that a program is made of on any of its platforms, as the Go toolchain recorded them in it.
+// writeSBOM lists the modules that a program is made of on any of its platforms, as the Go toolchain recorded them in
+// it.
 func (r *release) writeSBOM(name string, programs []program) error {
 	modules := map[string]cyclonedx.Component{}
 	for _, p := range programs {
@@ -45,5 +46,7 @@ func (r *release) writeSBOM(name string, programs []program) error {
 func component(path, version string) cyclonedx.Component {
 	// The type golang of package URLs has names in lower case.
 	url := "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
-	return cyclonedx.Component{BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url}
+	return cyclonedx.Component{
+		BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url,
+	}
 }

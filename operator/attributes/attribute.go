@@ -1,5 +1,5 @@
-// Package attributes decides who may set, change and remove protected labels and annotations ("Protected attributes"). It
-// takes objects, rules and roles, and returns what stands in the way.
+// Package attributes decides who may set, change and remove protected labels and annotations ("Protected attributes").
+// It takes objects, rules and roles, and returns what stands in the way.
 package attributes
 
 import (
@@ -28,8 +28,8 @@ var fields = map[v1alpha1.AttributeKind]string{
 // each stands in a path for every element of a list.
 const each = "*"
 
-// places are where in an object the metadata is that counts as its own: its own, and that of the templates which Kubernetes
-// makes objects of. Its controllers are not asked what they copy, so whoever writes the template is.
+// places are where in an object the metadata is that counts as its own: its own, and that of the templates which
+// Kubernetes makes objects of. Its controllers are not asked what they copy, so whoever writes the template is.
 var places = [][]string{
 	{},
 	{"template"},         // PodTemplate

@@ -22,10 +22,10 @@ func (n nameSet) add(attribute Attribute) {
 	n[attribute.Kind][attribute.Name] = true
 }
 
-// Conditions returns CEL expressions for the matchConditions of webhooks, of which each finds the requests that touch some of
-// the protected names; nobody else needs to be asked about. It is one, unless there are very many names. A request is found
-// too when it only moves names around within a list of templates. marker is a further annotation to look for, so that the API
-// server can be seen to go by these expressions.
+// Conditions returns CEL expressions for the matchConditions of webhooks, of which each finds the requests that touch
+// some of the protected names; nobody else needs to be asked about. It is one, unless there are very many names. A
+// request is found too when it only moves names around within a list of templates. marker is a further annotation to
+// look for, so that the API server can be seen to go by these expressions.
 func (r *Rules) Conditions(marker string) []string {
 	protected, guarded := []Attribute{}, map[Attribute]bool{}
 	r.all(func(rule Rule) {
@@ -59,9 +59,9 @@ func (r *Rules) GuardDeletion() bool {
 	return guards
 }
 
-// condition is evaluated on every write in the cluster, so that it looks at an object's own metadata first, and at templates
-// only where there are some that differ. Nothing is taken for granted about the shape of custom resources: an error in the
-// expression would refuse the request.
+// condition is evaluated on every write in the cluster, so that it looks at an object's own metadata first, and at
+// templates only where there are some that differ. Nothing is taken for granted about the shape of custom resources: an
+// error in the expression would refuse the request.
 func condition(touched, deleted nameSet) string {
 	names, evicted := literal(touched), ""
 	if len(deleted) > 0 {
@@ -70,9 +70,11 @@ func condition(touched, deleted nameSet) string {
 		evicted = "request.?subResource.orValue('') == 'eviction' || " +
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
-	return evicted + "[" + names + "].exists(names, [[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
+	return evicted + "[" + names +
+		"].exists(names, [[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
 		"names.exists(f, o[0].metadata[?f].orValue({}).exists(k, k in names[f] && o[1].?metadata[?f][?k] != o[0].metadata[f][?k])) || " +
-		hasTemplates("o[0]") + " && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) && (" +
+		hasTemplates("o[0]") +
+		" && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) && (" +
 		inTemplates("o[0]", "o[1]") + "))))"
 }
 
@@ -102,8 +104,8 @@ func hasTemplates(object string) string {
 		object, strings.Join(slices.Sorted(maps.Keys(inSpec)), ", "))
 }
 
-// inTemplates tells whether the templates of an object have protected attributes that those of another haven't. Lists of
-// templates are compared as a whole.
+// inTemplates tells whether the templates of an object have protected attributes that those of another haven't. Lists
+// of templates are compared as a whole.
 func inTemplates(object, other string) string {
 	const protected = "type(a) == map && names.exists(f, f in a && type(a[f]) == map && a[f].exists(k, k in names[f]"
 	var pairs, lists []string
@@ -115,11 +117,13 @@ func inTemplates(object, other string) string {
 			continue
 		}
 		list := place[:i]
-		lists = append(lists, " || "+reach(object, list)+".exists(l, type(l) == list && !(l in "+reach(other, list)+") && l.exists(i, "+
-			reach("i", append(slices.Clone(place[i+1:]), "metadata"))+".exists(a, "+protected+")))))")
+		lists = append(lists,
+			" || "+reach(object, list)+".exists(l, type(l) == list && !(l in "+reach(other, list)+") && l.exists(i, "+
+				reach("i", append(slices.Clone(place[i+1:]), "metadata"))+".exists(a, "+protected+")))))")
 	}
 	return "[" + strings.Join(pairs, ", ") + "].exists(m, m[0].exists(a, " + protected +
-		" && !m[1].exists(b, type(b) == map && f in b && type(b[f]) == map && k in b[f] && b[f][k] == a[f][k])))))" + strings.Join(lists, "")
+		" && !m[1].exists(b, type(b) == map && f in b && type(b[f]) == map && k in b[f] && b[f][k] == a[f][k])))))" +
+		strings.Join(lists, "")
 }
 
 // reach is a list of what is at the end of a path, or of nothing.

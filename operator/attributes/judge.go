@@ -18,10 +18,10 @@ type Violation struct {
 	Opened []string
 }
 
-// Judge returns every attribute that stands in the way of a change. For each protected attribute that the change touches, the
-// requester must hold the role of one rule that opens the values, old and new. An attribute that stays as it is never stands
-// in the way, and when an object is deleted only those do whose rules guard the deletion; what is being deleted already is
-// touched no more. holds tells whether the requester holds a role in the object's namespace.
+// Judge returns every attribute that stands in the way of a change. For each protected attribute that the change
+// touches, the requester must hold the role of one rule that opens the values, old and new. An attribute that stays as
+// it is never stands in the way, and when an object is deleted only those do whose rules guard the deletion; what is
+// being deleted already is touched no more. holds tells whether the requester holds a role in the object's namespace.
 func (r *Rules) Judge(change Change, holds func(v1alpha1.RoleReference) bool) []Violation {
 	if r.Empty() || change.New == nil && dying(change.Old) {
 		return nil
@@ -63,7 +63,8 @@ func judge(touch Touch, rules []Rule, holds func(v1alpha1.RoleReference) bool) *
 	return violation
 }
 
-// What says what is done to which attribute of an object: set label env in spec.template of Deployment team-a/web to "prod".
+// What says what is done to which attribute of an object: set label env in spec.template of Deployment team-a/web to
+// "prod".
 func (t Touch) What(object string) string {
 	where := t.Attribute.String()
 	if t.Place != "" {

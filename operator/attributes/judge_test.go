@@ -14,12 +14,13 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// clusterRule is a ClusterProtectedAttribute: "label env prod,staging deployer", with ! at the end if it guards deletion. A
-// star is every value.
+// clusterRule is a ClusterProtectedAttribute: "label env prod,staging deployer", with ! at the end if it guards
+// deletion. A star is every value.
 func clusterRule(t *testing.T, text string) v1alpha1.ClusterProtectedAttribute {
 	t.Helper()
 	return v1alpha1.ClusterProtectedAttribute{
-		ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(text, " ", "-")}, AttributeRule: rule(t, text, v1alpha1.ClusterRoleKind),
+		ObjectMeta:    metav1.ObjectMeta{Name: strings.ReplaceAll(text, " ", "-")},
+		AttributeRule: rule(t, text, v1alpha1.ClusterRoleKind),
 	}
 }
 
@@ -28,7 +29,8 @@ func namespaceRule(t *testing.T, text string) v1alpha1.ProtectedAttribute {
 	t.Helper()
 	namespace, text, _ := strings.Cut(text, ": ")
 	return v1alpha1.ProtectedAttribute{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strings.ReplaceAll(text, " ", "-")}, AttributeRule: rule(t, text, v1alpha1.RoleKind),
+		ObjectMeta:    metav1.ObjectMeta{Namespace: namespace, Name: strings.ReplaceAll(text, " ", "-")},
+		AttributeRule: rule(t, text, v1alpha1.RoleKind),
 	}
 }
 
@@ -101,51 +103,101 @@ func TestJudge(t *testing.T) {
 		// says is in what is refused; empty is allowed.
 		says string
 	}{
-		"no rule":                         {nil, "team-a", "", prod, "", ""},
-		"another label":                   {[]string{"label env * a"}, "team-a", "", other, "", ""},
-		"created with":                    {[]string{"label env * a"}, "team-a", "", prod, "", `set label env of X to "prod": ask for a binding to ClusterRole a (ClusterProtectedAttribute label-env-*-a)`},
-		"created by a holder":             {[]string{"label env * a"}, "team-a", "", prod, "a", ""},
-		"an annotation is no label":       {[]string{"label env * a"}, "team-a", "", noted, "", ""},
-		"an annotation":                   {[]string{"annotation env * a"}, "team-a", "", noted, "", "set annotation env"},
-		"an annotation by a holder":       {[]string{"annotation env * a"}, "team-a", "", noted, "a", ""},
-		"outside of namespaces":           {[]string{"label env * a"}, "", "", prod, "", refused},
-		"left alone":                      {[]string{"label env * a"}, "team-a", prod, `{metadata: {name: a, labels: {env: prod}, annotations: {x: y}}, status: {a: b}}`, "", ""},
-		"added":                           {[]string{"label env * a"}, "team-a", bare, prod, "", `set label env of X to "prod"`},
-		"added, empty":                    {[]string{"label env * a"}, "team-a", bare, empty, "", `to ""`},
-		"removed":                         {[]string{"label env * a"}, "team-a", prod, bare, "", `remove label env of X, which is "prod"`},
-		"removed by a holder":             {[]string{"label env * a"}, "team-a", prod, bare, "a", ""},
-		"changed":                         {[]string{"label env * a"}, "team-a", prod, dev, "", `change label env of X from "prod" to "dev"`},
-		"changed by a holder":             {[]string{"label env * a"}, "team-a", prod, dev, "a", ""},
-		"emptied":                         {[]string{"label env * a"}, "team-a", prod, empty, "", `from "prod" to ""`},
-		"listed value":                    {[]string{"label env prod a"}, "team-a", "", prod, "a", ""},
-		"listed value without the role":   {[]string{"label env prod a"}, "team-a", "", prod, "b", "ask for a binding to ClusterRole a"},
-		"unlisted value":                  {[]string{"label env prod a"}, "team-a", "", dev, "a", `no rule opens this value to anybody: there are rules for "prod"`},
-		"unlisted value without the role": {[]string{"label env prod a"}, "team-a", "", dev, "", "no rule opens this value to anybody"},
-		"listed to listed":                {[]string{"label env prod,staging a"}, "team-a", prod, staging, "a", ""},
-		"listed to unlisted":              {[]string{"label env prod,staging a"}, "team-a", prod, dev, "a", "no rule opens"},
-		"unlisted to listed":              {[]string{"label env prod,staging a"}, "team-a", dev, prod, "a", "no rule opens"},
-		"listed removed":                  {[]string{"label env prod a"}, "team-a", prod, bare, "a", ""},
-		"unlisted removed":                {[]string{"label env prod a"}, "team-a", dev, bare, "a", "no rule opens"},
-		"any one rule will do":            {[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "b", ""},
-		"none of two rules":               {[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "c", "ClusterRole a (ClusterProtectedAttribute label-env-prod-a) or to ClusterRole b"},
-		"each rule for its values":        {[]string{"label env prod a", "label env dev b"}, "team-a", "", prod, "b", "ask for a binding to ClusterRole a"},
-		"one rule for all values":         {[]string{"label env prod a", "label env * b"}, "team-a", prod, dev, "b", ""},
-		"one rule for both values":        {[]string{"label env prod a", "label env dev b"}, "team-a", prod, dev, "a b", "no rule opens these values together: remove the one first"},
-		"namespace rule":                  {[]string{"team-a: label env * a"}, "team-a", "", prod, "", "Role a (ProtectedAttribute team-a/label-env-*-a)"},
-		"namespace rule held":             {[]string{"team-a: label env * a"}, "team-a", "", prod, "a", ""},
-		"another namespace's rule":        {[]string{"team-a: label env * a"}, "team-b", "", prod, "", ""},
-		"namespace rule, none's object":   {[]string{"team-a: label env * a"}, "", "", prod, "", ""},
-		"namespace rule opens":            {[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", prod, "b", ""},
-		"namespace rule, but its value":   {[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "b", "ask for a binding to ClusterRole a"},
-		"cluster rule beside":             {[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "a", ""},
-		"another namespace's opens not":   {[]string{"label env * a", "team-a: label env prod b"}, "team-b", "", prod, "b", "ask for a binding to ClusterRole a ("},
-		"deleted":                         {[]string{"label env * a"}, "team-a", prod, "", "", ""},
-		"deletion guarded":                {[]string{"label env * a!"}, "team-a", prod, "", "", "remove label env"},
-		"deletion guarded, of another":    {[]string{"label env * a!"}, "team-a", other, "", "", ""},
-		"deletion guarded, by a holder":   {[]string{"label env * a!"}, "team-a", prod, "", "a", ""},
-		"deletion guarded, other value":   {[]string{"label env dev a!"}, "team-a", prod, "", "a", "no rule opens"},
-		"deletion guarded by one":         {[]string{"label env * a!", "label env prod b"}, "team-a", prod, "", "b", ""},
-		"deletion guarded elsewhere":      {[]string{"label env * a", "team-b: label env * a!"}, "team-a", prod, "", "", ""},
+		"no rule":       {nil, "team-a", "", prod, "", ""},
+		"another label": {[]string{"label env * a"}, "team-a", "", other, "", ""},
+		"created with": {
+			[]string{"label env * a"}, "team-a", "", prod, "",
+			`set label env of X to "prod": ask for a binding to ClusterRole a (ClusterProtectedAttribute label-env-*-a)`,
+		},
+		"created by a holder":       {[]string{"label env * a"}, "team-a", "", prod, "a", ""},
+		"an annotation is no label": {[]string{"label env * a"}, "team-a", "", noted, "", ""},
+		"an annotation": {
+			[]string{"annotation env * a"}, "team-a", "", noted, "", "set annotation env",
+		},
+		"an annotation by a holder": {[]string{"annotation env * a"}, "team-a", "", noted, "a", ""},
+		"outside of namespaces":     {[]string{"label env * a"}, "", "", prod, "", refused},
+		"left alone": {
+			[]string{"label env * a"}, "team-a", prod,
+			`{metadata: {name: a, labels: {env: prod}, annotations: {x: y}}, status: {a: b}}`, "", "",
+		},
+		"added": {
+			[]string{"label env * a"}, "team-a", bare, prod, "", `set label env of X to "prod"`,
+		},
+		"added, empty": {[]string{"label env * a"}, "team-a", bare, empty, "", `to ""`},
+		"removed": {
+			[]string{"label env * a"}, "team-a", prod, bare, "", `remove label env of X, which is "prod"`,
+		},
+		"removed by a holder": {[]string{"label env * a"}, "team-a", prod, bare, "a", ""},
+		"changed": {
+			[]string{"label env * a"}, "team-a", prod, dev, "", `change label env of X from "prod" to "dev"`,
+		},
+		"changed by a holder": {[]string{"label env * a"}, "team-a", prod, dev, "a", ""},
+		"emptied":             {[]string{"label env * a"}, "team-a", prod, empty, "", `from "prod" to ""`},
+		"listed value":        {[]string{"label env prod a"}, "team-a", "", prod, "a", ""},
+		"listed value without the role": {
+			[]string{"label env prod a"}, "team-a", "", prod, "b", "ask for a binding to ClusterRole a",
+		},
+		"unlisted value": {
+			[]string{"label env prod a"}, "team-a", "", dev, "a",
+			`no rule opens this value to anybody: there are rules for "prod"`,
+		},
+		"unlisted value without the role": {
+			[]string{"label env prod a"}, "team-a", "", dev, "", "no rule opens this value to anybody",
+		},
+		"listed to listed": {[]string{"label env prod,staging a"}, "team-a", prod, staging, "a", ""},
+		"listed to unlisted": {
+			[]string{"label env prod,staging a"}, "team-a", prod, dev, "a", "no rule opens",
+		},
+		"unlisted to listed": {
+			[]string{"label env prod,staging a"}, "team-a", dev, prod, "a", "no rule opens",
+		},
+		"listed removed":   {[]string{"label env prod a"}, "team-a", prod, bare, "a", ""},
+		"unlisted removed": {[]string{"label env prod a"}, "team-a", dev, bare, "a", "no rule opens"},
+		"any one rule will do": {
+			[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "b", "",
+		},
+		"none of two rules": {
+			[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "c",
+			"ClusterRole a (ClusterProtectedAttribute label-env-prod-a) or to ClusterRole b",
+		},
+		"each rule for its values": {[]string{"label env prod a", "label env dev b"}, "team-a", "", prod, "b",
+			"ask for a binding to ClusterRole a"},
+		"one rule for all values": {[]string{"label env prod a", "label env * b"}, "team-a", prod, dev, "b",
+			""},
+		"one rule for both values": {[]string{"label env prod a", "label env dev b"}, "team-a", prod, dev, "a b",
+			"no rule opens these values together: remove the one first"},
+		"namespace rule": {
+			[]string{"team-a: label env * a"}, "team-a", "", prod, "",
+			"Role a (ProtectedAttribute team-a/label-env-*-a)",
+		},
+		"namespace rule held":           {[]string{"team-a: label env * a"}, "team-a", "", prod, "a", ""},
+		"another namespace's rule":      {[]string{"team-a: label env * a"}, "team-b", "", prod, "", ""},
+		"namespace rule, none's object": {[]string{"team-a: label env * a"}, "", "", prod, "", ""},
+		"namespace rule opens": {
+			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", prod, "b", "",
+		},
+		"namespace rule, but its value": {
+			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "b",
+			"ask for a binding to ClusterRole a",
+		},
+		"cluster rule beside": {
+			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "a", "",
+		},
+		"another namespace's opens not": {
+			[]string{"label env * a", "team-a: label env prod b"}, "team-b", "", prod, "b",
+			"ask for a binding to ClusterRole a (",
+		},
+		"deleted":                       {[]string{"label env * a"}, "team-a", prod, "", "", ""},
+		"deletion guarded":              {[]string{"label env * a!"}, "team-a", prod, "", "", "remove label env"},
+		"deletion guarded, of another":  {[]string{"label env * a!"}, "team-a", other, "", "", ""},
+		"deletion guarded, by a holder": {[]string{"label env * a!"}, "team-a", prod, "", "a", ""},
+		"deletion guarded, other value": {[]string{"label env dev a!"}, "team-a", prod, "", "a", "no rule opens"},
+		"deletion guarded by one": {
+			[]string{"label env * a!", "label env prod b"}, "team-a", prod, "", "b", "",
+		},
+		"deletion guarded elsewhere": {
+			[]string{"label env * a", "team-b: label env * a!"}, "team-a", prod, "", "", "",
+		},
 		"deleted already": {[]string{"label env * a!"}, "team-a",
 			`{metadata: {name: a, labels: {env: prod}, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "", "", ""},
 		"untouched while it is deleted": {[]string{"label env * a!"}, "team-a",
@@ -188,7 +240,9 @@ func TestJudgeTemplates(t *testing.T) {
 			t.Parallel()
 			r := rules(t, "label env * a!")
 			with, without := object(t, text), object(t, bare)
-			for _, change := range []attributes.Change{{New: with}, {Old: without, New: with}, {Old: with, New: without}, {Old: with}} {
+			for _, change := range []attributes.Change{
+				{New: with}, {Old: without, New: with}, {Old: with, New: without}, {Old: with},
+			} {
 				violations := r.Judge(change, holder(""))
 				require.Len(t, violations, 1)
 				require.Contains(t, violations[0].What("X"), " in "+place+" of X")
@@ -203,7 +257,8 @@ func TestJudgeSaysAllThatStandsInTheWay(t *testing.T) {
 	t.Parallel()
 	violations := rules(t, "label env * a", "annotation note * b", "label tier * c").Judge(attributes.Change{
 		Old: object(t, `{metadata: {labels: {tier: "1"}}, spec: {template: {metadata: {labels: {env: prod}}}}}`),
-		New: object(t, `{metadata: {labels: {env: prod}, annotations: {note: x}}, spec: {template: {metadata: {labels: {tier: "1"}}}}}`),
+		New: object(t,
+			`{metadata: {labels: {env: prod}, annotations: {note: x}}, spec: {template: {metadata: {labels: {tier: "1"}}}}}`),
 	}, holder("c"))
 	var said []string
 	for _, violation := range violations {
@@ -251,7 +306,8 @@ func TestRevisions(t *testing.T) {
 
 // Whoever holds every role may do everything, and whoever changes nothing needs none.
 func FuzzJudge(f *testing.F) {
-	for _, seed := range []string{bare, prod, noted, `{spec: []}`, `{spec: {template: null}}`, `{metadata: {labels: 1}}`,
+	for _, seed := range []string{bare, prod, noted, `{spec: []}`, `{spec: {template: null}}`,
+		`{metadata: {labels: 1}}`,
 		`{spec: {volumeClaimTemplates: [1, null, {metadata: []}]}}`, `{metadata: {labels: {env: {a: [1]}}}}`} {
 		f.Add(seed, prod)
 	}

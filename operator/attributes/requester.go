@@ -12,8 +12,8 @@ type Subject struct {
 	Name  string
 }
 
-// SubjectOf returns whom a subject of a binding means, as RBAC reads it. A service account without a namespace is one of the
-// binding's; in a ClusterRoleBinding, whose namespace is empty, it is nobody.
+// SubjectOf returns whom a subject of a binding means, as RBAC reads it. A service account without a namespace is one
+// of the binding's; in a ClusterRoleBinding, whose namespace is empty, it is nobody.
 func SubjectOf(subject rbacv1.Subject, namespace string) (Subject, bool) {
 	switch subject.Kind {
 	case rbacv1.UserKind:

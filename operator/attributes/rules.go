@@ -60,7 +60,8 @@ func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha
 		if r.namespaced[object.Namespace] == nil {
 			r.namespaced[object.Namespace] = map[Attribute][]Rule{}
 		}
-		add(r.namespaced[object.Namespace], Rule{Namespace: object.Namespace, Object: object.Name, AttributeRule: object.AttributeRule})
+		add(r.namespaced[object.Namespace],
+			Rule{Namespace: object.Namespace, Object: object.Name, AttributeRule: object.AttributeRule})
 		states = append(states, state(&object.ObjectMeta))
 	}
 	r.revision = digest(states)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Touch is what a request does to an attribute in one place of an object: it takes values away, and sets others. A change
-// does both.
+// Touch is what a request does to an attribute in one place of an object: it takes values away, and sets others. A
+// change does both.
 type Touch struct {
 	Attribute
 	// Place is the path of the template whose attribute it is, such as spec.template; empty for the object's own.
@@ -32,7 +32,8 @@ func (c Change) touches(protected func(Attribute) bool) []Touch {
 		add := func(attribute Attribute) {
 			removed, set := without(before[attribute], after[attribute]), without(after[attribute], before[attribute])
 			if len(removed)+len(set) > 0 && protected(attribute) {
-				touches = append(touches, Touch{Attribute: attribute, Place: strings.Join(place, "."), Removed: removed, Set: set})
+				touches = append(touches,
+					Touch{Attribute: attribute, Place: strings.Join(place, "."), Removed: removed, Set: set})
 			}
 		}
 		for attribute := range before {

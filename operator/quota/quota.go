@@ -1,7 +1,9 @@
-// Package quota decides on the quotas of policyspaces: what a namespace may add to the sum over all namespaces in and below a space.
+// Package quota decides on the quotas of policyspaces: what a namespace may add to the sum over all namespaces in and
+// below a space.
 //
-// It follows "ResourceQuota" of the Git User Guide. The API server counts, in a ResourceQuota that each namespace under a quota has;
-// what it is about to write there is booked in the status of every space above, and refused where a sum would exceed a limit.
+// It follows "ResourceQuota" of the Git User Guide. The API server counts, in a ResourceQuota that each namespace under
+// a quota has; what it is about to write there is booked in the status of every space above, and refused where a sum
+// would exceed a limit.
 package quota
 
 import (
@@ -23,7 +25,8 @@ var Unlimited = resource.MustParse("1E")
 // maxUncounted is how many namespaces with unknown usage the status of a space names.
 const maxUncounted = 10
 
-// Counted returns the limits of the ResourceQuota of a namespace below some spaces: every resource that one of them limits.
+// Counted returns the limits of the ResourceQuota of a namespace below some spaces: every resource that one of them
+// limits.
 func Counted(lineage []*v1alpha1.PolicySpace) corev1.ResourceList {
 	counted := corev1.ResourceList{}
 	for _, space := range lineage {
@@ -49,7 +52,8 @@ type ExceededError struct {
 }
 
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", e.Space, write(e.Requested), write(e.Limit))
+	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", e.Space, write(e.Requested),
+		write(e.Limit))
 }
 
 // UncountedError says that it is not known yet what is used of some resources in all namespaces of a space.
@@ -59,7 +63,8 @@ type UncountedError struct {
 }
 
 func (e *UncountedError) Error() string {
-	return fmt.Sprintf("the use of %s in policyspace %q is not counted yet: try again in a moment", strings.Join(e.Resources, ", "), e.Space)
+	return fmt.Sprintf("the use of %s in policyspace %q is not counted yet: try again in a moment",
+		strings.Join(e.Resources, ", "), e.Space)
 }
 
 // Change is what the API server is about to write down of what a namespace uses.
@@ -85,8 +90,8 @@ func (c Change) Adds() []corev1.ResourceName {
 // String writes what is used after the change.
 func (c Change) String() string { return write(c.New) }
 
-// Check tells whether a space has room for a change: an ExceededError or an UncountedError if not. What is there already is no
-// reason to refuse what adds nothing to it.
+// Check tells whether a space has room for a change: an ExceededError or an UncountedError if not. What is there
+// already is no reason to refuse what adds nothing to it.
 func Check(space *v1alpha1.PolicySpace, change Change) error {
 	hard := Hard(space)
 	exceeded := &ExceededError{Space: space.Name, Requested: corev1.ResourceList{}, Limit: corev1.ResourceList{}}
@@ -118,8 +123,9 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 	return nil
 }
 
-// partOf returns how much of the sum is the namespace's of a change: what is booked for it, or what was written down when the sum was
-// made. That may have been more than what the change goes on from, and not less: what is written down grows by bookings only.
+// partOf returns how much of the sum is the namespace's of a change: what is booked for it, or what was written down
+// when the sum was made. That may have been more than what the change goes on from, and not less: what is written down
+// grows by bookings only.
 func partOf(status v1alpha1.PolicySpaceStatus, change Change, name corev1.ResourceName) resource.Quantity {
 	for i := range status.Bookings {
 		if booked, ok := status.Bookings[i].Used[name]; ok && status.Bookings[i].Namespace == change.Namespace {
@@ -148,10 +154,13 @@ func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus
 		}
 		status.Used[name] = total
 	}
-	at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == change.Namespace })
+	at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool {
+		return b.Namespace == change.Namespace
+	})
 	if at < 0 {
 		at = len(status.Bookings)
-		status.Bookings = append(status.Bookings, v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
+		status.Bookings = append(status.Bookings,
+			v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
 	}
 	if older(status.Bookings[at].Since, change.Since) {
 		status.Bookings[at].Since = change.Since // a write that goes on from an earlier state fails
@@ -171,8 +180,9 @@ func Beyond(booking v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
 	return false
 }
 
-// Confirm returns the status of a space in which what is booked for a namespace is what it is known to use: what was booked before is
-// written down, or can't be any more. It changes nothing if the booking goes on from what is seen, or from a later state.
+// Confirm returns the status of a space in which what is booked for a namespace is what it is known to use: what was
+// booked before is written down, or can't be any more. It changes nothing if the booking goes on from what is seen, or
+// from a later state.
 func Confirm(space *v1alpha1.PolicySpace, namespace string, seen Observed) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == namespace })
@@ -194,7 +204,9 @@ func Confirm(space *v1alpha1.PolicySpace, namespace string, seen Observed) v1alp
 func Inherit(space *v1alpha1.PolicySpace, bookings []v1alpha1.QuotaBooking) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	for _, other := range bookings {
-		at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool { return b.Namespace == other.Namespace })
+		at := slices.IndexFunc(status.Bookings, func(b v1alpha1.QuotaBooking) bool {
+			return b.Namespace == other.Namespace
+		})
 		if at < 0 {
 			status.Bookings = append(status.Bookings, *other.DeepCopy())
 			continue
@@ -218,9 +230,11 @@ type Observed struct {
 	Unknown bool
 }
 
-// Settle returns the status of a space as what is written down in its namespaces has it. What is booked and may still be written down
-// stays: open are the namespaces of which it is more than what is written down now.
-func Settle(space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed) (status v1alpha1.PolicySpaceStatus, open []string) {
+// Settle returns the status of a space as what is written down in its namespaces has it. What is booked and may still
+// be written down stays: open are the namespaces of which it is more than what is written down now.
+func Settle(
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed,
+) (status v1alpha1.PolicySpaceStatus, open []string) {
 	status = *space.Status.DeepCopy()
 	hard := Hard(space)
 	bookings := map[string]v1alpha1.QuotaBooking{}

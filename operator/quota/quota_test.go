@@ -25,7 +25,10 @@ func list(pairs ...string) corev1.ResourceList {
 
 // space has counted all that it limits.
 func space(hard, used corev1.ResourceList) *v1alpha1.PolicySpace {
-	s := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{Hard: hard}}}
+	s := &v1alpha1.PolicySpace{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec:       v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{Hard: hard}},
+	}
 	s.Status.Hard, s.Status.Used = hard, used
 	return s
 }
@@ -40,24 +43,48 @@ func TestCheck(t *testing.T) {
 		change quota.Change
 		want   string
 	}{
-		"the source's": {three, quota.Change{Namespace: "c", New: list("pods", "1")}, `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+		"the source's": {
+			three, quota.Change{Namespace: "c", New: list("pods", "1")},
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+		},
 		"all that is exceeded": {
-			three, quota.Change{Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "1500m")},
+			three, quota.Change{
+				Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "1500m"),
+			},
 			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3`,
 		},
 		"only that": {
-			three, quota.Change{Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "600m")},
+			three, quota.Change{
+				Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "600m"),
+			},
 			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
 		},
-		"as much as there is":         {three, quota.Change{Namespace: "a", Old: list("cpu", "500m"), New: list("cpu", "1")}, ""},
-		"less":                        {space(list("pods", "3"), list("pods", "9")), quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "8")}, ""},
-		"as much as before":           {space(list("pods", "3"), list("pods", "9")), quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "9")}, ""},
+		"as much as there is": {
+			three, quota.Change{Namespace: "a", Old: list("cpu", "500m"), New: list("cpu", "1")}, "",
+		},
+		"less": {
+			space(list("pods", "3"), list("pods", "9")),
+			quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "8")}, "",
+		},
+		"as much as before": {
+			space(list("pods", "3"), list("pods", "9")),
+			quota.Change{Namespace: "a", Old: list("pods", "9"), New: list("pods", "9")}, "",
+		},
 		"something that is unlimited": {three, quota.Change{Namespace: "a", New: list("services", "9")}, ""},
-		"no quota":                    {&v1alpha1.PolicySpace{}, quota.Change{Namespace: "a", New: list("pods", "9")}, ""},
-		"not counted":                 {uncounted, quota.Change{Namespace: "a", New: list("pods", "1")}, `the use of pods in policyspace "s" is not counted yet: try again in a moment`},
-		"0 is a limit":                {space(list("pods", "0"), nil), quota.Change{Namespace: "a", New: list("pods", "1")}, `exceeded quota in policyspace "s", requested: pods=1, limit: pods=0`},
+		"no quota": {
+			&v1alpha1.PolicySpace{}, quota.Change{Namespace: "a", New: list("pods", "9")}, "",
+		},
+		"not counted": {
+			uncounted, quota.Change{Namespace: "a", New: list("pods", "1")},
+			`the use of pods in policyspace "s" is not counted yet: try again in a moment`,
+		},
+		"0 is a limit": {
+			space(list("pods", "0"), nil), quota.Change{Namespace: "a", New: list("pods", "1")},
+			`exceeded quota in policyspace "s", requested: pods=1, limit: pods=0`,
+		},
 		"units that differ": {
-			space(list("memory", "1Gi"), list("memory", "512Mi")), quota.Change{Namespace: "b", New: list("memory", "600M")},
+			space(list("memory", "1Gi"), list("memory", "512Mi")),
+			quota.Change{Namespace: "b", New: list("memory", "600M")},
 			`exceeded quota in policyspace "s", requested: memory=1136870912, limit: memory=1Gi`,
 		},
 	} {
@@ -76,21 +103,25 @@ func TestCheck(t *testing.T) {
 func TestBookAndSettle(t *testing.T) {
 	t.Parallel()
 	s := space(list("pods", "5"), list("pods", "3")) // 2 in a, 1 in b
-	s.Status = quota.Book(s, quota.Change{Namespace: "a", Old: list("pods", "2", "x", "1"), New: list("pods", "3", "x", "2"), Since: "10"})
+	s.Status = quota.Book(s,
+		quota.Change{Namespace: "a", Old: list("pods", "2", "x", "1"), New: list("pods", "3", "x", "2"), Since: "10"})
 	require.Equal(t, "pods: 4/5", s.Status.Quota)
 	require.Equal(t, "10", s.Status.Bookings[0].Since)
 	require.Len(t, s.Status.Bookings[0].Used, 1)
 	// Booked again, it is booked once.
 	s.Status = quota.Book(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "3"), Since: "10"})
 	require.Equal(t, "pods: 4/5", s.Status.Quota)
-	require.NoError(t, quota.Check(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "4"), Since: "10"}))
-	require.EqualError(t, quota.Check(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "5"), Since: "10"}),
+	require.NoError(t,
+		quota.Check(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "4"), Since: "10"}))
+	require.EqualError(t,
+		quota.Check(s, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "5"), Since: "10"}),
 		`exceeded quota in policyspace "s", requested: pods=6, limit: pods=5`)
 
 	settle := func(a, version string) []string {
 		t.Helper()
 		status, open := quota.Settle(s, []string{"b", "a"}, map[string]quota.Observed{
-			"a": {Used: list("pods", a), ResourceVersion: version}, "b": {Used: list("pods", "1"), ResourceVersion: "5"},
+			"a": {Used: list("pods", a), ResourceVersion: version},
+			"b": {Used: list("pods", "1"), ResourceVersion: "5"},
 		})
 		s.Status = status
 		return open
@@ -123,7 +154,10 @@ func TestSettleCounts(t *testing.T) {
 		return s.Status.Hard
 	}
 	require.Empty(t, counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}}, "a", "b"))
-	require.Equal(t, list("pods", "5"), counted(map[string]quota.Observed{"a": {Used: list("pods", "1")}, "b": {Used: list("pods", "0", "services", "0")}}, "a", "b"))
+	require.Equal(t, list("pods", "5"),
+		counted(map[string]quota.Observed{
+			"a": {Used: list("pods", "1")}, "b": {Used: list("pods", "0", "services", "0")},
+		}, "a", "b"))
 	require.Equal(t, list("pods", "5"), counted(nil, "a", "b", "new"))
 	// While it is unknown what is used in one namespace, nothing is allowed.
 	more := quota.Change{Namespace: "b", New: list("pods", "1")}
@@ -140,8 +174,8 @@ func TestSettleCounts(t *testing.T) {
 	require.NotContains(t, s.Status.Quota, "pods")
 }
 
-// However requests, failures and counts follow one another, no more is let in than the quota allows, and what is booked comes down to
-// what is there when all is quiet.
+// However requests, failures and counts follow one another, no more is let in than the quota allows, and what is booked
+// comes down to what is there when all is quiet.
 func TestQuotaNeverExceeded(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -163,7 +197,10 @@ func TestQuotaNeverExceeded(t *testing.T) {
 			case 0, 1: // a request goes on from what is there
 				now := there[ns]
 				more := now.used + 1 + int64(r.IntN(2))
-				change := quota.Change{Namespace: ns, Old: list("pods", fmt.Sprint(now.used)), New: list("pods", fmt.Sprint(more)), Since: fmt.Sprint(now.version)}
+				change := quota.Change{
+					Namespace: ns, Old: list("pods", fmt.Sprint(now.used)), New: list("pods", fmt.Sprint(more)),
+					Since: fmt.Sprint(now.version),
+				}
 				if quota.Check(s, change) == nil {
 					s.Status = quota.Book(s, change)
 					admitted = append(admitted, write{ns, state{more, now.version + 1}, now.version})
@@ -183,7 +220,8 @@ func TestQuotaNeverExceeded(t *testing.T) {
 				if r.IntN(2) == 0 {
 					seen[ns] = there[ns]
 				}
-				settled, _ := quota.Settle(s, []string{"a", "b"}, observe(seen["a"].used, seen["a"].version, seen["b"].used, seen["b"].version))
+				settled, _ := quota.Settle(s, []string{"a", "b"},
+					observe(seen["a"].used, seen["a"].version, seen["b"].used, seen["b"].version))
 				if settled.Quota != s.Status.Quota || r.IntN(2) == 0 { // bookings may stay when they are settled
 					s.Status = settled
 				}
@@ -191,8 +229,10 @@ func TestQuotaNeverExceeded(t *testing.T) {
 			require.LessOrEqual(t, there["a"].used+there["b"].used, int64(limit), "seed %d", seed)
 		}
 		// Whatever was booked last is let go by another version.
-		s.Status, _ = quota.Settle(s, []string{"a", "b"}, observe(there["a"].used, there["a"].version+1, there["b"].used, there["b"].version+1))
-		require.Equal(t, fmt.Sprintf("pods: %d/%d", there["a"].used+there["b"].used, limit), s.Status.Quota, "seed %d", seed)
+		s.Status, _ = quota.Settle(s, []string{"a", "b"},
+			observe(there["a"].used, there["a"].version+1, there["b"].used, there["b"].version+1))
+		require.Equal(t, fmt.Sprintf("pods: %d/%d", there["a"].used+there["b"].used, limit), s.Status.Quota, "seed %d",
+			seed)
 	}
 }
 
@@ -206,7 +246,8 @@ func observe(a, versionA, b, versionB int64) map[string]quota.Observed {
 func TestRequested(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[corev1.ResourceName]string{
-		"pods": "pods", "cpu": "pods", "limits.memory": "pods", "requests.nvidia.com/gpu": "pods", "hugepages-2Mi": "pods", "count/pods": "pods",
+		"pods": "pods", "cpu": "pods", "limits.memory": "pods", "requests.nvidia.com/gpu": "pods",
+		"hugepages-2Mi": "pods", "count/pods": "pods",
 		"services.nodeports": "services", "requests.storage": "persistentvolumeclaims",
 		"gold.storageclass.storage.k8s.io/requests.storage": "persistentvolumeclaims", "count/jobs.batch": "jobs.batch",
 		"gpu.deviceclass.resource.k8s.io/devices": "resourceclaims.resource.k8s.io", "secrets": "secrets",
@@ -228,7 +269,8 @@ func TestSeveral(t *testing.T) {
 	require.False(t, is, "it is one")
 	full := space(list("pods", "3"), list("pods", "3"))
 	require.ErrorContains(t, quota.Check(full, several), "requested: pods=6, limit: pods=3")
-	require.ErrorContains(t, quota.Check(full, one), "requested: pods=4, limit: pods=3", "each is told what it asked for")
+	require.ErrorContains(t, quota.Check(full, one), "requested: pods=4, limit: pods=3",
+		"each is told what it asked for")
 	require.NoError(t, quota.Check(s, quota.OneMore(pods)))
 	require.ErrorContains(t, quota.Check(full, quota.OneMore(pods)), "requested: pods=4, limit: pods=3")
 	require.True(t, quota.Spacious(s, pods, 2))
@@ -263,7 +305,8 @@ func TestConfirm(t *testing.T) {
 		})
 		require.Equal(t, want, settled.Quota)
 	}
-	require.Equal(t, "pods: 1/5", confirmed("0", "").Status.Quota, "there is no ResourceQuota to write down anything in")
+	require.Equal(t, "pods: 1/5", confirmed("0", "").Status.Quota,
+		"there is no ResourceQuota to write down anything in")
 }
 
 // A booking that goes on from an earlier state does not let go of a later one.
@@ -283,7 +326,8 @@ func TestInherit(t *testing.T) {
 	s.Status = quota.Inherit(s, []v1alpha1.QuotaBooking{
 		{Namespace: "a", Used: list("pods", "2"), Since: "4"}, {Namespace: "b", Used: list("pods", "1"), Since: "5"},
 	})
-	settled, open := quota.Settle(s, []string{"a", "b"}, map[string]quota.Observed{"a": {ResourceVersion: "3"}, "b": {ResourceVersion: "5"}})
+	settled, open := quota.Settle(s, []string{"a", "b"},
+		map[string]quota.Observed{"a": {ResourceVersion: "3"}, "b": {ResourceVersion: "5"}})
 	require.Equal(t, "pods: 3/5", settled.Quota)
 	require.Equal(t, []string{"a", "b"}, open)
 }

@@ -12,11 +12,14 @@ import (
 )
 
 // plain are the resources of the core group that a quota counts by their own names.
-var plain = []string{"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services"}
+var plain = []string{
+	"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services",
+}
 
 const countPrefix = "count/"
 
-// Requested returns the resource that is created when more is used of what a quota limits: a pod for cpu, a claim for storage.
+// Requested returns the resource that is created when more is used of what a quota limits: a pod for cpu, a claim for
+// storage.
 func Requested(name corev1.ResourceName) schema.GroupResource {
 	text := string(name)
 	switch {
@@ -35,10 +38,12 @@ func Requested(name corev1.ResourceName) schema.GroupResource {
 }
 
 // early are resources that Kubernetes, or templates, put into every namespace.
-var early = []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices}
+var early = []corev1.ResourceName{
+	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices,
+}
 
-// Early tells whether there may be something of a resource in a namespace before the API server counts in it, so that its first count
-// may be wrong.
+// Early tells whether there may be something of a resource in a namespace before the API server counts in it, so that
+// its first count may be wrong.
 func Early(name corev1.ResourceName) bool {
 	text := string(name)
 	workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == countPrefix+"pods"

@@ -36,8 +36,8 @@ const (
 	maxEach    = 5
 )
 
-// NewPool reads a range of ids and the size of blocks, 1000000000-1999999999/10000, and the beginning of levels and their number of
-// categories, s0:/2, of which each namespace takes up labelsPerNamespace.
+// NewPool reads a range of ids and the size of blocks, 1000000000-1999999999/10000, and the beginning of levels and
+// their number of categories, s0:/2, of which each namespace takes up labelsPerNamespace.
 func NewPool(ids, levels string, labelsPerNamespace int) (Pool, error) {
 	pool, err := parseIDs(ids)
 	if err != nil {
@@ -46,7 +46,9 @@ func NewPool(ids, levels string, labelsPerNamespace int) (Pool, error) {
 	prefix, each, _ := strings.Cut(levels, "/")
 	number, err := parseID(each)
 	if err != nil || number < 1 || number > maxEach || !strings.HasSuffix(prefix, ":") {
-		return pool, fmt.Errorf("%q is no beginning of levels and number of categories, such as s0:/2: there can be 1 to %d", levels, maxEach)
+		return pool, fmt.Errorf(
+			"%q is no beginning of levels and number of categories, such as s0:/2: there can be 1 to %d", levels,
+			maxEach)
 	}
 	pool.Levels = Levels{Prefix: prefix, Each: int(number), PerNamespace: labelsPerNamespace}
 	if labelsPerNamespace < 1 || pool.blocks() > combinations(categories, pool.Levels.Each)/labelsPerNamespace {
@@ -133,9 +135,9 @@ type allocator struct {
 	levels map[string]bool
 }
 
-// Allocate gives every namespace what it lacks, or shares with an older one by mistake. Blocks are given in turn from next on,
-// and the number with which to go on is returned: a block that somebody gave back rests as long as possible. An error comes with
-// the allocations that could be made.
+// Allocate gives every namespace what it lacks, or shares with an older one by mistake. Blocks are given in turn from
+// next on, and the number with which to go on is returned: a block that somebody gave back rests as long as possible.
+// An error comes with the allocations that could be made.
 func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) {
 	holders = slices.Clone(holders)
 	slices.SortFunc(holders, func(a, b Holder) int {
@@ -177,7 +179,9 @@ func (a *allocator) take(holders []Holder) map[string]string {
 		}
 		ranges = append(ranges, owned{ids, age, holder.Name})
 	}
-	slices.SortFunc(ranges, func(a, b owned) int { return cmp.Or(cmp.Compare(a.Min, b.Min), cmp.Compare(a.age, b.age)) })
+	slices.SortFunc(ranges, func(a, b owned) int {
+		return cmp.Or(cmp.Compare(a.Min, b.Min), cmp.Compare(a.age, b.age))
+	})
 	var last *owned
 	for i := range ranges {
 		this := &ranges[i]
@@ -189,7 +193,8 @@ func (a *allocator) take(holders []Holder) map[string]string {
 		if younger.age < older.age {
 			younger, older = older, younger
 		}
-		wrong[younger.name] = fmt.Sprintf("its user ids %d-%d are also those of namespace %s", younger.Min, younger.Max, older.name)
+		wrong[younger.name] = fmt.Sprintf("its user ids %d-%d are also those of namespace %s", younger.Min, younger.Max,
+			older.name)
 		last = older
 	}
 	for i := range ranges {
@@ -264,7 +269,9 @@ func (a *allocator) fresh() (int, error) {
 		number := a.next % a.pool.blocks()
 		a.next = (number + 1) % a.pool.blocks()
 		block, level := a.pool.block(number), normalLevel(a.pool.Levels.Level(number))
-		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.taken, func(t v1alpha1.IDRange) bool { return t.Min <= block.Max && block.Min <= t.Max }) {
+		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.taken, func(t v1alpha1.IDRange) bool {
+			return t.Min <= block.Max && block.Min <= t.Max
+		}) {
 			continue
 		}
 		a.used[number], a.levels[level] = true, true

@@ -26,7 +26,9 @@ var levels = scc.Levels{Prefix: "s0:", Each: 2, PerNamespace: 5}
 
 func holder(name string, age int, annotations ...string) scc.Holder {
 	h := scc.Holder{Name: name, Created: metav1.Unix(int64(1000-age), 0), Annotations: map[string]string{}}
-	for i, key := range []string{v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation} {
+	for i, key := range []string{
+		v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+	} {
 		if i < len(annotations) && annotations[i] != "-" {
 			h.Annotations[key] = annotations[i]
 		}
@@ -36,7 +38,9 @@ func holder(name string, age int, annotations ...string) scc.Holder {
 
 func TestLevel(t *testing.T) {
 	t.Parallel()
-	for block, want := range map[int]string{0: "s0:c1,c0", 1: "s0:c3,c2", 2: "s0:c5,c0", 3: "s0:c6,c0", 65: "s0:c26,c0", 99_999: "s0:c1000,c495"} {
+	for block, want := range map[int]string{
+		0: "s0:c1,c0", 1: "s0:c3,c2", 2: "s0:c5,c0", 3: "s0:c6,c0", 65: "s0:c26,c0", 99_999: "s0:c1000,c495",
+	} {
 		require.Equal(t, want, levels.Level(block))
 	}
 	seen := map[string]bool{}
@@ -76,17 +80,32 @@ func TestAllocate(t *testing.T) {
 		"all is there": {0, []scc.Holder{holder("a", 1, first, first, "s0:c1,c0")}, ""},
 		"new ones, the oldest first": {0, []scc.Holder{holder("b", 1), holder("a", 1), holder("old", 2)},
 			"old: 1000000000/10000 1000000000/10000 s0:c1,c0; a: 1000010000/10000 1000010000/10000 s0:c3,c2; b: 1000020000/10000 1000020000/10000 s0:c5,c0"},
-		"in turn":                    {7, []scc.Holder{holder("a", 1)}, "a: 1000070000/10000 1000070000/10000 s0:c8,c7"},
-		"around, past what is taken": {99_999, []scc.Holder{holder("a", 2, "1999990000/10000", "-", "s0:c1,c0"), holder("b", 1)}, "a:  1999990000/10000 ; b: 1000010000/10000 1000010000/10000 s0:c3,c2"},
-		"the rest, singly":           {5, []scc.Holder{holder("a", 1, second)}, "a:  1000010000/10000 s0:c3,c2"},
-		"by hand":                    {0, []scc.Holder{holder("a", 1, "500/5", "500/5", "s0:c7,c8")}, ""},
-		"by hand, without a level":   {0, []scc.Holder{holder("a", 1, "500-504", "500-504")}, "a:   s0:c1,c0"},
-		"by hand across blocks":      {0, []scc.Holder{holder("a", 2, "1000005000/10000", "1/1", "s0:c7,c8"), holder("b", 1)}, "b: 1000020000/10000 1000020000/10000 s0:c5,c0"},
-		"twice": {9, []scc.Holder{holder("young", 1, first, first, "s0:c1,c0"), holder("old", 2, first, first, "s0:c1,c0")},
+		"in turn": {
+			7, []scc.Holder{holder("a", 1)}, "a: 1000070000/10000 1000070000/10000 s0:c8,c7",
+		},
+		"around, past what is taken": {
+			99_999, []scc.Holder{holder("a", 2, "1999990000/10000", "-", "s0:c1,c0"), holder("b", 1)},
+			"a:  1999990000/10000 ; b: 1000010000/10000 1000010000/10000 s0:c3,c2",
+		},
+		"the rest, singly":         {5, []scc.Holder{holder("a", 1, second)}, "a:  1000010000/10000 s0:c3,c2"},
+		"by hand":                  {0, []scc.Holder{holder("a", 1, "500/5", "500/5", "s0:c7,c8")}, ""},
+		"by hand, without a level": {0, []scc.Holder{holder("a", 1, "500-504", "500-504")}, "a:   s0:c1,c0"},
+		"by hand across blocks": {
+			0, []scc.Holder{holder("a", 2, "1000005000/10000", "1/1", "s0:c7,c8"), holder("b", 1)},
+			"b: 1000020000/10000 1000020000/10000 s0:c5,c0",
+		},
+		"twice": {9, []scc.Holder{
+			holder("young", 1, first, first, "s0:c1,c0"), holder("old", 2, first, first, "s0:c1,c0"),
+		},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user ids 1000000000-1000009999 are also those of namespace old)"},
-		"partly the same": {9, []scc.Holder{holder("young", 1, "1000000005/2", "5/5", "s0:c1,c9"), holder("old", 2, first, first, "s0:c1,c0"), holder("other", 3, second, second, "s0:c3,c2")},
+		"partly the same": {9,
+			[]scc.Holder{
+				holder("young", 1, "1000000005/2", "5/5", "s0:c1,c9"), holder("old", 2, first, first, "s0:c1,c0"),
+				holder("other", 3, second, second, "s0:c3,c2"),
+			},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user ids 1000000005-1000000006 are also those of namespace old)"},
-		"the same level": {9, []scc.Holder{holder("young", 1, second, second, "s0:c0,c1"), holder("old", 2, first, first, "s0:c1,c0")},
+		"the same level": {9,
+			[]scc.Holder{holder("young", 1, second, second, "s0:c0,c1"), holder("old", 2, first, first, "s0:c1,c0")},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its SELinux level s0:c0,c1 is also that of namespace old)"},
 		"not to be read": {9, []scc.Holder{holder("a", 1, "all of them")},
 			`a: 1000090000/10000 1000090000/10000 s0:c10,c0 (the namespace's annotation policy.nstpl.dev/scc.uid-range: "all of them" is no list of blocks of ids: "all of them" is neither first/size nor first-last)`},
@@ -118,7 +137,8 @@ func say(allocations []scc.Allocation) string {
 func TestAllocateUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	small := pool(t, "100-129/10")
-	allocations, _, err := scc.Allocate(small, 0, []scc.Holder{holder("a", 4), holder("b", 3), holder("c", 2), holder("d", 1)})
+	allocations, _,
+		err := scc.Allocate(small, 0, []scc.Holder{holder("a", 4), holder("b", 3), holder("c", 2), holder("d", 1)})
 	require.ErrorIs(t, err, scc.ErrPoolExhausted)
 	require.Len(t, allocations, 3)
 }
@@ -133,7 +153,8 @@ func TestAllocateIsUniqueAndStable(t *testing.T) {
 		for i := range 30 {
 			h := holder(fmt.Sprint("ns-", i), random.IntN(5))
 			if random.IntN(2) == 0 {
-				h.Annotations[v1alpha1.UIDRangeAnnotation] = fmt.Sprintf("%d/%d", 995+random.IntN(60), 1+random.IntN(15))
+				h.Annotations[v1alpha1.UIDRangeAnnotation] = fmt.Sprintf("%d/%d", 995+random.IntN(60),
+					1+random.IntN(15))
 			}
 			if random.IntN(3) == 0 {
 				h.Annotations[v1alpha1.MCSAnnotation] = levels.Level(random.IntN(40))

@@ -16,8 +16,8 @@ func (m *Missing) Error() string {
 	return fmt.Sprintf("the namespace has no annotation %s yet, which the operator gives it", m.Key)
 }
 
-// ParseBlocks reads a list of blocks of ids, each first/size or first-last, separated by commas. Ids end at 2147483647, as
-// Kubernetes' do.
+// ParseBlocks reads a list of blocks of ids, each first/size or first-last, separated by commas. Ids end at 2147483647,
+// as Kubernetes' do.
 func ParseBlocks(text string) ([]v1alpha1.IDRange, error) {
 	var blocks []v1alpha1.IDRange
 	for part := range strings.SplitSeq(text, ",") {

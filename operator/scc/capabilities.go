@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// generateCapabilities adds what is added by default, but for what the container drops, and drops what must be dropped. Names
-// are compared as they are written.
+// generateCapabilities adds what is added by default, but for what the container drops, and drops what must be dropped.
+// Names are compared as they are written.
 func (p *provider) generateCapabilities(c *container) {
 	var given corev1.Capabilities
 	if capabilities := c.get().Capabilities; capabilities != nil {

@@ -1,5 +1,5 @@
-// Package scc decides which SecurityContextConstraints admit a pod, and what they set on it ("Security context constraints").
-// It decides as OpenShift's admission does, but where DESIGN says otherwise.
+// Package scc decides which SecurityContextConstraints admit a pod, and what they set on it ("Security context
+// constraints"). It decides as OpenShift's admission does, but where DESIGN says otherwise.
 package scc
 
 import (
@@ -16,9 +16,12 @@ import (
 
 // volumeTypes are all types that a constraint can name, but hostPath.
 var volumeTypes = []v1alpha1.FSType{
-	"awsElasticBlockStore", "azureDisk", "azureFile", "cephFS", "cinder", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",
-	"fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "nfs", "persistentVolumeClaim",
-	"photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageOS", "vsphere",
+	"awsElasticBlockStore", "azureDisk", "azureFile", "cephFS", "cinder", "configMap", "csi", "downwardAPI", "emptyDir",
+	"ephemeral",
+	"fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "nfs",
+	"persistentVolumeClaim",
+	"photonPersistentDisk", "portworxVolume", "projected", "quobyte", "rbd", "scaleIO", "secret", "storageOS",
+	"vsphere",
 }
 
 // ExemptNamespaces are those of whose pods constraints say nothing.
@@ -52,7 +55,9 @@ func defaultedVolumes(volumes []v1alpha1.FSType, hostPath bool) []v1alpha1.FSTyp
 	case hostPath && !all && !slices.Contains(volumes, v1alpha1.FSTypeHostPath):
 		volumes = append(volumes, v1alpha1.FSTypeHostPath)
 	case !hostPath:
-		volumes = slices.DeleteFunc(volumes, func(v v1alpha1.FSType) bool { return v == v1alpha1.FSTypeHostPath || v == v1alpha1.FSTypeAll })
+		volumes = slices.DeleteFunc(volumes, func(v v1alpha1.FSType) bool {
+			return v == v1alpha1.FSTypeHostPath || v == v1alpha1.FSTypeAll
+		})
 		if all {
 			volumes = append(volumes, volumeTypes...)
 		}
@@ -65,8 +70,11 @@ func defaultedVolumes(volumes []v1alpha1.FSType, hostPath bool) []v1alpha1.FSTyp
 func Check(c *v1alpha1.SecurityContextConstraints) error {
 	user := c.RunAsUser
 	switch {
-	case !slices.Contains([]string{v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsNonRoot, v1alpha1.RunAsAny}, user.Type):
-		return fmt.Errorf("runAsUser.type is %q: it can be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny", user.Type)
+	case !slices.Contains([]string{
+		v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsNonRoot, v1alpha1.RunAsAny,
+	}, user.Type):
+		return fmt.Errorf("runAsUser.type is %q: it can be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny",
+			user.Type)
 	case user.Type == v1alpha1.MustRunAs && user.UID == nil:
 		return fmt.Errorf("runAsUser.uid is missing, which MustRunAs needs")
 	case user.Type == v1alpha1.MustRunAsRange && (user.UIDRangeMin == nil) != (user.UIDRangeMax == nil):
@@ -74,7 +82,9 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil && *user.UIDRangeMin > *user.UIDRangeMax:
 		return fmt.Errorf("runAsUser.uidRangeMin is greater than uidRangeMax")
 	}
-	for field, id := range map[string]*int64{"uid": user.UID, "uidRangeMin": user.UIDRangeMin, "uidRangeMax": user.UIDRangeMax} {
+	for field, id := range map[string]*int64{
+		"uid": user.UID, "uidRangeMin": user.UIDRangeMin, "uidRangeMax": user.UIDRangeMax,
+	} {
 		if id != nil && (*id < 0 || *id > math.MaxInt32) {
 			return fmt.Errorf("runAsUser.%s is %d, which is no user id", field, *id)
 		}
@@ -98,11 +108,12 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 	return nil
 }
 
-// Sort puts constraints in the order in which they are tried: the highest priority first, then the most restrictive, then by
-// name. They must be Defaulted.
+// Sort puts constraints in the order in which they are tried: the highest priority first, then the most restrictive,
+// then by name. They must be Defaulted.
 func Sort(constraints []*v1alpha1.SecurityContextConstraints) {
 	slices.SortFunc(constraints, func(a, b *v1alpha1.SecurityContextConstraints) int {
-		return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(points(a), points(b)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(points(a), points(b)),
+			strings.Compare(a.Name, b.Name))
 	})
 }
 
@@ -115,7 +126,8 @@ func priority(c *v1alpha1.SecurityContextConstraints) int32 {
 
 // points weigh what a constraint allows.
 func points(c *v1alpha1.SecurityContextConstraints) int {
-	total := volumePoints(c) + strategyPoints[c.RunAsUser.Type] + strategyPoints[c.SELinuxContext.Type] + capabilityPoints(c)
+	total := volumePoints(c) + strategyPoints[c.RunAsUser.Type] + strategyPoints[c.SELinuxContext.Type] +
+		capabilityPoints(c)
 	if c.AllowPrivilegedContainer {
 		total += 1_600_000
 	}
@@ -129,7 +141,8 @@ func points(c *v1alpha1.SecurityContextConstraints) int {
 }
 
 var strategyPoints = map[string]int{
-	v1alpha1.RunAsAny: 40_000, v1alpha1.MustRunAsNonRoot: 30_000, v1alpha1.MustRunAsRange: 20_000, v1alpha1.MustRunAs: 10_000,
+	v1alpha1.RunAsAny: 40_000, v1alpha1.MustRunAsNonRoot: 30_000, v1alpha1.MustRunAsRange: 20_000,
+	v1alpha1.MustRunAs: 10_000,
 }
 
 func volumePoints(c *v1alpha1.SecurityContextConstraints) int {
@@ -149,7 +162,9 @@ func volumePoints(c *v1alpha1.SecurityContextConstraints) int {
 func capabilityPoints(c *v1alpha1.SecurityContextConstraints) int {
 	everything := func(capability v1alpha1.Capability) bool { return strings.EqualFold(string(capability), "ALL") }
 	total := 5_000 + 300*len(c.DefaultAddCapabilities)
-	if slices.ContainsFunc(c.AllowedCapabilities, func(a v1alpha1.Capability) bool { return a == v1alpha1.AllCapabilities || everything(a) }) {
+	if slices.ContainsFunc(c.AllowedCapabilities, func(a v1alpha1.Capability) bool {
+		return a == v1alpha1.AllCapabilities || everything(a)
+	}) {
 		total += 4_000
 	} else {
 		total += 10 * len(c.AllowedCapabilities)

@@ -25,7 +25,8 @@ func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations ma
 		return nil, err
 	}
 	p := &provider{
-		SecurityContextConstraints: constraint, fsGroups: constraint.FSGroup.Ranges, supplementalGroups: constraint.SupplementalGroups.Ranges,
+		SecurityContextConstraints: constraint, fsGroups: constraint.FSGroup.Ranges,
+		supplementalGroups: constraint.SupplementalGroups.Ranges,
 	}
 	var err error
 	switch user := constraint.RunAsUser; {
@@ -107,13 +108,16 @@ func (c *container) set(change func(*corev1.SecurityContext)) {
 
 func eachContainer(spec *corev1.PodSpec, do func(path string, c *container)) {
 	for i := range spec.InitContainers {
-		do(fmt.Sprintf("spec.initContainers[%d]", i), &container{&spec.InitContainers[i].SecurityContext, spec.InitContainers[i].Ports})
+		do(fmt.Sprintf("spec.initContainers[%d]", i),
+			&container{&spec.InitContainers[i].SecurityContext, spec.InitContainers[i].Ports})
 	}
 	for i := range spec.Containers {
-		do(fmt.Sprintf("spec.containers[%d]", i), &container{&spec.Containers[i].SecurityContext, spec.Containers[i].Ports})
+		do(fmt.Sprintf("spec.containers[%d]", i),
+			&container{&spec.Containers[i].SecurityContext, spec.Containers[i].Ports})
 	}
 	for i := range spec.EphemeralContainers {
-		do(fmt.Sprintf("spec.ephemeralContainers[%d]", i), &container{&spec.EphemeralContainers[i].SecurityContext, spec.EphemeralContainers[i].Ports})
+		do(fmt.Sprintf("spec.ephemeralContainers[%d]", i),
+			&container{&spec.EphemeralContainers[i].SecurityContext, spec.EphemeralContainers[i].Ports})
 	}
 }
 
@@ -242,7 +246,8 @@ func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container)
 		p.refuse(path+".readOnlyRootFilesystem", "it must be true")
 	}
 	// A privileged container that is allowed gains nothing by it, and the API server takes no false for one.
-	escalates := given.AllowPrivilegeEscalation == nil && !privileged || given.AllowPrivilegeEscalation != nil && *given.AllowPrivilegeEscalation
+	escalates := given.AllowPrivilegeEscalation == nil && !privileged || given.AllowPrivilegeEscalation != nil &&
+		*given.AllowPrivilegeEscalation
 	if escalates && !*p.AllowPrivilegeEscalation {
 		p.refuse(path+".allowPrivilegeEscalation", "privilege escalation is not allowed: it must be false")
 	}

@@ -16,15 +16,16 @@ const (
 	accountsGroup = "system:serviceaccounts:"
 )
 
-// Reference is an entry of users or groups that names an object of the cluster: a ServiceAccount, or a Namespace for all of its
-// ServiceAccounts. Account is empty for the latter.
+// Reference is an entry of users or groups that names an object of the cluster: a ServiceAccount, or a Namespace for
+// all of its ServiceAccounts. Account is empty for the latter.
 type Reference struct{ Namespace, Account string }
 
 // UserReference returns the ServiceAccount that an entry of users names, and false if it names no ServiceAccount.
 func UserReference(user string) (Reference, bool) {
 	name, isAccount := strings.CutPrefix(user, accountUser)
 	namespace, account, complete := strings.Cut(name, ":")
-	return Reference{namespace, account}, isAccount && complete && namespace != "" && account != "" && !strings.Contains(account, ":")
+	return Reference{namespace, account}, isAccount && complete && namespace != "" && account != "" &&
+		!strings.Contains(account, ":")
 }
 
 // GroupReference returns the Namespace that an entry of groups names, and false if it names no Namespace.
@@ -49,12 +50,14 @@ type Identity struct {
 
 // Stale reports whether an object that was seen with this identity no longer exists, or has been created anew since.
 func (seen Identity) Stale(current Identity) bool {
-	return seen.Namespace != "" && seen.Namespace != current.Namespace || seen.Account != "" && seen.Account != current.Account
+	return seen.Namespace != "" && seen.Namespace != current.Namespace || seen.Account != "" &&
+		seen.Account != current.Account
 }
 
 // referenceRecord is the value of ReferencesAnnotation.
 type referenceRecord struct {
-	// Of is the UID of the constraint. A copy of the constraint, in this cluster or in another, does not inherit the record.
+	// Of is the UID of the constraint. A copy of the constraint, in this cluster or in another, does not inherit the
+	// record.
 	Of types.UID `json:"of"`
 	// Seen holds the identity of each entry whose object existed when it was last looked at.
 	Seen map[string]Identity `json:"seen"`
@@ -69,7 +72,8 @@ func seenReferences(constraint *v1alpha1.SecurityContextConstraints) map[string]
 	return record.Seen
 }
 
-// Seen returns the identity that a reference of a constraint was last seen with, and false if its object did not exist yet.
+// Seen returns the identity that a reference of a constraint was last seen with, and false if its object did not exist
+// yet.
 func Seen(constraint *v1alpha1.SecurityContextConstraints, reference Reference) (Identity, bool) {
 	if constraint.Annotations[v1alpha1.ReferencesAnnotation] == "" {
 		return Identity{}, false
@@ -94,10 +98,12 @@ func References(constraint *v1alpha1.SecurityContextConstraints) []Reference {
 	return references
 }
 
-// RemoveStale returns a constraint without the references whose objects were deleted since they were seen, and those references. It
-// records the identities of the others. An object that never existed is not stale: administrators may list a ServiceAccount before
-// they create it. If nothing changes, RemoveStale returns the constraint itself.
-func RemoveStale(constraint *v1alpha1.SecurityContextConstraints, current func(Reference) (Identity, error)) (*v1alpha1.SecurityContextConstraints, []Reference, error) {
+// RemoveStale returns a constraint without the references whose objects were deleted since they were seen, and those
+// references. It records the identities of the others. An object that never existed is not stale: administrators may
+// list a ServiceAccount before they create it. If nothing changes, RemoveStale returns the constraint itself.
+func RemoveStale(
+	constraint *v1alpha1.SecurityContextConstraints, current func(Reference) (Identity, error),
+) (*v1alpha1.SecurityContextConstraints, []Reference, error) {
 	before := seenReferences(constraint)
 	after := map[string]Identity{}
 	var stale []Reference
@@ -118,7 +124,9 @@ func RemoveStale(constraint *v1alpha1.SecurityContextConstraints, current func(R
 	changed := constraint.DeepCopy()
 	isStale := func(reference Reference, ok bool) bool { return ok && slices.Contains(stale, reference) }
 	changed.Users = slices.DeleteFunc(changed.Users, func(user string) bool { return isStale(UserReference(user)) })
-	changed.Groups = slices.DeleteFunc(changed.Groups, func(group string) bool { return isStale(GroupReference(group)) })
+	changed.Groups = slices.DeleteFunc(changed.Groups, func(group string) bool {
+		return isStale(GroupReference(group))
+	})
 	if err := record(changed, after); err != nil {
 		return nil, nil, err
 	}

@@ -34,19 +34,32 @@ func TestRemoveStaleReferences(t *testing.T) {
 		steps   []objects
 		removed string
 	}{
-		"still there":                           {[]objects{{"a": "1", "a/builder": "2"}, {"a": "1", "a/builder": "2"}}, ""},
-		"listed before they exist":              {[]objects{{}, {}, {"a": "1"}, {"a": "1", "a/builder": "2"}}, ""},
-		"the account is deleted":                {[]objects{{"a": "1", "a/builder": "2"}, {"a": "1"}}, builder},
-		"the account is deleted at once":        {[]objects{{"a": "1"}, {"a": "1", "a/builder": "2"}, {"a": "1"}}, builder},
-		"the account is another":                {[]objects{{"a": "1", "a/builder": "2"}, {"a": "1", "a/builder": "3"}}, builder},
-		"the namespace is deleted":              {[]objects{{"a": "1", "a/builder": "2"}, {}}, builder + " " + group},
-		"the namespace is another":              {[]objects{{"a": "1", "a/builder": "2"}, {"a": "3", "a/builder": "4"}}, builder + " " + group},
-		"the namespace, before the account was": {[]objects{{"a": "1"}, {"a": "3", "a/builder": "4"}}, builder + " " + group},
-		"what was never there":                  {[]objects{{}, {}}, ""},
+		"still there": {
+			[]objects{{"a": "1", "a/builder": "2"}, {"a": "1", "a/builder": "2"}}, "",
+		},
+		"listed before they exist": {[]objects{{}, {}, {"a": "1"}, {"a": "1", "a/builder": "2"}}, ""},
+		"the account is deleted":   {[]objects{{"a": "1", "a/builder": "2"}, {"a": "1"}}, builder},
+		"the account is deleted at once": {
+			[]objects{{"a": "1"}, {"a": "1", "a/builder": "2"}, {"a": "1"}}, builder,
+		},
+		"the account is another": {
+			[]objects{{"a": "1", "a/builder": "2"}, {"a": "1", "a/builder": "3"}}, builder,
+		},
+		"the namespace is deleted": {[]objects{{"a": "1", "a/builder": "2"}, {}}, builder + " " + group},
+		"the namespace is another": {
+			[]objects{{"a": "1", "a/builder": "2"}, {"a": "3", "a/builder": "4"}}, builder + " " + group,
+		},
+		"the namespace, before the account was": {
+			[]objects{{"a": "1"}, {"a": "3", "a/builder": "4"}}, builder + " " + group,
+		},
+		"what was never there": {[]objects{{}, {}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := &v1alpha1.SecurityContextConstraints{Users: append(strings.Fields(there), builder, builder), Groups: append(strings.Fields(there), group, builder)}
+			c := &v1alpha1.SecurityContextConstraints{
+				Users:  append(strings.Fields(there), builder, builder),
+				Groups: append(strings.Fields(there), group, builder),
+			}
 			c.UID = "0"
 			var removed []string
 			for _, step := range test.steps {
@@ -88,7 +101,9 @@ func TestRecordOfReferences(t *testing.T) {
 	require.True(t, found)
 	require.Equal(t, scc.Identity{Namespace: "1", Account: "2"}, seen)
 
-	_, _, err = scc.RemoveStale(c, func(scc.Reference) (scc.Identity, error) { return scc.Identity{}, errors.New("unavailable") })
+	_, _, err = scc.RemoveStale(c, func(scc.Reference) (scc.Identity, error) {
+		return scc.Identity{}, errors.New("unavailable")
+	})
 	require.ErrorContains(t, err, "unavailable")
 	for _, change := range []func(*v1alpha1.SecurityContextConstraints){
 		func(c *v1alpha1.SecurityContextConstraints) { c.UID = "another" },

@@ -40,8 +40,8 @@ type Request struct {
 	First string
 	// UnknownVolumes are the fields of the pod's volumes that Pod lacks: see UnknownVolumes.
 	UnknownVolumes []string
-	// Usable tells by whose right a constraint may be used: ServiceAccountSubject, UserSubject or, if it may not, "". It is asked
-	// about one after the other, as long as none admits the pod.
+	// Usable tells by whose right a constraint may be used: ServiceAccountSubject, UserSubject or, if it may not, "".
+	// It is asked about one after the other, as long as none admits the pod.
 	Usable func(*v1alpha1.SecurityContextConstraints) string
 }
 
@@ -77,27 +77,33 @@ type Verdict struct {
 // Allowed tells whether a constraint admits the pod.
 func (v Verdict) Allowed() bool { return v.Constraint != "" }
 
-// Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that can't be
-// evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace is yet to be given, and it
-// allows the rest: the pod is not to have another constraint for being early.
+// Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that
+// can't be evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace
+// is yet to be given, and it allows the rest: the pod is not to have another constraint for being early.
 func Review(request Request) Verdict {
 	verdict := Verdict{}
 	candidates := request.Constraints
 	if required := request.Pod.Annotations[v1alpha1.RequiredSCCAnnotation]; required != "" {
-		candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *v1alpha1.SecurityContextConstraints) bool { return c.Name != required })
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(c *v1alpha1.SecurityContextConstraints) bool {
+			return c.Name != required
+		})
 		if len(candidates) == 0 {
-			verdict.Reasons = []Reason{{Constraint: required, Field: "metadata.annotations[" + v1alpha1.RequiredSCCAnnotation + "]",
+			verdict.Reasons = []Reason{{Constraint: required,
+				Field:   "metadata.annotations[" + v1alpha1.RequiredSCCAnnotation + "]",
 				Message: "there are no such SecurityContextConstraints"}}
 			return verdict
 		}
 	}
-	if first := slices.IndexFunc(candidates, func(c *v1alpha1.SecurityContextConstraints) bool { return c.Name == request.First }); first > 0 {
+	if first := slices.IndexFunc(candidates, func(c *v1alpha1.SecurityContextConstraints) bool {
+		return c.Name == request.First
+	}); first > 0 {
 		candidates = slices.Concat(candidates[first:first+1], candidates[:first], candidates[first+1:])
 	}
 	for _, constraint := range candidates {
 		subject := request.Usable(constraint)
 		if subject == "" {
-			verdict.Reasons = append(verdict.Reasons, Reason{Constraint: constraint.Name, Message: "not usable by user or serviceaccount"})
+			verdict.Reasons = append(verdict.Reasons,
+				Reason{Constraint: constraint.Name, Message: "not usable by user or serviceaccount"})
 			continue
 		}
 		pod, reasons, missing := try(request, constraint)
@@ -105,7 +111,10 @@ func Review(request Request) Verdict {
 		case missing != nil:
 			verdict.Missing = missing
 		case len(reasons) == 0 && verdict.Missing != nil:
-			reasons = []Reason{{Constraint: constraint.Name, Message: "it would admit the pod, after one that waits for what the namespace is given"}}
+			reasons = []Reason{{
+				Constraint: constraint.Name,
+				Message:    "it would admit the pod, after one that waits for what the namespace is given",
+			}}
 		case len(reasons) == 0:
 			verdict.Constraint, verdict.Subject, verdict.Pod = constraint.Name, subject, pod
 			return verdict
@@ -125,7 +134,8 @@ func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*cor
 				return nil, reasons, nil
 			}
 		}
-		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}}, missing
+		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}},
+			missing
 	}
 	pod := request.Pod.DeepCopy()
 	if !p.allowsVolume(v1alpha1.FSTypeAll) {
@@ -137,21 +147,26 @@ func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*cor
 		return nil, reasons, nil
 	}
 	if changed := changedBeyond(request.Mode, request.Pod, pod); changed != "" {
-		return nil, []Reason{{Constraint: constraint.Name, Field: changed, Message: "it would have to be changed, which can't be done to a pod that is there"}}, nil
+		return nil, []Reason{{
+			Constraint: constraint.Name, Field: changed,
+			Message: "it would have to be changed, which can't be done to a pod that is there",
+		}}, nil
 	}
 	return pod, nil, nil
 }
 
 // refusesAnyway returns what a constraint does not allow, whatever the namespace is given.
 func refusesAnyway(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
-	p, err := newProvider(constraint, map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"})
+	p, err := newProvider(constraint,
+		map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"})
 	if err != nil {
 		return nil
 	}
 	return slices.DeleteFunc(p.admit(request.Pod.DeepCopy()), func(reason Reason) bool {
-		return slices.ContainsFunc([]string{"runAsUser", "seLinuxOptions", "fsGroup", "supplementalGroups"}, func(given string) bool {
-			return strings.Contains(reason.Field, given)
-		})
+		return slices.ContainsFunc([]string{"runAsUser", "seLinuxOptions", "fsGroup", "supplementalGroups"},
+			func(given string) bool {
+				return strings.Contains(reason.Field, given)
+			})
 	})
 }
 

@@ -24,7 +24,8 @@ const (
 )
 
 var allocated = map[string]string{
-	v1alpha1.UIDRangeAnnotation: "1000650000/10000", v1alpha1.SupplementalGroupsAnnotation: "1000650000/10000", v1alpha1.MCSAnnotation: "s0:c26,c5",
+	v1alpha1.UIDRangeAnnotation: "1000650000/10000", v1alpha1.SupplementalGroupsAnnotation: "1000650000/10000",
+	v1alpha1.MCSAnnotation: "s0:c26,c5",
 }
 
 func constraint(t *testing.T, name, text string) *v1alpha1.SecurityContextConstraints {
@@ -86,37 +87,107 @@ func TestReviewGenerates(t *testing.T) {
 	for name, test := range map[string]struct{ constraint, spec, pod, container string }{
 		"nothing to do": {open, `{}`, `null`, `null`},
 		"restricted": {
-			restricted, `{}`, `{"seLinuxOptions":{"level":"s0:c26,c5"},"fsGroup":1000650000,"seccompProfile":{"type":"RuntimeDefault"}}`,
+			restricted, `{}`,
+			`{"seLinuxOptions":{"level":"s0:c26,c5"},"fsGroup":1000650000,"seccompProfile":{"type":"RuntimeDefault"}}`,
 			`{"capabilities":{"drop":["ALL"]},"runAsUser":1000650000,"runAsNonRoot":true,"allowPrivilegeEscalation":false}`,
 		},
-		"uid":                              {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":7,"runAsNonRoot":true}`},
-		"uid of root":                      {`{runAsUser: {type: MustRunAs, uid: 0}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":0}`},
-		"uid that the pod has":             {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, `{securityContext: {runAsUser: 7}}`, `{"runAsUser":7}`, `{"runAsNonRoot":true}`},
-		"first of an explicit range":       {`{runAsUser: {type: MustRunAsRange, uidRangeMin: 5, uidRangeMax: 9}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":5,"runAsNonRoot":true}`},
-		"non-root without a uid":           {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsNonRoot":true}`},
-		"non-root that the pod says":       {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, `{securityContext: {runAsNonRoot: true}}`, `{"runAsNonRoot":true}`, `null`},
-		"non-root by any positive uid":     {open, `{securityContext: {runAsUser: 1}}`, `{"runAsUser":1}`, `{"runAsNonRoot":true}`},
-		"non-root is not overwritten":      {open, with(`{runAsUser: 1, runAsNonRoot: false}`), `null`, `{"runAsUser":1,"runAsNonRoot":false}`},
-		"SELinux options":                  {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {user: u, role: r, type: t, level: l}}}`, `{}`, `{"seLinuxOptions":{"user":"u","role":"r","type":"t","level":"l"}}`, `null`},
-		"the namespace's level":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {type: t}}}`, `{}`, `{"seLinuxOptions":{"type":"t","level":"s0:c26,c5"}}`, `null`},
-		"one group of the namespace":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs}, supplementalGroups: {type: MustRunAs}}`, `{}`, `{"supplementalGroups":[1000650000],"fsGroup":1000650000}`, `null`},
-		"first of explicit groups":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 3, max: 4}, {min: 1, max: 2}]}}`, `{}`, `{"fsGroup":3}`, `null`},
-		"capabilities, sorted":             {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAddCapabilities: [Z, A, DROPPED], allowedCapabilities: [B], requiredDropCapabilities: [X, C]}`, with(`{capabilities: {add: [B], drop: [DROPPED]}}`), `null`, `{"capabilities":{"add":["A","B","Z"],"drop":["C","DROPPED","X"]}}`},
-		"drop ALL is not KILL":             {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL]}`, with(`{capabilities: {drop: [ALL]}}`), `null`, `{"capabilities":{"drop":["ALL","KILL"]}}`},
-		"capabilities as they were":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL], allowedCapabilities: [B, A]}`, with(`{capabilities: {add: [B, A], drop: [KILL]}}`), `null`, `{"capabilities":{"add":["B","A"],"drop":["KILL"]}}`},
-		"read-only":                        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, readOnlyRootFilesystem: true}`, `{}`, `null`, `{"readOnlyRootFilesystem":true}`},
-		"escalation by default":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: true}`, `{}`, `null`, `{"allowPrivilegeEscalation":true}`},
-		"escalation by default, not admin": {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: false, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [CAP_SYS_ADMIN]}}`), `null`, `{"capabilities":{"add":["CAP_SYS_ADMIN"]}}`},
-		"escalation of the privileged":     {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, allowPrivilegeEscalation: false, allowPrivilegedContainer: true}`, with(`{privileged: true}`), `null`, `{"privileged":true}`},
-		"first seccomp profile":            {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: ["*", localhost/a.json, runtime/default]}`, `{}`, `{"seccompProfile":{"type":"Localhost","localhostProfile":"a.json"}}`, `null`},
-		"docker's seccomp profile":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [docker/default]}`, `{}`, `{"seccompProfile":{"type":"RuntimeDefault"}}`, `null`},
-		"a seccomp profile is kept":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [runtime/default, unconfined]}`, `{securityContext: {seccompProfile: {type: Unconfined}}}`, `{"seccompProfile":{"type":"Unconfined"}}`, `null`},
+		"uid": {
+			`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`,
+			`{"runAsUser":7,"runAsNonRoot":true}`,
+		},
+		"uid of root": {
+			`{runAsUser: {type: MustRunAs, uid: 0}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`, `{"runAsUser":0}`,
+		},
+		"uid that the pod has": {
+			`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`,
+			`{securityContext: {runAsUser: 7}}`, `{"runAsUser":7}`, `{"runAsNonRoot":true}`,
+		},
+		"first of an explicit range": {
+			`{runAsUser: {type: MustRunAsRange, uidRangeMin: 5, uidRangeMax: 9}, seLinuxContext: {type: RunAsAny}}`,
+			`{}`, `null`, `{"runAsUser":5,"runAsNonRoot":true}`,
+		},
+		"non-root without a uid": {
+			`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, `{}`, `null`,
+			`{"runAsNonRoot":true}`,
+		},
+		"non-root that the pod says": {
+			`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`,
+			`{securityContext: {runAsNonRoot: true}}`, `{"runAsNonRoot":true}`, `null`,
+		},
+		"non-root by any positive uid": {
+			open, `{securityContext: {runAsUser: 1}}`, `{"runAsUser":1}`, `{"runAsNonRoot":true}`,
+		},
+		"non-root is not overwritten": {
+			open, with(`{runAsUser: 1, runAsNonRoot: false}`), `null`, `{"runAsUser":1,"runAsNonRoot":false}`,
+		},
+		"SELinux options": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {user: u, role: r, type: t, level: l}}}`,
+			`{}`, `{"seLinuxOptions":{"user":"u","role":"r","type":"t","level":"l"}}`, `null`,
+		},
+		"the namespace's level": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs, seLinuxOptions: {type: t}}}`, `{}`,
+			`{"seLinuxOptions":{"type":"t","level":"s0:c26,c5"}}`, `null`,
+		},
+		"one group of the namespace": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs}, supplementalGroups: {type: MustRunAs}}`,
+			`{}`, `{"supplementalGroups":[1000650000],"fsGroup":1000650000}`, `null`,
+		},
+		"first of explicit groups": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 3, max: 4}, {min: 1, max: 2}]}}`,
+			`{}`, `{"fsGroup":3}`, `null`,
+		},
+		"capabilities, sorted": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAddCapabilities: [Z, A, DROPPED], allowedCapabilities: [B], requiredDropCapabilities: [X, C]}`,
+			with(`{capabilities: {add: [B], drop: [DROPPED]}}`), `null`,
+			`{"capabilities":{"add":["A","B","Z"],"drop":["C","DROPPED","X"]}}`,
+		},
+		"drop ALL is not KILL": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL]}`,
+			with(`{capabilities: {drop: [ALL]}}`), `null`, `{"capabilities":{"drop":["ALL","KILL"]}}`,
+		},
+		"capabilities as they were": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, requiredDropCapabilities: [KILL], allowedCapabilities: [B, A]}`,
+			with(`{capabilities: {add: [B, A], drop: [KILL]}}`), `null`,
+			`{"capabilities":{"add":["B","A"],"drop":["KILL"]}}`,
+		},
+		"read-only": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, readOnlyRootFilesystem: true}`, `{}`,
+			`null`, `{"readOnlyRootFilesystem":true}`,
+		},
+		"escalation by default": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: true}`,
+			`{}`, `null`, `{"allowPrivilegeEscalation":true}`,
+		},
+		"escalation by default, not admin": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, defaultAllowPrivilegeEscalation: false, allowedCapabilities: ["*"]}`,
+			with(`{capabilities: {add: [CAP_SYS_ADMIN]}}`), `null`, `{"capabilities":{"add":["CAP_SYS_ADMIN"]}}`,
+		},
+		"escalation of the privileged": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, allowPrivilegeEscalation: false, allowPrivilegedContainer: true}`,
+			with(`{privileged: true}`), `null`, `{"privileged":true}`,
+		},
+		"first seccomp profile": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: ["*", localhost/a.json, runtime/default]}`,
+			`{}`, `{"seccompProfile":{"type":"Localhost","localhostProfile":"a.json"}}`, `null`,
+		},
+		"docker's seccomp profile": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [docker/default]}`, `{}`,
+			`{"seccompProfile":{"type":"RuntimeDefault"}}`, `null`,
+		},
+		"a seccomp profile is kept": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [runtime/default, unconfined]}`,
+			`{securityContext: {seccompProfile: {type: Unconfined}}}`, `{"seccompProfile":{"type":"Unconfined"}}`,
+			`null`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			verdict := review(t, test.constraint, spec(t, test.spec), scc.MayMutate)
 			require.True(t, verdict.Allowed(), "%v", verdict.Reasons)
-			for want, got := range map[string]any{test.pod: verdict.Pod.Spec.SecurityContext, test.container: verdict.Pod.Spec.Containers[0].SecurityContext} {
+			for want, got := range map[string]any{
+				test.pod:       verdict.Pod.Spec.SecurityContext,
+				test.container: verdict.Pod.Spec.Containers[0].SecurityContext,
+			} {
 				text, err := json.Marshal(got)
 				require.NoError(t, err)
 				require.JSONEq(t, want, string(text))
@@ -134,64 +205,226 @@ func TestReviewValidates(t *testing.T) {
 	const freely = `runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
 	ranged := `{runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: RunAsAny}}`
 	for name, test := range map[string]struct{ constraint, spec, field, says string }{
-		"first of the range":         {ranged, with(`{runAsUser: 1000650000}`), "", ""},
-		"last of the range":          {ranged, with(`{runAsUser: 1000659999}`), "", ""},
-		"after the range":            {ranged, with(`{runAsUser: 1000660000}`), "spec.containers[0].securityContext.runAsUser", "1000660000 is not allowed: it must be in 1000650000-1000659999"},
-		"before the range":           {ranged, with(`{runAsUser: 1000649999}`), "spec.containers[0].securityContext.runAsUser", "it must be in"},
-		"the pod's uid counts":       {ranged, `{securityContext: {runAsUser: 1}}`, "spec.containers[0].securityContext.runAsUser", "1 is not allowed"},
-		"but not if all override":    {ranged, `{securityContext: {runAsUser: 1}, containers: [{name: a, image: a, securityContext: {runAsUser: 1000650001}}]}`, "", ""},
-		"another uid":                {`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 8}`), "spec.containers[0].securityContext.runAsUser", "it must be 7"},
-		"root where none may be":     {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 0}`), "spec.containers[0].securityContext.runAsUser", "must not be root"},
-		"maybe root":                 {`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 5, runAsNonRoot: false}`), "spec.containers[0].securityContext.runAsNonRoot", "must be true"},
-		"init containers too":        {ranged, `{initContainers: [{name: i, image: i, restartPolicy: Always, securityContext: {runAsUser: 1}}], containers: [{name: a, image: a}]}`, "spec.initContainers[0].securityContext.runAsUser", ""},
-		"ephemeral containers too":   {ranged, `{containers: [{name: a, image: a}], ephemeralContainers: [{name: e, image: e, securityContext: {runAsUser: 1}}]}`, "spec.ephemeralContainers[0].securityContext.runAsUser", ""},
-		"SELinux of the pod":         {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c1,c2"}}, containers: [{name: a, image: a, securityContext: {seLinuxOptions: {level: "s0:c26,c5"}}}]}`, "spec.securityContext.seLinuxOptions.level", `it must be "s0:c26,c5"`},
-		"SELinux, other order":       {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26"}}`), "", ""},
-		"SELinux, other type":        {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, with(`{seLinuxOptions: {level: "s0:c5,c26", type: t}}`), "spec.containers[0].securityContext.seLinuxOptions.type", `"t" is not allowed: it must be ""`},
-		"a group out of range":       {`{` + freely + `, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}, {min: 5, max: 5}]}}`, `{securityContext: {fsGroup: 3}}`, "spec.securityContext.fsGroup", "3 is not an allowed group: it must be in 1-2, 5-5"},
-		"fsGroup is one id":          {`{` + freely + `, fsGroup: {type: MustRunAs}}`, `{securityContext: {fsGroup: 1000650001}}`, "spec.securityContext.fsGroup", "it must be in 1000650000-1000650000"},
-		"groups are the block":       {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1000659999]}}`, "", ""},
-		"one group of two":           {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: [1000650001, 1]}}`, "spec.securityContext.supplementalGroups", "1 is not an allowed group"},
-		"an empty list of groups":    {`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`, "spec.securityContext.supplementalGroups", "must not be empty"},
-		"host network":               {`{` + freely + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
-		"host PID":                   {`{` + freely + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
-		"host IPC":                   {`{` + freely + `}`, `{hostIPC: true}`, "spec.hostIPC", "not allowed"},
-		"host network allowed":       {`{` + freely + `, allowHostNetwork: true, allowHostPID: true, allowHostIPC: true}`, `{hostNetwork: true, hostPID: true, hostIPC: true}`, "", ""},
-		"host ports":                 {`{` + freely + `, allowHostNetwork: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 1}, {containerPort: 2, hostPort: 2}]}]}`, "spec.containers[0].ports[1].hostPort", "not allowed"},
-		"host ports allowed":         {`{` + freely + `, allowHostPorts: true}`, `{containers: [{name: a, image: a, ports: [{containerPort: 2, hostPort: 2}]}]}`, "", ""},
-		"no user namespace":          {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{}`, "spec.hostUsers", "must be false"},
-		"a user namespace":           {`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{hostUsers: false}`, "", ""},
-		"privileged":                 {`{` + freely + `}`, with(`{privileged: true}`), "spec.containers[0].securityContext.privileged", "not allowed"},
-		"a capability":               {`{` + freely + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`), "spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`},
-		"a capability's case":        {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`), "spec.containers[0].securityContext.capabilities.add", "net_admin"},
-		"a capability's prefix":      {`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [CAP_NET_ADMIN]}}`), "spec.containers[0].securityContext.capabilities.add", "CAP_NET_ADMIN"},
-		"a default capability":       {`{` + freely + `, defaultAddCapabilities: [A]}`, with(`{capabilities: {add: [A]}}`), "", ""},
-		"any capability":             {`{` + freely + `, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [B, ALL]}}`), "", ""},
-		"writable root":              {`{` + freely + `, readOnlyRootFilesystem: true}`, with(`{readOnlyRootFilesystem: false}`), "spec.containers[0].securityContext.readOnlyRootFilesystem", "must be true"},
-		"escalation":                 {`{` + freely + `, allowPrivilegeEscalation: false}`, with(`{allowPrivilegeEscalation: true}`), "spec.containers[0].securityContext.allowPrivilegeEscalation", "must be false"},
-		"escalation is open":         {`{` + freely + `, allowPrivilegeEscalation: null}`, with(`{allowPrivilegeEscalation: true}`), "", ""},
-		"seccomp where none may be":  {`{` + freely + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`, "spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`},
-		"seccomp that nobody has":    {`{` + freely + `, seccompProfiles: [foo]}`, `{}`, "", ""},
-		"a safe sysctl, otherwise":   {`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel/shm_rmid_forced, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "is not allowed"},
-		"a forbidden one, otherwise": {`{` + freely + `, allowedUnsafeSysctls: ["*"], forbiddenSysctls: [kernel.sem]}`, `{securityContext: {sysctls: [{name: kernel/sem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "is forbidden"},
-		"a category twice":           {`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`, `{securityContext: {seLinuxOptions: {level: "s0:c5,c26,c26"}}}`, "spec.securityContext.seLinuxOptions.level", "it must be"},
-		"a token's namespace twice":  {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: v, projected: {sources: [{downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}, {path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
-		"seccomp of a container":     {`{` + freely + `, seccompProfiles: [runtime/default]}`, with(`{seccompProfile: {type: Unconfined}}`), "spec.containers[0].securityContext.seccompProfile", `"unconfined" is not allowed: only runtime/default may`},
-		"seccomp of a file":          {`{` + freely + `, seccompProfiles: [localhost/a]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "spec.containers[0].securityContext.seccompProfile", "localhost/b"},
-		"any seccomp":                {`{` + freely + `, seccompProfiles: ["*"]}`, with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "", ""},
-		"a safe sysctl":              {`{` + freely + `}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "", ""},
-		"an unsafe sysctl":           {`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "unsafe sysctl"},
-		"an allowed sysctl":          {`{` + freely + `, allowedUnsafeSysctls: ["kernel.msg*"]}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "", ""},
-		"a forbidden sysctl":         {`{` + freely + `, forbiddenSysctls: ["net.*"]}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "spec.securityContext.sysctls[0]", "forbidden"},
-		"hostPath by default":        {`{` + freely + `}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath volumes are not allowed"},
-		"hostPath in the list only":  {`{` + freely + `, volumes: [hostPath, "*"]}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]", "hostPath"},
-		"hostPath by the flag":       {`{` + freely + `, volumes: [secret], allowHostDirVolumePlugin: true}`, `{volumes: [{name: a, hostPath: {path: /}}, {name: b, secret: {secretName: s}}]}`, "", ""},
-		"no volumes":                 {`{` + freely + `, volumes: []}`, `{volumes: [{name: a, emptyDir: {}}]}`, "spec.volumes[0]", "emptyDir volumes are not allowed: none may"},
-		"none":                       {`{` + freely + `, volumes: [none]}`, `{volumes: [{name: a, configMap: {name: a}}]}`, "spec.volumes[0]", "none may"},
-		"a volume of another name":   {`{` + freely + `, volumes: [cephFS, vsphere, storageOS]}`, `{volumes: [{name: a, cephfs: {monitors: [a]}}, {name: b, vsphereVolume: {volumePath: a}}, {name: c, storageos: {}}]}`, "", ""},
-		"the injected token":         {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`, "", ""},
-		"another token":              {`{` + freely + `, volumes: [secret]}`, `{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token, audience: vault}}]}}]}`, "spec.volumes[0]", "projected volumes are not allowed"},
-		"flex drivers":               {`{` + freely + `, volumes: ["*"], allowHostDirVolumePlugin: true, allowedFlexVolumes: [{driver: a}]}`, `{volumes: [{name: a, flexVolume: {driver: b}}]}`, "spec.volumes[0].flexVolume.driver", `"b" is not allowed`},
+		"first of the range": {ranged, with(`{runAsUser: 1000650000}`), "", ""},
+		"last of the range":  {ranged, with(`{runAsUser: 1000659999}`), "", ""},
+		"after the range": {
+			ranged, with(`{runAsUser: 1000660000}`), "spec.containers[0].securityContext.runAsUser",
+			"1000660000 is not allowed: it must be in 1000650000-1000659999",
+		},
+		"before the range": {
+			ranged, with(`{runAsUser: 1000649999}`), "spec.containers[0].securityContext.runAsUser", "it must be in",
+		},
+		"the pod's uid counts": {
+			ranged, `{securityContext: {runAsUser: 1}}`, "spec.containers[0].securityContext.runAsUser",
+			"1 is not allowed",
+		},
+		"but not if all override": {ranged,
+			`{securityContext: {runAsUser: 1}, containers: [{name: a, image: a, securityContext: {runAsUser: 1000650001}}]}`, "", ""},
+		"another uid": {
+			`{runAsUser: {type: MustRunAs, uid: 7}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 8}`),
+			"spec.containers[0].securityContext.runAsUser", "it must be 7",
+		},
+		"root where none may be": {
+			`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`, with(`{runAsUser: 0}`),
+			"spec.containers[0].securityContext.runAsUser", "must not be root",
+		},
+		"maybe root": {
+			`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: RunAsAny}}`,
+			with(`{runAsUser: 5, runAsNonRoot: false}`), "spec.containers[0].securityContext.runAsNonRoot",
+			"must be true",
+		},
+		"init containers too": {
+			ranged,
+			`{initContainers: [{name: i, image: i, restartPolicy: Always, securityContext: {runAsUser: 1}}], containers: [{name: a, image: a}]}`,
+			"spec.initContainers[0].securityContext.runAsUser", "",
+		},
+		"ephemeral containers too": {
+			ranged,
+			`{containers: [{name: a, image: a}], ephemeralContainers: [{name: e, image: e, securityContext: {runAsUser: 1}}]}`,
+			"spec.ephemeralContainers[0].securityContext.runAsUser", "",
+		},
+		"SELinux of the pod": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`,
+			`{securityContext: {seLinuxOptions: {level: "s0:c1,c2"}}, containers: [{name: a, image: a, securityContext: {seLinuxOptions: {level: "s0:c26,c5"}}}]}`,
+			"spec.securityContext.seLinuxOptions.level", `it must be "s0:c26,c5"`,
+		},
+		"SELinux, other order": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`,
+			with(`{seLinuxOptions: {level: "s0:c5,c26"}}`), "", "",
+		},
+		"SELinux, other type": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`,
+			with(`{seLinuxOptions: {level: "s0:c5,c26", type: t}}`),
+			"spec.containers[0].securityContext.seLinuxOptions.type", `"t" is not allowed: it must be ""`,
+		},
+		"a group out of range": {`{` + freely +
+			`, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}, {min: 5, max: 5}]}}`,
+			`{securityContext: {fsGroup: 3}}`, "spec.securityContext.fsGroup",
+			"3 is not an allowed group: it must be in 1-2, 5-5"},
+		"fsGroup is one id": {
+			`{` + freely + `, fsGroup: {type: MustRunAs}}`, `{securityContext: {fsGroup: 1000650001}}`,
+			"spec.securityContext.fsGroup", "it must be in 1000650000-1000650000",
+		},
+		"groups are the block": {
+			`{` + freely + `, supplementalGroups: {type: MustRunAs}}`,
+			`{securityContext: {supplementalGroups: [1000650001, 1000659999]}}`, "", "",
+		},
+		"one group of two": {
+			`{` + freely + `, supplementalGroups: {type: MustRunAs}}`,
+			`{securityContext: {supplementalGroups: [1000650001, 1]}}`, "spec.securityContext.supplementalGroups",
+			"1 is not an allowed group",
+		},
+		"an empty list of groups": {
+			`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`,
+			"spec.securityContext.supplementalGroups", "must not be empty",
+		},
+		"host network": {`{` + freely + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
+		"host PID":     {`{` + freely + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
+		"host IPC":     {`{` + freely + `}`, `{hostIPC: true}`, "spec.hostIPC", "not allowed"},
+		"host network allowed": {`{` + freely +
+			`, allowHostNetwork: true, allowHostPID: true, allowHostIPC: true}`,
+			`{hostNetwork: true, hostPID: true, hostIPC: true}`, "", ""},
+		"host ports": {
+			`{` + freely + `, allowHostNetwork: true}`,
+			`{containers: [{name: a, image: a, ports: [{containerPort: 1}, {containerPort: 2, hostPort: 2}]}]}`,
+			"spec.containers[0].ports[1].hostPort", "not allowed",
+		},
+		"host ports allowed": {
+			`{` + freely + `, allowHostPorts: true}`,
+			`{containers: [{name: a, image: a, ports: [{containerPort: 2, hostPort: 2}]}]}`, "", "",
+		},
+		"no user namespace": {
+			`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{}`, "spec.hostUsers", "must be false",
+		},
+		"a user namespace": {
+			`{` + freely + `, userNamespaceLevel: RequirePodLevel}`, `{hostUsers: false}`, "", "",
+		},
+		"privileged": {
+			`{` + freely + `}`, with(`{privileged: true}`), "spec.containers[0].securityContext.privileged",
+			"not allowed",
+		},
+		"a capability": {
+			`{` + freely + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`),
+			"spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`,
+		},
+		"a capability's case": {
+			`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`),
+			"spec.containers[0].securityContext.capabilities.add", "net_admin",
+		},
+		"a capability's prefix": {
+			`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [CAP_NET_ADMIN]}}`),
+			"spec.containers[0].securityContext.capabilities.add", "CAP_NET_ADMIN",
+		},
+		"a default capability": {
+			`{` + freely + `, defaultAddCapabilities: [A]}`, with(`{capabilities: {add: [A]}}`), "", "",
+		},
+		"any capability": {
+			`{` + freely + `, allowedCapabilities: ["*"]}`, with(`{capabilities: {add: [B, ALL]}}`), "", "",
+		},
+		"writable root": {
+			`{` + freely + `, readOnlyRootFilesystem: true}`, with(`{readOnlyRootFilesystem: false}`),
+			"spec.containers[0].securityContext.readOnlyRootFilesystem", "must be true",
+		},
+		"escalation": {
+			`{` + freely + `, allowPrivilegeEscalation: false}`, with(`{allowPrivilegeEscalation: true}`),
+			"spec.containers[0].securityContext.allowPrivilegeEscalation", "must be false",
+		},
+		"escalation is open": {
+			`{` + freely + `, allowPrivilegeEscalation: null}`, with(`{allowPrivilegeEscalation: true}`), "", "",
+		},
+		"seccomp where none may be": {
+			`{` + freely + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`,
+			"spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`,
+		},
+		"seccomp that nobody has": {`{` + freely + `, seccompProfiles: [foo]}`, `{}`, "", ""},
+		"a safe sysctl, otherwise": {
+			`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel/shm_rmid_forced, value: "1"}]}}`,
+			"spec.securityContext.sysctls[0]", "is not allowed",
+		},
+		"a forbidden one, otherwise": {
+			`{` + freely + `, allowedUnsafeSysctls: ["*"], forbiddenSysctls: [kernel.sem]}`,
+			`{securityContext: {sysctls: [{name: kernel/sem, value: "1"}]}}`, "spec.securityContext.sysctls[0]",
+			"is forbidden",
+		},
+		"a category twice": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`,
+			`{securityContext: {seLinuxOptions: {level: "s0:c5,c26,c26"}}}`,
+			"spec.securityContext.seLinuxOptions.level", "it must be",
+		},
+		"a token's namespace twice": {
+			`{` + freely + `, volumes: [secret]}`,
+			`{volumes: [{name: v, projected: {sources: [{downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}, {path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`,
+			"", "",
+		},
+		"seccomp of a container": {
+			`{` + freely + `, seccompProfiles: [runtime/default]}`, with(`{seccompProfile: {type: Unconfined}}`),
+			"spec.containers[0].securityContext.seccompProfile",
+			`"unconfined" is not allowed: only runtime/default may`,
+		},
+		"seccomp of a file": {
+			`{` + freely + `, seccompProfiles: [localhost/a]}`,
+			with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`),
+			"spec.containers[0].securityContext.seccompProfile", "localhost/b",
+		},
+		"any seccomp": {
+			`{` + freely + `, seccompProfiles: ["*"]}`,
+			with(`{seccompProfile: {type: Localhost, localhostProfile: b}}`), "", "",
+		},
+		"a safe sysctl": {
+			`{` + freely + `}`, `{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "", "",
+		},
+		"an unsafe sysctl": {
+			`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`,
+			"spec.securityContext.sysctls[0]", "unsafe sysctl",
+		},
+		"an allowed sysctl": {
+			`{` + freely + `, allowedUnsafeSysctls: ["kernel.msg*"]}`,
+			`{securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}}`, "", "",
+		},
+		"a forbidden sysctl": {
+			`{` + freely + `, forbiddenSysctls: ["net.*"]}`,
+			`{securityContext: {sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}]}}`, "spec.securityContext.sysctls[0]",
+			"forbidden",
+		},
+		"hostPath by default": {
+			`{` + freely + `}`, `{volumes: [{name: a, hostPath: {path: /}}]}`, "spec.volumes[0]",
+			"hostPath volumes are not allowed",
+		},
+		"hostPath in the list only": {
+			`{` + freely + `, volumes: [hostPath, "*"]}`, `{volumes: [{name: a, hostPath: {path: /}}]}`,
+			"spec.volumes[0]", "hostPath",
+		},
+		"hostPath by the flag": {
+			`{` + freely + `, volumes: [secret], allowHostDirVolumePlugin: true}`,
+			`{volumes: [{name: a, hostPath: {path: /}}, {name: b, secret: {secretName: s}}]}`, "", "",
+		},
+		"no volumes": {
+			`{` + freely + `, volumes: []}`, `{volumes: [{name: a, emptyDir: {}}]}`, "spec.volumes[0]",
+			"emptyDir volumes are not allowed: none may",
+		},
+		"none": {
+			`{` + freely + `, volumes: [none]}`, `{volumes: [{name: a, configMap: {name: a}}]}`, "spec.volumes[0]",
+			"none may",
+		},
+		"a volume of another name": {
+			`{` + freely + `, volumes: [cephFS, vsphere, storageOS]}`,
+			`{volumes: [{name: a, cephfs: {monitors: [a]}}, {name: b, vsphereVolume: {volumePath: a}}, {name: c, storageos: {}}]}`,
+			"", "",
+		},
+		"the injected token": {
+			`{` + freely + `, volumes: [secret]}`,
+			`{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`,
+			"", "",
+		},
+		"another token": {
+			`{` + freely + `, volumes: [secret]}`,
+			`{volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: token, audience: vault}}]}}]}`,
+			"spec.volumes[0]", "projected volumes are not allowed",
+		},
+		"flex drivers": {`{` + freely +
+			`, volumes: ["*"], allowHostDirVolumePlugin: true, allowedFlexVolumes: [{driver: a}]}`,
+			`{volumes: [{name: a, flexVolume: {driver: b}}]}`, "spec.volumes[0].flexVolume.driver",
+			`"b" is not allowed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,12 +468,13 @@ func TestReviewTriesInOrder(t *testing.T) {
 	}
 	require.Equal(t, []string{"broken", "anyuid", "restricted", "nonroot", "privileged"}, order)
 	of := func(p *corev1.Pod, mode scc.Mode, usable string) scc.Verdict {
-		return scc.Review(scc.Request{Pod: p, Mode: mode, NamespaceAnnotations: allocated, Constraints: constraints, Usable: func(c *v1alpha1.SecurityContextConstraints) string {
-			if strings.Contains(" "+usable+" ", " "+c.Name+" ") {
-				return scc.ServiceAccountSubject
-			}
-			return ""
-		}})
+		return scc.Review(scc.Request{Pod: p, Mode: mode, NamespaceAnnotations: allocated, Constraints: constraints,
+			Usable: func(c *v1alpha1.SecurityContextConstraints) string {
+				if strings.Contains(" "+usable+" ", " "+c.Name+" ") {
+					return scc.ServiceAccountSubject
+				}
+				return ""
+			}})
 	}
 	plain := spec(t, `{}`)
 	verdict := of(plain, scc.MayMutate, "broken restricted anyuid privileged")
@@ -248,30 +482,37 @@ func TestReviewTriesInOrder(t *testing.T) {
 	require.Equal(t, scc.ServiceAccountSubject, verdict.Subject)
 	require.Contains(t, fmt.Sprint(verdict.Reasons), "broken: it can't be evaluated: runAsUser.uid is missing")
 	require.Equal(t, "restricted", of(plain, scc.MayMutate, "restricted privileged").Constraint, "the most restrictive")
-	require.Equal(t, "privileged", of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted privileged").Constraint)
-	require.Equal(t, "privileged", of(plain, scc.MayNotMutate, "restricted privileged nonroot").Constraint, "only one that changes nothing")
+	require.Equal(t, "privileged",
+		of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted privileged").Constraint)
+	require.Equal(t, "privileged", of(plain, scc.MayNotMutate, "restricted privileged nonroot").Constraint,
+		"only one that changes nothing")
 
 	refused := of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted")
 	require.False(t, refused.Allowed())
 	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint privileged: not usable by user or serviceaccount")
-	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint restricted: spec.containers[0].securityContext.privileged: privileged containers are not allowed")
+	require.Contains(t, fmt.Sprint(refused.Reasons),
+		"constraint restricted: spec.containers[0].securityContext.privileged: privileged containers are not allowed")
 
 	required := plain.DeepCopy()
 	required.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 	require.Equal(t, "restricted", of(required, scc.MayMutate, "anyuid restricted").Constraint)
 	require.False(t, of(required, scc.MayMutate, "anyuid").Allowed())
 	required.Annotations[v1alpha1.RequiredSCCAnnotation] = "none"
-	require.Contains(t, fmt.Sprint(of(required, scc.MayMutate, "anyuid").Reasons), "there are no such SecurityContextConstraints")
+	require.Contains(t, fmt.Sprint(of(required, scc.MayMutate, "anyuid").Reasons),
+		"there are no such SecurityContextConstraints")
 
 	// A pod that is there gets a debugger, and no more.
 	there := of(plain, scc.MayMutate, "restricted").Pod
-	there.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	there.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
 	debugged := of(there, scc.MayMutateEphemeralContainers, "restricted")
 	require.True(t, debugged.Allowed(), "%v", debugged.Reasons)
 	require.Equal(t, int64(1000650000), *debugged.Pod.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
 	bare := plain.DeepCopy()
 	bare.Spec.EphemeralContainers = there.Spec.EphemeralContainers
-	require.Contains(t, fmt.Sprint(of(bare, scc.MayMutateEphemeralContainers, "restricted").Reasons), "it would have to be changed")
+	require.Contains(t, fmt.Sprint(of(bare, scc.MayMutateEphemeralContainers, "restricted").Reasons),
+		"it would have to be changed")
 }
 
 func TestReviewWithoutAnAllocation(t *testing.T) {
@@ -281,18 +522,25 @@ func TestReviewWithoutAnAllocation(t *testing.T) {
 		missing     string
 		says        string
 	}{
-		"none":            {nil, v1alpha1.UIDRangeAnnotation, "has no annotation"},
-		"no level":        {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2"}, v1alpha1.MCSAnnotation, "has no annotation"},
-		"a bad range":     {map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, "", "neither first/size nor first-last"},
-		"two ranges":      {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2,5/6"}, "", "more than one block"},
-		"no ids":          {map[string]string{v1alpha1.UIDRangeAnnotation: "0/0"}, "", "empty"},
-		"an empty string": {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2", v1alpha1.MCSAnnotation: "s0", v1alpha1.SupplementalGroupsAnnotation: ""}, "", "is no list of blocks"},
+		"none": {nil, v1alpha1.UIDRangeAnnotation, "has no annotation"},
+		"no level": {
+			map[string]string{v1alpha1.UIDRangeAnnotation: "1/2"}, v1alpha1.MCSAnnotation, "has no annotation",
+		},
+		"a bad range": {
+			map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, "", "neither first/size nor first-last",
+		},
+		"two ranges": {map[string]string{v1alpha1.UIDRangeAnnotation: "1/2,5/6"}, "", "more than one block"},
+		"no ids":     {map[string]string{v1alpha1.UIDRangeAnnotation: "0/0"}, "", "empty"},
+		"an empty string": {map[string]string{
+			v1alpha1.UIDRangeAnnotation: "1/2", v1alpha1.MCSAnnotation: "s0", v1alpha1.SupplementalGroupsAnnotation: "",
+		}, "", "is no list of blocks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			verdict := scc.Review(scc.Request{
 				Pod: spec(t, `{}`), NamespaceAnnotations: test.annotations, Usable: everybody,
-				Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "restricted", restricted))},
+				Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "restricted",
+					restricted))},
 			})
 			require.False(t, verdict.Allowed())
 			require.Contains(t, fmt.Sprint(verdict.Reasons), test.says)
@@ -305,7 +553,8 @@ func TestReviewWithoutAnAllocation(t *testing.T) {
 	}
 }
 
-// A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before anyway.
+// A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before
+// anyway.
 func TestReviewBeforeTheAllocation(t *testing.T) {
 	t.Parallel()
 	of := func(annotations map[string]string, texts ...string) scc.Verdict {
@@ -318,10 +567,12 @@ func TestReviewBeforeTheAllocation(t *testing.T) {
 	early := of(nil, restricted, open)
 	require.False(t, early.Allowed())
 	require.NotNil(t, early.Missing)
-	require.Equal(t, "it would admit the pod, after one that waits for what the namespace is given", early.Reasons[1].Message)
+	require.Equal(t, "it would admit the pod, after one that waits for what the namespace is given",
+		early.Reasons[1].Message)
 	const privileged = `{allowPrivilegedContainer: true, runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}}`
 	never := scc.Review(scc.Request{
-		Pod: spec(t, with(`{privileged: true}`)), Usable: everybody, Constraints: []*v1alpha1.SecurityContextConstraints{
+		Pod: spec(t, with(`{privileged: true}`)), Usable: everybody,
+		Constraints: []*v1alpha1.SecurityContextConstraints{
 			scc.Defaulted(constraint(t, "first", restricted)), scc.Defaulted(constraint(t, "second", privileged)),
 		},
 	})
@@ -346,7 +597,8 @@ func TestReviewBeforeTheAllocation(t *testing.T) {
 func TestReviewOfUnknownVolumes(t *testing.T) {
 	t.Parallel()
 	fields := map[string]any{}
-	require.NoError(t, yaml.Unmarshal([]byte(`{spec: {volumes: [{name: a, emptyDir: {}}, {name: b, brandNew: {}}]}}`), &fields))
+	require.NoError(t,
+		yaml.Unmarshal([]byte(`{spec: {volumes: [{name: a, emptyDir: {}}, {name: b, brandNew: {}}]}}`), &fields))
 	unknown := scc.UnknownVolumes(fields)
 	require.Equal(t, []string{"spec.volumes[1].brandNew"}, unknown)
 	for volumes, allowed := range map[string]bool{"[emptyDir]": false, `["*"]`: true} {
@@ -362,8 +614,10 @@ func TestReviewOfUnknownVolumes(t *testing.T) {
 func TestParseBlocks(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"1000/10": "[{1000 1009}]", "1000-1009": "[{1000 1009}]", "1/1, 5-6": "[{1 1} {5 6}]", "2147483647/1": "[{2147483647 2147483647}]", "0-0": "[{0 0}]",
-		"": "", "1000": "", "1000-": "", "/5": "", "10-5": "", "0/0": "", "1000/10abc": "", "1/2,": "", "4294967296/1": "", "2147483647/2": "",
+		"1000/10": "[{1000 1009}]", "1000-1009": "[{1000 1009}]", "1/1, 5-6": "[{1 1} {5 6}]",
+		"2147483647/1": "[{2147483647 2147483647}]", "0-0": "[{0 0}]",
+		"": "", "1000": "", "1000-": "", "/5": "", "10-5": "", "0/0": "", "1000/10abc": "", "1/2,": "",
+		"4294967296/1": "", "2147483647/2": "",
 		"-1/5": "", "1 /2": "", "99999999999999999999/1": "", "1/9223372036854775807": "", "1/2/3": "",
 	} {
 		blocks, err := scc.ParseBlocks(text)
@@ -378,16 +632,21 @@ func TestParseBlocks(t *testing.T) {
 
 // However odd a pod is, what a constraint makes of it is admitted by it as it is, and nothing that was set is changed.
 func FuzzReview(f *testing.F) {
-	f.Add(`{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["B"],"drop":[]},"runAsUser":0}}]}`, restricted)
+	f.Add(`{"containers":[{"name":"a","securityContext":{"capabilities":{"add":["B"],"drop":[]},"runAsUser":0}}]}`,
+		restricted)
 	f.Add(`{"securityContext":{"supplementalGroups":[],"seLinuxOptions":{}},"hostUsers":false}`, open)
-	f.Add(`{"ephemeralContainers":[{"name":"x"}],"volumes":[{"name":"a"},{"projected":{}}]}`, `{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: MustRunAs}}`)
+	f.Add(`{"ephemeralContainers":[{"name":"x"}],"volumes":[{"name":"a"},{"projected":{}}]}`,
+		`{runAsUser: {type: MustRunAsNonRoot}, seLinuxContext: {type: MustRunAs}}`)
 	f.Fuzz(func(t *testing.T, podSpec, text string) {
 		p, c := &corev1.Pod{}, &v1alpha1.SecurityContextConstraints{}
 		if json.Unmarshal([]byte(podSpec), &p.Spec) != nil || yaml.Unmarshal([]byte(text), c) != nil {
 			return
 		}
 		c.Name = "it"
-		request := scc.Request{Pod: p, NamespaceAnnotations: allocated, Usable: everybody, Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(c)}}
+		request := scc.Request{
+			Pod: p, NamespaceAnnotations: allocated, Usable: everybody,
+			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(c)},
+		}
 		before := p.DeepCopy()
 		verdict := scc.Review(request)
 		require.Equal(t, before, p)
@@ -409,7 +668,9 @@ func BenchmarkReviewThirtyConstraints(b *testing.B) {
 	p := spec(t, with(`{privileged: true}`))
 	b.ReportAllocs()
 	for b.Loop() {
-		if scc.Review(scc.Request{Pod: p, NamespaceAnnotations: allocated, Constraints: constraints, Usable: everybody}).Allowed() {
+		if scc.Review(scc.Request{
+			Pod: p, NamespaceAnnotations: allocated, Constraints: constraints, Usable: everybody,
+		}).Allowed() {
 			b.Fatal("admitted")
 		}
 	}

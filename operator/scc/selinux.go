@@ -19,7 +19,8 @@ func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
 		return
 	}
 	for _, option := range []struct{ name, given, wanted string }{
-		{"user", given.User, p.seLinux.User}, {"role", given.Role, p.seLinux.Role}, {"type", given.Type, p.seLinux.Type},
+		{"user", given.User, p.seLinux.User}, {"role", given.Role, p.seLinux.Role},
+		{"type", given.Type, p.seLinux.Type},
 	} {
 		if option.given != option.wanted {
 			p.refuse(field+"."+option.name, "%q is not allowed: it must be %q", option.given, option.wanted)

@@ -8,11 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// safeSysctls may be set unless they are forbidden. Those that need a newer kernel are among them: the nodes' kernels are
-// nobody's here to know.
+// safeSysctls may be set unless they are forbidden. Those that need a newer kernel are among them: the nodes' kernels
+// are nobody's here to know.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
-	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
+	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
+	"net.ipv4.tcp_keepalive_intvl",
 	"net.ipv4.tcp_keepalive_probes", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
 }
 

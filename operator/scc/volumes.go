@@ -20,11 +20,14 @@ func (p *provider) checkVolumes(volumes []corev1.Volume) {
 		switch {
 		case !known:
 			p.refuse(field, "its type is not known")
-		case !p.allowsVolume(kind) && (kind != "projected" || !p.allowsVolume("secret") || !isInjectedToken(volumes[i].Projected)):
+		case !p.allowsVolume(kind) &&
+			(kind != "projected" || !p.allowsVolume("secret") || !isInjectedToken(volumes[i].Projected)):
 			p.refuse(field, "%s volumes are not allowed%s", kind, sayAllowed(p.Volumes))
 		case kind == "flexVolume" && len(p.AllowedFlexVolumes) > 0:
 			driver := volumes[i].FlexVolume.Driver
-			if !slices.ContainsFunc(p.AllowedFlexVolumes, func(a v1alpha1.AllowedFlexVolume) bool { return a.Driver == driver }) {
+			if !slices.ContainsFunc(p.AllowedFlexVolumes, func(a v1alpha1.AllowedFlexVolume) bool {
+				return a.Driver == driver
+			}) {
 				p.refuse(field+".flexVolume.driver", "driver %q is not allowed", driver)
 			}
 		}
@@ -38,7 +41,8 @@ func (p *provider) allowsVolume(kind v1alpha1.FSType) bool {
 // named are the types that constraints call otherwise than pods do.
 var named = map[string]v1alpha1.FSType{"cephfs": "cephFS", "vsphereVolume": "vsphere", "storageos": "storageOS"}
 
-// typeOf returns the field of a volume that is set, as constraints call it. Without one it is what the API server makes of it.
+// typeOf returns the field of a volume that is set, as constraints call it. Without one it is what the API server makes
+// of it.
 func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 	value := reflect.ValueOf(source).Elem()
 	for i := range value.NumField() {
@@ -55,7 +59,8 @@ func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 	return "emptyDir", true
 }
 
-// UnknownVolumes returns the fields of a pod's volumes that this version doesn't know, and that get lost as the pod is read.
+// UnknownVolumes returns the fields of a pod's volumes that this version doesn't know, and that get lost as the pod is
+// read.
 func UnknownVolumes(pod map[string]any) []string {
 	known := map[string]bool{"name": true}
 	source := reflect.TypeFor[corev1.VolumeSource]()
@@ -76,7 +81,8 @@ func UnknownVolumes(pod map[string]any) []string {
 	return unknown
 }
 
-// isInjectedToken tells whether a projected volume holds no more than the one that admission adds for a service account's token.
+// isInjectedToken tells whether a projected volume holds no more than the one that admission adds for a service
+// account's token.
 func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
 	for _, source := range volume.Sources {
 		switch {
@@ -86,12 +92,14 @@ func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
 			}
 		case source.ConfigMap != nil:
 			items := source.ConfigMap.Items
-			if source.ConfigMap.Name != "kube-root-ca.crt" || len(items) != 1 || items[0].Key != "ca.crt" || items[0].Path != "ca.crt" {
+			if source.ConfigMap.Name != "kube-root-ca.crt" || len(items) != 1 || items[0].Key != "ca.crt" ||
+				items[0].Path != "ca.crt" {
 				return false
 			}
 		case source.DownwardAPI != nil:
 			if slices.ContainsFunc(source.DownwardAPI.Items, func(item corev1.DownwardAPIVolumeFile) bool {
-				return item.Path != "namespace" || item.FieldRef == nil || item.FieldRef.FieldPath != "metadata.namespace"
+				return item.Path != "namespace" || item.FieldRef == nil ||
+					item.FieldRef.FieldPath != "metadata.namespace"
 			}) {
 				return false
 			}

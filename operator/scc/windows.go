@@ -9,17 +9,20 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// windowsAdministrators are the accounts of a Windows container that correspond to root, in lower case and without a domain.
+// windowsAdministrators are the accounts of a Windows container that correspond to root, in lower case and without a
+// domain.
 var windowsAdministrators = map[string]bool{"containeradministrator": true, "system": true, "administrator": true}
 
-// isWindows reports whether a pod declares that it runs on Windows. A kubelet rejects a pod that declares another operating system
-// than its own, so no Linux node runs such a pod. A pod that only has a node selector or windowsOptions is judged as a Linux pod.
+// isWindows reports whether a pod declares that it runs on Windows. A kubelet rejects a pod that declares another
+// operating system than its own, so no Linux node runs such a pod. A pod that only has a node selector or
+// windowsOptions is judged as a Linux pod.
 func isWindows(pod *corev1.Pod) bool {
 	return pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows
 }
 
-// admitWindows is admit for Windows pods. The API server rejects user IDs, groups, SELinux options, seccomp profiles, capabilities, read-only
-// root file systems and privilege escalation on them, so those are neither generated nor required.
+// admitWindows is admit for Windows pods. The API server rejects user IDs, groups, SELinux options, seccomp profiles,
+// capabilities, read-only root file systems and privilege escalation on them, so those are neither generated nor
+// required.
 func (p *provider) admitWindows(pod *corev1.Pod) {
 	p.checkHost(pod)
 	p.checkVolumes(pod.Spec.Volumes)
@@ -43,10 +46,12 @@ func (p *provider) forbidsRoot() bool {
 	return p.RunAsUser.Type == v1alpha1.MustRunAsNonRoot || p.RunAsUser.Type != v1alpha1.RunAsAny && p.uids.Min > 0
 }
 
-// checkHostProcess treats HostProcess containers as privileged ones: they run on the host, with the rights of the account that they name.
+// checkHostProcess treats HostProcess containers as privileged ones: they run on the host, with the rights of the
+// account that they name.
 func (p *provider) checkHostProcess(path string, options *corev1.WindowsSecurityContextOptions) {
 	if options != nil && options.HostProcess != nil && *options.HostProcess && !p.AllowPrivilegedContainer {
-		p.refuse(path+".windowsOptions.hostProcess", "HostProcess containers are not allowed: they need a constraint with allowPrivilegedContainer")
+		p.refuse(path+".windowsOptions.hostProcess",
+			"HostProcess containers are not allowed: they need a constraint with allowPrivilegedContainer")
 	}
 }
 

@@ -96,7 +96,8 @@ func (a *Log) WritesSince(point int, counted func(Request) bool) ([]Request, err
 	requests, err := a.Read()
 	var writes []Request
 	for _, r := range requests[min(point, len(requests)):] {
-		if r.Stage == "RequestReceived" && r.User.Username == v1alpha1.OperatorUser && !r.storesNothing() && counted(r) {
+		if r.Stage == "RequestReceived" && r.User.Username == v1alpha1.OperatorUser && !r.storesNothing() &&
+			counted(r) {
 			writes = append(writes, r)
 		}
 	}
@@ -150,7 +151,8 @@ func (a *Log) CheckDeletionsSince(point int, expected func(Request) bool) error 
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
 			if r.User.Username == v1alpha1.OperatorUser && creators[about] != v1alpha1.OperatorUser && !expected(r) {
-				errs = append(errs, fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
+				errs = append(errs,
+					fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
 			}
 			delete(creators, about)
 		}

@@ -1,5 +1,5 @@
-// Package cli_test runs the built plugin through kubectl, as a person does, against a real control plane. Each script in
-// testdata is a test: see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
+// Package cli_test runs the built plugin through kubectl, as a person does, against a real control plane. Each script
+// in testdata is a test: see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
 package cli_test
 
 import (
@@ -38,7 +38,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir, "nstpl.dev/nstpl/cmd/kubectl-nstpl").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", dir,
+		"nstpl.dev/nstpl/cmd/kubectl-nstpl").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the plugin: %v: %s\n", err, out)
 		return 1
 	}
@@ -84,11 +85,14 @@ func scripts(t *testing.T, dir, kubectl, kubeconfig string) {
 		Dir: filepath.Join("testdata", dir),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
-			env.Setenv("PATH", built+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("PATH",
+				built+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("KUBECONFIG", kubeconfig)
 			return nil
 		},
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "eventually": eventually},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "eventually": eventually,
+		},
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 	})
@@ -176,6 +180,7 @@ func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, cluster.Kubectl, append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, cluster.Kubectl,
+		append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

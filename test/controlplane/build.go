@@ -88,9 +88,12 @@ type program struct {
 
 var (
 	controlPlane = program{
-		pkg: ".", main: "main.go", folder: "controlplane", names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
+		pkg: ".", main: "main.go", folder: "controlplane",
+		names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
 	}
-	node = program{pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"}}
+	node = program{
+		pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"},
+	}
 )
 
 // source is the nested module as it is built for one Kubernetes version.
@@ -104,7 +107,8 @@ type source struct {
 func findSource(ctx context.Context, version string) (source, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "nstpl.dev/nstpl").Output()
 	if err != nil {
-		return source{}, fmt.Errorf("the control plane is compiled from nstpl's checkout and must be asked for inside it: %w", err)
+		return source{},
+			fmt.Errorf("the control plane is compiled from nstpl's checkout and must be asked for inside it: %w", err)
 	}
 	src := source{
 		dir:     filepath.Join(strings.TrimSpace(string(root)), "test", "cluster"),
@@ -127,7 +131,8 @@ func findSource(ctx context.Context, version string) (source, error) {
 		}
 		known = append(known, v)
 	}
-	return source{}, fmt.Errorf("kubernetes %s can't be built here: choose one of %s", version, strings.Join(known, ", "))
+	return source{},
+		fmt.Errorf("kubernetes %s can't be built here: choose one of %s", version, strings.Join(known, ", "))
 }
 
 func (s source) hash() (string, error) {

@@ -1,5 +1,6 @@
 // Package controlplane runs real Kubernetes control planes for tests, the demo and the benchmarks: etcd, kube-apiserver
-// and kube-controller-manager, compiled from their Go modules, on loopback unless asked otherwise, several at a time if need be.
+// and kube-controller-manager, compiled from their Go modules, on loopback unless asked otherwise, several at a time if
+// need be.
 package controlplane
 
 import (
@@ -28,7 +29,8 @@ type Options struct {
 	Dir string
 	// Address is the IP address at which the API server listens; empty means 127.0.0.1.
 	Address string
-	// APIServerArgs are added to kube-apiserver's command line and win over what is there; so are ControllerManagerArgs.
+	// APIServerArgs are added to kube-apiserver's command line and win over what is there; so are
+	// ControllerManagerArgs.
 	APIServerArgs, ControllerManagerArgs []string
 	// Progress is told about the build, if there is one; nil means standard error.
 	Progress io.Writer
@@ -120,7 +122,8 @@ func (c *Cluster) start(ctx context.Context, assets string, opts Options) error 
 	if err := c.await(ctx, ready); err != nil {
 		return err
 	}
-	if err := c.run(assets, "kube-controller-manager", append(controllerManagerArgs(), opts.ControllerManagerArgs...)); err != nil {
+	if err := c.run(assets, "kube-controller-manager",
+		append(controllerManagerArgs(), opts.ControllerManagerArgs...)); err != nil {
 		return err
 	}
 	return c.await(ctx, bootstrapped)
@@ -146,8 +149,8 @@ func (c *Cluster) run(assets, name string, args []string) error {
 	return nil
 }
 
-// Restart kills one of the cluster's programs, such as kube-apiserver, and starts it again with the same arguments and data. It returns when
-// the API server is ready. It must not be called at the same time as other methods.
+// Restart kills one of the cluster's programs, such as kube-apiserver, and starts it again with the same arguments and
+// data. It returns when the API server is ready. It must not be called at the same time as other methods.
 func (c *Cluster) Restart(ctx context.Context, name string) error {
 	at := slices.IndexFunc(c.processes, func(p *process.Process) bool { return p.Name == name })
 	if at < 0 {
@@ -201,8 +204,8 @@ func (c *Cluster) crash() error {
 	return nil
 }
 
-// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone. It may be
-// called again.
+// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone. It may
+// be called again.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, p := range c.processes {

@@ -11,8 +11,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns the authority
-// that vouches for them.
+// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns the
+// authority that vouches for them.
 func writeCredentials(dir string, at *port) (*authority, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -47,7 +47,8 @@ func writeCredentials(dir string, at *port) (*authority, error) {
 			return nil, err
 		}
 	}
-	if err := ca.writeKubeconfig(filepath.Join(dir, "controller-manager.kubeconfig"), at.url(), "system:kube-controller-manager"); err != nil {
+	if err := ca.writeKubeconfig(filepath.Join(dir, "controller-manager.kubeconfig"), at.url(),
+		"system:kube-controller-manager"); err != nil {
 		return nil, err
 	}
 	return ca, ca.writeKubeconfig(filepath.Join(dir, "kubeconfig"), at.url(), "admin", "system:masters")

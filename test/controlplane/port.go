@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is a TCP port of an address of this machine that the kernel gives to nobody but who asks for it by number with SO_REUSEPORT, as the API
-// server does when told to share its port. So no other process can take it before the API server does.
+// port is a TCP port of an address of this machine that the kernel gives to nobody but who asks for it by number with
+// SO_REUSEPORT, as the API server does when told to share its port. So no other process can take it before the API
+// server does.
 type port struct {
 	address net.IP
 	number  int

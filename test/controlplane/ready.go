@@ -43,10 +43,12 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 
 // bootstrapped asks for the last things that the controllers do in a new cluster.
 func bootstrapped(ctx context.Context, client kubernetes.Interface) error {
-	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default",
+		metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("the default namespace isn't populated: %w", err)
 	}
-	if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+	if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(ctx, "kube-root-ca.crt",
+		metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("the default namespace isn't populated: %w", err)
 	}
 	for _, name := range []string{"admin", "edit", "view"} {

@@ -49,7 +49,8 @@ func run(out io.Writer) error {
 	if _, err := startOperator(ctx, sh, log); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nThe control plane has no nodes, so the operator runs as a process, with the rights of its ServiceAccount.\nIts log: %s\n", log)
+	fmt.Fprintf(out,
+		"\nThe control plane has no nodes, so the operator runs as a process, with the rights of its ServiceAccount.\nIts log: %s\n", log)
 	for _, step := range steps {
 		if err := sh.play(ctx, step.Command, out); err != nil {
 			return fmt.Errorf("%w (the operator's log: %s)", err, log)

@@ -77,11 +77,14 @@ func playPage(t *testing.T, root, bin, path string) {
 
 	// The examples work too.
 	file := filepath.Join(t.TempDir(), "example.yaml")
-	for _, example := range regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindAllStringSubmatch(read(t, path), -1) {
+	for _, example := range regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindAllStringSubmatch(read(t, path),
+		-1) {
 		require.NoError(t, os.WriteFile(file, []byte(example[1]), 0o600))
 		require.NoError(t, sh.run(t.Context(), "kubectl apply -f "+file, t.Output()))
 	}
-	require.NoError(t, sh.run(t.Context(), "kubectl get namespacetemplates -o name | xargs -r kubectl wait --for=condition=Populated", t.Output()))
+	require.NoError(t,
+		sh.run(t.Context(), "kubectl get namespacetemplates -o name | xargs -r kubectl wait --for=condition=Populated",
+			t.Output()))
 }
 
 // No page has commands that no test plays: console blocks are.
@@ -141,9 +144,11 @@ func TestClaims(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	direct, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all").Output()
+	direct, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f",
+		"{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all").Output()
 	require.NoError(t, err)
-	reasons := regexp.MustCompile("`([^`]+/[^`]+)`").FindAllStringSubmatch(rows(read(t, filepath.Join(root, "docs", "dependencies.md"))), -1)
+	reasons := regexp.MustCompile("`([^`]+/[^`]+)`").FindAllStringSubmatch(rows(read(t,
+		filepath.Join(root, "docs", "dependencies.md"))), -1)
 	var listed []string
 	for _, match := range reasons {
 		listed = append(listed, match[1])
@@ -156,7 +161,8 @@ func TestClaims(t *testing.T) {
 	for _, file := range files {
 		tests += read(t, file)
 	}
-	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(read(t, filepath.Join(root, "SECURITY.md")), -1) {
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(read(t,
+		filepath.Join(root, "SECURITY.md")), -1) {
 		require.Contains(t, tests, "func "+name[1]+"(")
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// startOperator starts the operator with the rights of its ServiceAccount and no others, and returns when it is ready and new
-// namespaces are stamped. It outlives this process, and ends with the cluster: it can't keep its lease then.
+// startOperator starts the operator with the rights of its ServiceAccount and no others, and returns when it is ready
+// and new namespaces are stamped. It outlives this process, and ends with the cluster: it can't keep its lease then.
 func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error) {
 	kubeconfig := filepath.Join(filepath.Dir(log), "operator.kubeconfig")
 	if err := writeOperatorKubeconfig(ctx, sh, kubeconfig); err != nil {
@@ -59,19 +59,20 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 func awaitOperator(ctx context.Context, sh shell, probes string) error {
 	const probe = "kubectl create namespace probe --dry-run=server --output=yaml"
 	var said bytes.Buffer
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-		if err != nil {
-			return false, err
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, nil //nolint:nilerr // it doesn't listen yet
-		}
-		said.Reset()
-		return answer.StatusCode == http.StatusOK && sh.run(ctx, probe, &said) == nil &&
-			strings.Contains(said.String(), v1alpha1.CreatorAnnotation), answer.Body.Close()
-	})
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
+			if err != nil {
+				return false, err
+			}
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return false, nil //nolint:nilerr // it doesn't listen yet
+			}
+			said.Reset()
+			return answer.StatusCode == http.StatusOK && sh.run(ctx, probe, &said) == nil &&
+				strings.Contains(said.String(), v1alpha1.CreatorAnnotation), answer.Body.Close()
+		})
 	if err != nil {
 		return fmt.Errorf("the operator isn't ready: %w: %s", err, &said)
 	}

@@ -47,32 +47,40 @@ func (s *site) install() {
 	s.play("The plugin", first)
 	s.play("Install", first)
 	s.awaitOperator(first)
-	require.Equal(s.t, "2", s.kubectl("get", "deployment", "nstpl-operator", "-n", "nstpl-system", "-o", "jsonpath={.status.readyReplicas}"))
+	require.Equal(s.t, "2",
+		s.kubectl("get", "deployment", "nstpl-operator", "-n", "nstpl-system", "-o",
+			"jsonpath={.status.readyReplicas}"))
 	// The image is the one that the manifest names by its digest.
-	require.NotContains(s.t, s.kubectl("get", "events", "-n", "nstpl-system", "-o", "jsonpath={.items[*].reason}"), "Failed")
+	require.NotContains(s.t, s.kubectl("get", "events", "-n", "nstpl-system", "-o", "jsonpath={.items[*].reason}"),
+		"Failed")
 }
 
 func (s *site) mainJob() {
-	s.kubectl("apply", "-f", "manifests/samples/security-defaults.yaml", "-f", "manifests/samples/creator-admin.yaml", "-f", "manifests/samples/namespace-creator.yaml")
+	s.kubectl("apply", "-f", "manifests/samples/security-defaults.yaml", "-f", "manifests/samples/creator-admin.yaml",
+		"-f", "manifests/samples/namespace-creator.yaml")
 	s.kubectl("create", "clusterrolebinding", "alice-creates", "--clusterrole=namespace-creator", "--user=alice")
 	s.kubectl("wait", "--for=condition=Accepted", "namespacetemplates", "--all", "--timeout=1m")
 	require.Contains(s.t, s.kubectl("nstpl", "create", "team-a", "--as=alice"), "namespace/team-a populated\n")
 	require.Equal(s.t, "yes\n", s.kubectl("auth", "can-i", "create", "deployments", "-n", "team-a", "--as=alice"))
-	require.Equal(s.t, "networkpolicy.networking.k8s.io/allow-dns\nnetworkpolicy.networking.k8s.io/allow-same-namespace\n"+
-		"networkpolicy.networking.k8s.io/default-deny\nlimitrange/defaults\nresourcequota/budget\n",
+	require.Equal(s.t,
+		"networkpolicy.networking.k8s.io/allow-dns\nnetworkpolicy.networking.k8s.io/allow-same-namespace\n"+
+			"networkpolicy.networking.k8s.io/default-deny\nlimitrange/defaults\nresourcequota/budget\n",
 		s.kubectl("get", "networkpolicies,limitranges,resourcequotas", "-n", "team-a", "-o", "name"))
 }
 
 func (s *site) constrainedPod() {
 	s.kubectl("apply", "-k", "manifests/components/security-context-constraints")
-	s.kubectl("wait", `--for=jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`, "namespace/team-a", "--timeout=1m")
+	s.kubectl("wait", `--for=jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`, "namespace/team-a",
+		"--timeout=1m")
 	// The API server asks about pods a moment after the first constraint is there.
 	s.eventually(func() error {
-		_, err := s.try("run", "root", "-n", "team-a", "--image="+node.PodImage, "--privileged", "--dry-run=server", "--as=alice")
+		_, err := s.try("run", "root", "-n", "team-a", "--image="+node.PodImage, "--privileged", "--dry-run=server",
+			"--as=alice")
 		return refused(err, "privileged containers are not allowed")
 	})
 	s.eventually(func() error {
-		out, err := s.try("run", "web", "-n", "team-a", "--image="+node.PodImage, "--dry-run=server", "--as=alice", "-o", `jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc}`)
+		out, err := s.try("run", "web", "-n", "team-a", "--image="+node.PodImage, "--dry-run=server", "--as=alice",
+			"-o", `jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc}`)
 		if err == nil && out == "" {
 			err = errors.New("no constraint was asked")
 		}
@@ -80,14 +88,16 @@ func (s *site) constrainedPod() {
 	})
 	s.kubectl("run", "web", "-n", "team-a", "--image="+node.PodImage, "--as=alice")
 	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-a", "--timeout=1m")
-	first, _, ok := strings.Cut(s.kubectl("get", "namespace", "team-a", "-o", `jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`), "/")
+	first, _, ok := strings.Cut(s.kubectl("get", "namespace", "team-a", "-o",
+		`jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`), "/")
 	require.True(s.t, ok)
 	require.Contains(s.t, s.kubectl("exec", "web", "-n", "team-a", "--as=alice", "--", "/pod", "id"), "uid="+first+" ")
 }
 
 func (s *site) exec() {
 	s.kubectl("create", "serviceaccount", "builder", "-n", "team-a")
-	s.kubectl("run", "root", "-n", "team-a", "--image="+node.PodImage, "--overrides", `{"spec": {"securityContext": {"runAsUser": 0}}}`)
+	s.kubectl("run", "root", "-n", "team-a", "--image="+node.PodImage, "--overrides",
+		`{"spec": {"securityContext": {"runAsUser": 0}}}`)
 	s.kubectl("wait", "--for=condition=Ready", "pod/root", "-n", "team-a", "--timeout=1m")
 	require.Contains(s.t, s.kubectl("exec", "root", "-n", "team-a", "--", "/pod", "id"), "uid=0 ")
 	_, err := s.try("exec", "root", "-n", "team-a", "--as=alice", "--", "/pod", "id")
@@ -108,23 +118,27 @@ func (s *site) quota() {
 	s.kubectl("rollout", "status", "deployment/web", "-n", "ledger", "--timeout=1m")
 	s.kubectl("create", "deployment", "web", "-n", "cards", "--image="+node.PodImage, "--replicas=4")
 	s.eventually(func() error {
-		return equal("1", s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
+		return equal("1",
+			s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
 	})
 	require.Equal(s.t, "pods: 3/3", s.kubectl("get", "policyspace", "payments", "-o", "jsonpath={.status.quota}"))
 	s.eventually(func() error {
-		return contains(s.kubectl("get", "events", "-n", "cards", "-o", "jsonpath={.items[*].message}"), `exceeded quota in policyspace "payments"`)
+		return contains(s.kubectl("get", "events", "-n", "cards", "-o", "jsonpath={.items[*].message}"),
+			`exceeded quota in policyspace "payments"`)
 	})
 	// What goes makes room.
 	s.kubectl("scale", "deployment", "web", "-n", "ledger", "--replicas=0")
 	s.eventually(func() error {
-		return equal("3", s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
+		return equal("3",
+			s.kubectl("get", "deployment", "web", "-n", "cards", "-o", "jsonpath={.status.readyReplicas}"))
 	})
 }
 
 func (s *site) drift() {
 	s.kubectl("delete", "networkpolicy", "default-deny", "-n", "team-a")
 	s.kubectl("wait", "--for=create", "networkpolicy/default-deny", "-n", "team-a", "--timeout=30s")
-	s.kubectl("patch", "resourcequota", "budget", "-n", "team-a", "--type=merge", "-p", `{"spec": {"hard": {"pods": "9000"}}}`)
+	s.kubectl("patch", "resourcequota", "budget", "-n", "team-a", "--type=merge", "-p",
+		`{"spec": {"hard": {"pods": "9000"}}}`)
 	s.kubectl("wait", "--for=jsonpath={.spec.hard.pods}=50", "resourcequota/budget", "-n", "team-a", "--timeout=30s")
 }
 
@@ -132,13 +146,16 @@ func (s *site) replicaKilled() {
 	holder := s.kubectl("get", "lease", "nstpl-operator", "-n", "nstpl-system", "-o", "jsonpath={.spec.holderIdentity}")
 	leader, _, _ := strings.Cut(holder, "_")
 	s.kubectl("delete", "pod", leader, "-n", "nstpl-system", "--force", "--grace-period=0")
-	require.Contains(s.t, s.kubectl("nstpl", "create", "team-b", "--as=alice", "--timeout=1m"), "namespace/team-b populated\n")
+	require.Contains(s.t, s.kubectl("nstpl", "create", "team-b", "--as=alice", "--timeout=1m"),
+		"namespace/team-b populated\n")
 	s.kubectl("rollout", "status", "deployment/nstpl-operator", "-n", "nstpl-system", "--timeout=1m")
 }
 
 func (s *site) kubeletRestarted() {
 	require.NoError(s.t, s.cluster.RestartKubelet(s.t.Context()))
-	require.Equal(s.t, "0 0", s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
+	require.Equal(s.t, "0 0",
+		s.kubectl("get", "pods", "-n", "nstpl-system", "-o",
+			"jsonpath={.items[*].status.containerStatuses[0].restartCount}"))
 	s.kubectl("nstpl", "create", "team-c", "--as=alice")
 	s.kubectl("run", "web", "-n", "team-c", "--image="+node.PodImage, "--as=alice")
 	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-c", "--timeout=1m")
@@ -158,10 +175,12 @@ func (s *site) upgrade() {
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
-			if _, err := s.try("run", fmt.Sprint("dry-", i), "-n", "team-a", "--image="+node.PodImage, "--dry-run=server", "--as=alice"); err != nil {
+			if _, err := s.try("run", fmt.Sprint("dry-", i), "-n", "team-a", "--image="+node.PodImage,
+				"--dry-run=server", "--as=alice"); err != nil {
 				errs = append(errs, err)
 			}
-			if _, err := s.try("create", "namespace", fmt.Sprint("dry-", i), "--dry-run=server", "--as=alice"); err != nil {
+			if _, err := s.try("create", "namespace", fmt.Sprint("dry-", i), "--dry-run=server",
+				"--as=alice"); err != nil {
 				errs = append(errs, err)
 			}
 		}

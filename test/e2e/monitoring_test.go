@@ -25,7 +25,9 @@ func alerts(t *testing.T) []rule {
 	var file struct {
 		Spec struct{ Groups []struct{ Rules []rule } }
 	}
-	read(t, "../../manifests/components/prometheus/prometheusrule.yaml", func(content []byte) error { return yaml.Unmarshal(content, &file) })
+	read(t, "../../manifests/components/prometheus/prometheusrule.yaml", func(content []byte) error {
+		return yaml.Unmarshal(content, &file)
+	})
 	require.Len(t, file.Spec.Groups, 1)
 	return file.Spec.Groups[0].Rules
 }
@@ -36,7 +38,9 @@ func queries(t *testing.T) []string {
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	read(t, "../../manifests/components/grafana/nstpl.json", func(content []byte) error { return json.Unmarshal(content, &dashboard) })
+	read(t, "../../manifests/components/grafana/nstpl.json", func(content []byte) error {
+		return json.Unmarshal(content, &dashboard)
+	})
 	var all []string
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
@@ -81,8 +85,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// What alerts and dashboard look at is there: the operator's own metrics by name, of which some only appear when something
-// happens; the others are looked for on a running operator.
+// What alerts and dashboard look at is there: the operator's own metrics by name, of which some only appear when
+// something happens; the others are looked for on a running operator.
 func TestMetricsAreThere(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -104,7 +108,8 @@ func TestMetricsAreThere(t *testing.T) {
 // metrics fetches what both replicas serve.
 func (s *site) metrics() {
 	served := ""
-	for pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o", "jsonpath={.items[*].metadata.name}")) {
+	for pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o",
+		"jsonpath={.items[*].metadata.name}")) {
 		served += s.kubectl("get", "--raw", "/api/v1/namespaces/nstpl-system/pods/"+pod+":8080/proxy/metrics")
 	}
 	for _, name := range metrics(s.t) {

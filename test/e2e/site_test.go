@@ -65,7 +65,8 @@ func (s *site) in(t *testing.T) *site {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			for _, args := range []string{
-				"get pods -A -o wide", "describe pods -n nstpl-system", "logs -n nstpl-system -l app.kubernetes.io/name=nstpl-operator --prefix --tail=40",
+				"get pods -A -o wide", "describe pods -n nstpl-system",
+				"logs -n nstpl-system -l app.kubernetes.io/name=nstpl-operator --prefix --tail=40",
 			} {
 				out, _ := s.command(ctx, strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s\n%s", args, out)
@@ -97,7 +98,8 @@ func (s *site) earlier() string {
 func (s *site) release(version, root string) {
 	s.t.Helper()
 	out := filepath.Join(s.dir, version)
-	cmd := exec.CommandContext(s.t.Context(), "go", "run", "./krew/release", "-version="+version, "-platforms=linux/"+runtime.GOARCH,
+	cmd := exec.CommandContext(s.t.Context(), "go", "run", "./krew/release", "-version="+version,
+		"-platforms=linux/"+runtime.GOARCH,
 		"-image="+imageName, "-out="+out, "-manifest="+filepath.Join(out, "nstpl.yaml"))
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
@@ -141,7 +143,8 @@ func (s *site) environment() []string {
 // load has the node know the operator's image.
 func (s *site) load(version string) {
 	s.t.Helper()
-	require.NoError(s.t, s.cluster.LoadImage(s.t.Context(), imageName, s.file(version, "nstpl-operator-"+version+"-oci.tar")))
+	require.NoError(s.t,
+		s.cluster.LoadImage(s.t.Context(), imageName, s.file(version, "nstpl-operator-"+version+"-oci.tar")))
 }
 
 // awaitOperator waits until a version of the operator is what runs, and new namespaces are stamped.
@@ -161,7 +164,8 @@ func (s *site) awaitOperator(version string) {
 // populated returns all that carries the label of a template, with resourceVersions.
 func (s *site) populated() string {
 	s.t.Helper()
-	return s.kubectl("get", "networkpolicies,limitranges,roles,rolebindings", "-A", "-l", "policy/namespace-template-name",
+	return s.kubectl("get", "networkpolicies,limitranges,roles,rolebindings", "-A", "-l",
+		"policy/namespace-template-name",
 		"-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.metadata.uid} {.metadata.resourceVersion}{"\n"}{end}`)
 }
 
@@ -194,10 +198,11 @@ func (s *site) kubectl(args ...string) string {
 func (s *site) eventually(question func() error) {
 	s.t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(s.t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		last = question()
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(s.t.Context(), 100*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) {
+			last = question()
+			return last == nil, nil
+		})
 	require.NoError(s.t, err, "%v", last)
 }
 

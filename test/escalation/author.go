@@ -1,6 +1,6 @@
 // Package escalation judges a recorded history of writes: whether the operator granted, wrote or deleted something for
-// which no author of the responsible NamespaceTemplate had the rights. It takes values and returns values; the recording
-// is done by test/integration.
+// which no author of the responsible NamespaceTemplate had the rights. It takes values and returns values; the
+// recording is done by test/integration.
 package escalation
 
 import (
@@ -19,7 +19,10 @@ type Author struct {
 
 // Administrator returns an author who may do everything.
 func Administrator(name string) Author {
-	return Author{Name: name, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
+	return Author{
+		Name:  name,
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
+	}
 }
 
 // Holds reports whether the author may do everything that the rules allow.

@@ -88,7 +88,9 @@ func (s state) granted(namespace string, subject rbacv1.Subject) []rbacv1.Policy
 
 // Granted returns what a subject was allowed to do in a namespace by RoleBindings at any moment of a history, and not
 // only at its end.
-func Granted(records []Record, clusterRoles map[string][]rbacv1.PolicyRule, namespace string, subject rbacv1.Subject) []rbacv1.PolicyRule {
+func Granted(
+	records []Record, clusterRoles map[string][]rbacv1.PolicyRule, namespace string, subject rbacv1.Subject,
+) []rbacv1.PolicyRule {
 	now := state{map[key]Record{}, clusterRoles}
 	var ever []rbacv1.PolicyRule
 	for _, record := range sorted(records) {

@@ -34,7 +34,8 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	return fmt.Sprintf("revision %d: %s %s/%s of template %s by %s: %s", v.Revision, v.Object.GetKind(), v.Object.GetNamespace(),
+	return fmt.Sprintf("revision %d: %s %s/%s of template %s by %s: %s", v.Revision, v.Object.GetKind(),
+		v.Object.GetNamespace(),
 		v.Object.GetName(), v.Template, strings.Join(v.Authors, " or "), v.Reason)
 }
 
@@ -143,9 +144,10 @@ func (j *judge) overridden(record, old Record, template string, authors []Author
 	if earlier == nil || later == nil || earlier.Revision > later.Revision || !earlier.declares(id, namespace) {
 		return
 	}
-	j.require(record, template, authors, "could not change template "+before+", which declares it", func(a Author) bool {
-		return a.mayPatchTemplate(before)
-	})
+	j.require(record, template, authors, "could not change template "+before+", which declares it",
+		func(a Author) bool {
+			return a.mayPatchTemplate(before)
+		})
 }
 
 func (j *judge) roleWritten(record, old Record, template string, authors []Author) {
@@ -159,14 +161,18 @@ func (j *judge) roleWritten(record, old Record, template string, authors []Autho
 	})
 	for _, binding := range j.now.bindings(id.namespace) {
 		bound := key{rbacv1.GroupName, "RoleBinding", id.namespace, binding.Name}
-		if binding.RoleRef.Kind != "Role" || binding.RoleRef.Name != id.name || len(binding.Subjects) == 0 || !j.operators[bound] {
+		if binding.RoleRef.Kind != "Role" || binding.RoleRef.Name != id.name || len(binding.Subjects) == 0 ||
+			!j.operators[bound] {
 			continue
 		}
 		stored := j.now.objects[bound]
 		owner := stored.Object.GetLabels()[v1alpha1.TemplateNameLabel]
 		binders := j.responsible(owner, id.namespace, stored.Revision, false)
-		reason := fmt.Sprintf("could not bind Role %s once the operator has added %v to it for template %s", id.name, gained, template)
-		j.require(stored, owner, binders, reason, func(a Author) bool { return a.mayBind(binding.RoleRef, gained, true) })
+		reason := fmt.Sprintf("could not bind Role %s once the operator has added %v to it for template %s", id.name,
+			gained, template)
+		j.require(stored, owner, binders, reason, func(a Author) bool {
+			return a.mayBind(binding.RoleRef, gained, true)
+		})
 	}
 }
 
@@ -182,11 +188,15 @@ func (j *judge) bindingWritten(record, old Record, template string, authors []Au
 		if exists && len(gained) == 0 {
 			continue
 		}
-		reason := fmt.Sprintf("could not grant %s %s the rules %v of %s %s", subject.Kind, subject.Name, gained, binding.RoleRef.Kind, binding.RoleRef.Name)
+		reason := fmt.Sprintf("could not grant %s %s the rules %v of %s %s", subject.Kind, subject.Name, gained,
+			binding.RoleRef.Kind, binding.RoleRef.Name)
 		if !exists {
-			reason = fmt.Sprintf("could not bind %s %s, which does not exist, to %s %s", binding.RoleRef.Kind, binding.RoleRef.Name, subject.Kind, subject.Name)
+			reason = fmt.Sprintf("could not bind %s %s, which does not exist, to %s %s", binding.RoleRef.Kind,
+				binding.RoleRef.Name, subject.Kind, subject.Name)
 		}
-		j.require(record, template, authors, reason, func(a Author) bool { return a.mayBind(binding.RoleRef, gained, exists) })
+		j.require(record, template, authors, reason, func(a Author) bool {
+			return a.mayBind(binding.RoleRef, gained, exists)
+		})
 	}
 }
 
@@ -224,7 +234,8 @@ func (j *judge) require(record Record, template string, authors []Author, reason
 	for _, author := range authors {
 		names = append(names, author.Name)
 	}
-	j.violations = append(j.violations, Violation{Record: record, Template: template, Authors: names, Reason: "the author " + reason})
+	j.violations = append(j.violations,
+		Violation{Record: record, Template: template, Authors: names, Reason: "the author " + reason})
 }
 
 // settledBefore returns the last revision before another at which nothing was left to do.
@@ -304,7 +315,8 @@ func (v version) declares(id key, namespace *unstructured.Unstructured) bool {
 	if namespace == nil || !selects(v.template, namespace.GetLabels()) {
 		return false
 	}
-	tokens := strings.NewReplacer("$(NAMESPACE)", id.namespace, "$(CREATOR)", namespace.GetAnnotations()[v1alpha1.CreatorAnnotation])
+	tokens := strings.NewReplacer("$(NAMESPACE)", id.namespace, "$(CREATOR)",
+		namespace.GetAnnotations()[v1alpha1.CreatorAnnotation])
 	for _, raw := range v.template.Spec.Templates {
 		object := &unstructured.Unstructured{}
 		if object.UnmarshalJSON(raw.Raw) != nil {

@@ -27,7 +27,8 @@ func (w *writes) write(user, text string) *writes {
 	w.t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(w.t, yaml.Unmarshal([]byte(text), &object.Object))
-	w.history.Records = append(w.history.Records, Record{Revision: uint64(len(w.history.Records) + 1), Object: object, Writer: user})
+	w.history.Records = append(w.history.Records,
+		Record{Revision: uint64(len(w.history.Records) + 1), Object: object, Writer: user})
 	return w
 }
 
@@ -51,20 +52,25 @@ func of(template string) string {
 }
 
 func role(template, rules string) string {
-	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: worker, namespace: ns" + of(template) + "}, " + rules + "}"
+	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: worker, namespace: ns" +
+		of(template) + "}, " + rules + "}"
 }
 
 func binding(template, user string) string {
-	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: workers, namespace: ns" + of(template) + "}, " +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}, subjects: [{kind: User, name: " + user + "}]}"
+	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: workers, namespace: ns" +
+		of(template) + "}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}, subjects: [{kind: User, name: " +
+		user + "}]}"
 }
 
 func clusterBinding(template, clusterRole string) string {
-	return strings.NewReplacer("kind: Role,", "kind: ClusterRole,", "name: worker}", "name: "+clusterRole+"}").Replace(binding(template, "alice"))
+	return strings.NewReplacer("kind: Role,", "kind: ClusterRole,", "name: worker}",
+		"name: "+clusterRole+"}").Replace(binding(template, "alice"))
 }
 
 func settings(template, value string) string {
-	return "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: ns" + of(template) + "}, data: {a: " + value + "}}"
+	return "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: ns" + of(template) +
+		"}, data: {a: " + value + "}}"
 }
 
 const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {scene: x}}}"
@@ -81,13 +87,26 @@ const declared = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}"
 var authors = map[string]Author{
 	"admin": Administrator("admin"),
 	"bare":  {Name: "bare", Rules: []rbacv1.PolicyRule{newRule("*", "policy.nstpl.dev", "namespacetemplates")}},
-	"rbac":  {Name: "rbac", Rules: []rbacv1.PolicyRule{newRule("create patch delete", rbacv1.GroupName, "roles rolebindings"), newRule("get", "", "configmaps")}},
+	"rbac": {
+		Name: "rbac",
+		Rules: []rbacv1.PolicyRule{
+			newRule("create patch delete", rbacv1.GroupName, "roles rolebindings"), newRule("get", "", "configmaps"),
+		},
+	},
 	"binder": {Name: "binder", Rules: []rbacv1.PolicyRule{
-		newRule("create patch", rbacv1.GroupName, "roles rolebindings"), newRule("bind", rbacv1.GroupName, "roles", "worker"), newRule("bind", rbacv1.GroupName, "clusterroles", "view"),
+		newRule("create patch", rbacv1.GroupName, "roles rolebindings"),
+		newRule("bind", rbacv1.GroupName, "roles", "worker"),
+		newRule("bind", rbacv1.GroupName, "clusterroles", "view"),
 	}},
-	"escalator": {Name: "escalator", Rules: []rbacv1.PolicyRule{newRule("create patch", rbacv1.GroupName, "roles rolebindings"), newRule("escalate", rbacv1.GroupName, "roles", "worker")}},
-	"creator":   {Name: "creator", Rules: []rbacv1.PolicyRule{newRule("create", "", "configmaps")}},
-	"writer":    {Name: "writer", Rules: []rbacv1.PolicyRule{newRule("create patch", "", "configmaps")}},
+	"escalator": {
+		Name: "escalator",
+		Rules: []rbacv1.PolicyRule{
+			newRule("create patch", rbacv1.GroupName, "roles rolebindings"),
+			newRule("escalate", rbacv1.GroupName, "roles", "worker"),
+		},
+	},
+	"creator": {Name: "creator", Rules: []rbacv1.PolicyRule{newRule("create", "", "configmaps")}},
+	"writer":  {Name: "writer", Rules: []rbacv1.PolicyRule{newRule("create patch", "", "configmaps")}},
 }
 
 func TestJudge(t *testing.T) {
@@ -110,10 +129,12 @@ func TestJudge(t *testing.T) {
 			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("", binding("a", "alice"))
 		}, []string{"could not grant User alice the rules [{[get] [] [secrets] [] []}]"}},
 		"a binding to a wide Role of others, narrowed after": {func(w *writes) *writes {
-			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("", binding("a", "alice")).write("", role("a", narrow))
+			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("",
+				binding("a", "alice")).write("", role("a", narrow))
 		}, []string{"could not grant User alice"}},
 		"a binding to a wide Role of others, narrowed before": {func(w *writes) *writes {
-			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("", role("a", narrow)).write("", binding("a", "alice"))
+			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("",
+				role("a", narrow)).write("", binding("a", "alice"))
 		}, nil},
 		"a binding to a wide Role, by who may bind it": {func(w *writes) *writes {
 			return w.write("admin", role("", wide)).write("binder", template("a", "")).write("", binding("a", "alice"))
@@ -122,7 +143,8 @@ func TestJudge(t *testing.T) {
 			return w.write("escalator", template("a", "")).write("", role("a", wide)).write("", binding("a", "alice"))
 		}, []string{"could not grant User alice"}},
 		"what a subject is granted already is not gained": {func(w *writes) *writes {
-			return w.write("admin", role("", wide)).write("admin", strings.Replace(binding("", "alice"), "workers", "others", 1)).
+			return w.write("admin", role("", wide)).write("admin",
+				strings.Replace(binding("", "alice"), "workers", "others", 1)).
 				write("rbac", template("a", "")).write("", binding("a", "alice"))
 		}, nil},
 		"a subject that is added": {func(w *writes) *writes {
@@ -136,7 +158,8 @@ func TestJudge(t *testing.T) {
 			return w.write("escalator", template("a", "")).write("", role("a", wide))
 		}, nil},
 		"a Role that another template fills": {func(w *writes) *writes {
-			return w.write("rbac", template("a", "")).write("", role("a", "rules: []")).write("", binding("a", "alice")).settle().
+			return w.write("rbac", template("a", "")).write("", role("a", "rules: []")).write("",
+				binding("a", "alice")).settle().
 				write("admin", template("b", "")).write("", role("b", wide))
 		}, []string{"of template a by rbac: the author could not bind Role worker once the operator has added"}},
 		"a Role that another template fills, bound by that": {func(w *writes) *writes {
@@ -152,7 +175,8 @@ func TestJudge(t *testing.T) {
 			return w.write("rbac", template("a", "")).write("", clusterBinding("a", "missing"))
 		}, []string{"could not bind ClusterRole missing, which does not exist"}},
 		"what users write is not judged": {func(w *writes) *writes {
-			return w.write("admin", role("", wide)).write("admin", binding("", "alice")).remove("admin", binding("", "alice"))
+			return w.write("admin", role("", wide)).write("admin", binding("", "alice")).remove("admin",
+				binding("", "alice"))
 		}, nil},
 		"an object that is overwritten": {func(w *writes) *writes {
 			return w.write("admin", settings("", "1")).write("creator", template("a", "")).write("", settings("a", "2"))
@@ -170,23 +194,29 @@ func TestJudge(t *testing.T) {
 			return w.write("", settings("", "1"))
 		}, []string{"could not create it"}},
 		"a template that an author empties": {func(w *writes) *writes {
-			return w.write("admin", template("a", declared)).write("", settings("a", "1")).settle().write("bare", template("a", "")).remove("", settings("a", "1"))
+			return w.write("admin", template("a", declared)).write("", settings("a", "1")).settle().write("bare",
+				template("a", "")).remove("", settings("a", "1"))
 		}, []string{"by bare: the author could not delete it"}},
 		"a template that an author deletes": {func(w *writes) *writes {
-			return w.write("admin", template("a", declared)).write("", settings("a", "1")).settle().remove("bare", template("a", declared)).remove("", settings("a", "1"))
+			return w.write("admin", template("a", declared)).write("", settings("a", "1")).settle().remove("bare",
+				template("a", declared)).remove("", settings("a", "1"))
 		}, []string{"by bare: the author could not delete it"}},
 		"a template that an administrator empties": {func(w *writes) *writes {
-			return w.write("writer", template("a", declared)).write("", settings("a", "1")).settle().write("admin", template("a", "")).remove("", settings("a", "1"))
+			return w.write("writer", template("a", declared)).write("", settings("a", "1")).settle().write("admin",
+				template("a", "")).remove("", settings("a", "1"))
 		}, nil},
 		"a template that an author writes as it was": {func(w *writes) *writes {
-			return w.write("admin", template("a", declared)).settle().write("bare", template("a", declared)).write("", settings("a", "1"))
+			return w.write("admin", template("a", declared)).settle().write("bare", template("a", declared)).write("",
+				settings("a", "1"))
 		}, nil},
 		"a namespace that is not selected any more": {func(w *writes) *writes {
-			return w.write("admin", namespace).write("writer", template("a", declared)).write("", settings("a", "1")).settle().
+			return w.write("admin", namespace).write("writer", template("a", declared)).write("",
+				settings("a", "1")).settle().
 				write("admin", strings.Replace(namespace, "scene: x", "scene: y", 1)).remove("", settings("a", "1"))
 		}, nil},
 		"an object of others that is deleted": {func(w *writes) *writes {
-			return w.write("admin", namespace).write("admin", settings("", "1")).write("writer", template("a", declared)).write("", settings("a", "2")).settle().
+			return w.write("admin", namespace).write("admin", settings("", "1")).write("writer",
+				template("a", declared)).write("", settings("a", "2")).settle().
 				write("admin", strings.Replace(namespace, "scene: x", "scene: y", 1)).remove("", settings("a", "2"))
 		}, []string{"could not delete it"}},
 		"an object that is replaced": {func(w *writes) *writes {
@@ -198,17 +228,25 @@ func TestJudge(t *testing.T) {
 				write("writer", template("b", declared)).write("", settings("b", "2"))
 		}, []string{"could not change template a, which declares it"}},
 		"a template that is overridden by an earlier one": {func(w *writes) *writes {
-			return w.write("admin", namespace).write("writer", template("b", declared)).write("admin", template("a", declared)).write("", settings("a", "1")).
+			return w.write("admin", namespace).write("writer", template("b", declared)).write("admin",
+				template("a", declared)).write("", settings("a", "1")).
 				write("", settings("b", "2"))
 		}, nil},
 		"a template that does not declare any more what another one does": {func(w *writes) *writes {
-			return w.write("admin", namespace).write("admin", template("a", declared)).write("", settings("a", "1")).write("admin", template("a", "")).
+			return w.write("admin", namespace).write("admin", template("a", declared)).write("",
+				settings("a", "1")).write("admin", template("a", "")).
 				write("writer", template("b", declared)).write("", settings("b", "2"))
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &writes{t: t, history: History{Authors: authors, ClusterRoles: map[string][]rbacv1.PolicyRule{"view": {newRule("get", "", "pods")}}}}
+			w := &writes{
+				t: t,
+				history: History{
+					Authors:      authors,
+					ClusterRoles: map[string][]rbacv1.PolicyRule{"view": {newRule("get", "", "pods")}},
+				},
+			}
 			violations := Judge(test.history(w).history)
 			require.Len(t, violations, len(test.violations), "%v", violations)
 			for i, said := range test.violations {

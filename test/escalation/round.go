@@ -24,7 +24,8 @@ const (
 	SelectLabel = "scene"
 	// TierLabel is on some of the namespaces, and overlays select by it.
 	TierLabel = "tier"
-	// RefuseLabel set to "true" on a namespace, or on a Role, has the cluster refuse the operator's Roles there, or that Role.
+	// RefuseLabel set to "true" on a namespace, or on a Role, has the cluster refuse the operator's Roles there, or
+	// that Role.
 	RefuseLabel = "refuse-roles"
 )
 
@@ -56,7 +57,8 @@ type Step struct {
 	Object *unstructured.Unstructured `json:"object,omitempty"`
 }
 
-// Round is a story of an author, administrators, templates and namespaces. The names of everything in it begin with Name.
+// Round is a story of an author, administrators, templates and namespaces. The names of everything in it begin with
+// Name.
 type Round struct {
 	Name   string `json:"name"`
 	Author Author `json:"author"`
@@ -124,7 +126,8 @@ func (g *generator) add(action Action, user string, object *unstructured.Unstruc
 
 func newRule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
-		Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: strings.Fields(resources), ResourceNames: names,
+		Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: strings.Fields(resources),
+		ResourceNames: names,
 	}
 }
 
@@ -133,16 +136,20 @@ func (g *generator) author() {
 	templates := newRule("get create update patch delete", v1alpha1.GroupVersion.Group, "namespacetemplates")
 	if g.chance(25) { // those of others are not for this author
 		templates = newRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates")
-		own := newRule("get update patch delete", v1alpha1.GroupVersion.Group, "namespacetemplates", g.name("b"), g.name("d"))
+		own := newRule("get update patch delete", v1alpha1.GroupVersion.Group, "namespacetemplates", g.name("b"),
+			g.name("d"))
 		g.round.Author.Rules = append(g.round.Author.Rules, own)
 	}
 	rules := []rbacv1.PolicyRule{templates}
 	if g.chance(70) {
-		rules = append(rules, newRule(pick(g, "create patch", "create patch", "create patch delete", "create"), rbacv1.GroupName, "roles rolebindings"))
+		rules = append(rules,
+			newRule(pick(g, "create patch", "create patch", "create patch delete", "create"), rbacv1.GroupName,
+				"roles rolebindings"))
 	}
 	for _, resource := range []string{"configmaps", "resourcequotas", "serviceaccounts"} {
 		if g.chance(50) {
-			rules = append(rules, newRule(pick(g, "create", "create patch", "create patch delete", "get create patch"), "", resource))
+			rules = append(rules,
+				newRule(pick(g, "create", "create patch", "create patch delete", "get create patch"), "", resource))
 		}
 	}
 	if g.chance(30) {
@@ -166,8 +173,10 @@ func (g *generator) author() {
 // right returns a rule that a Role may have.
 func (g *generator) right() rbacv1.PolicyRule {
 	return pick(g,
-		newRule("get", "", "configmaps"), newRule("get list", "", "pods services"), newRule("get", "", "secrets"), newRule("create", "", "pods"),
-		newRule("*", "", "configmaps"), newRule("get", "", "configmaps", "settings"), newRule("get", "apps", "deployments"),
+		newRule("get", "", "configmaps"), newRule("get list", "", "pods services"), newRule("get", "", "secrets"),
+		newRule("create", "", "pods"),
+		newRule("*", "", "configmaps"), newRule("get", "", "configmaps", "settings"),
+		newRule("get", "apps", "deployments"),
 		newRule("get", "", "pods/log"), newRule("*", "*", "*"),
 	)
 }
@@ -198,7 +207,8 @@ func (g *generator) namespace(i int) {
 		labels[RefuseLabel] = "true"
 	}
 	ns.SetLabels(g.namespaceLabels(g.chance(30), labels))
-	ns.SetAnnotations(map[string]string{v1alpha1.CreatorAnnotation: pick(g, "alice", "worker", "jane@example.com", "a b:c")})
+	ns.SetAnnotations(map[string]string{v1alpha1.CreatorAnnotation: pick(g, "alice", "worker", "jane@example.com",
+		"a b:c")})
 	g.namespaces = append(g.namespaces, ns)
 	g.add(CreateNamespace, Admin, ns)
 	if g.chance(60) {
@@ -208,13 +218,15 @@ func (g *generator) namespace(i int) {
 		g.put(ns, g.role(g.name(ns.GetName()), g.right()))
 	}
 	if g.chance(30) {
-		g.put(ns, g.binding(pick(g, "team", "grant"), rbacv1.RoleRef{Kind: "Role", Name: g.name(pick(g, "worker", "viewer"))}))
+		g.put(ns, g.binding(pick(g, "team", "grant"),
+			rbacv1.RoleRef{Kind: "Role", Name: g.name(pick(g, "worker", "viewer"))}))
 	}
 	for range g.IntN(3) {
 		g.put(ns, g.plain())
 	}
 	if g.chance(10) {
-		g.put(ns, object("v1", "ResourceQuota", "no-roles", map[string]any{"hard": map[string]any{"count/roles.rbac.authorization.k8s.io": "0"}}))
+		g.put(ns, object("v1", "ResourceQuota", "no-roles",
+			map[string]any{"hard": map[string]any{"count/roles.rbac.authorization.k8s.io": "0"}}))
 	}
 }
 
@@ -226,7 +238,9 @@ func (g *generator) put(ns, o *unstructured.Unstructured) {
 }
 
 func object(apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
+	}}
 	if spec != nil {
 		o.Object["spec"] = spec
 	}
@@ -265,8 +279,10 @@ func (g *generator) binding(name string, ref rbacv1.RoleRef) *unstructured.Unstr
 	binding := object(rbacv1.SchemeGroupVersion.String(), "RoleBinding", name, nil)
 	binding.Object["roleRef"] = toAny(ref)
 	subjects := []rbacv1.Subject{
-		{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}, {APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"},
-		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"}, {Kind: "ServiceAccount", Name: "builder", Namespace: "kube-system"},
+		{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"},
+		{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"},
+		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "developers"},
+		{Kind: "ServiceAccount", Name: "builder", Namespace: "kube-system"},
 	}
 	g.Shuffle(len(subjects), func(i, j int) { subjects[i], subjects[j] = subjects[j], subjects[i] })
 	binding.Object["subjects"] = toAny(subjects[:1+g.IntN(2)])
@@ -277,13 +293,15 @@ func (g *generator) binding(name string, ref rbacv1.RoleRef) *unstructured.Unstr
 func (g *generator) plain() *unstructured.Unstructured {
 	switch g.IntN(4) {
 	case 0:
-		return object("v1", "ResourceQuota", "quota", map[string]any{"hard": map[string]any{"pods": fmt.Sprint(1 + g.IntN(9))}})
+		return object("v1", "ResourceQuota", "quota",
+			map[string]any{"hard": map[string]any{"pods": fmt.Sprint(1 + g.IntN(9))}})
 	case 1:
 		account := object("v1", "ServiceAccount", "builder", nil)
 		account.SetAnnotations(map[string]string{"example.com/role": fmt.Sprint(g.IntN(9))})
 		return account
 	case 2:
-		policy := object("networking.k8s.io/v1", "NetworkPolicy", "policy", map[string]any{"podSelector": map[string]any{}})
+		policy := object("networking.k8s.io/v1", "NetworkPolicy", "policy",
+			map[string]any{"podSelector": map[string]any{}})
 		policy.SetAnnotations(map[string]string{"a": fmt.Sprint(g.IntN(9))})
 		return policy
 	}
@@ -343,7 +361,8 @@ func (g *generator) meddle() {
 	case 0:
 		template.Spec.Templates = nil
 	case 1:
-		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: pick(g, v1alpha1.TemplateApplyDisable, "enable")}
+		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: pick(g,
+			v1alpha1.TemplateApplyDisable, "enable")}
 	case 2:
 		template.Spec.Namespaces = g.selector(pick(g, TierLabel, "no"))
 	case 3:

@@ -13,12 +13,13 @@ import (
 
 // template returns a random template of a user who holds the rules.
 func (g *generator) template(short string, held []rbacv1.PolicyRule) *v1alpha1.NamespaceTemplate {
-	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: g.name(short)}, Spec: v1alpha1.NamespaceTemplateSpec{
-		Namespaces:     g.selector(pick(g, SelectLabel, SelectLabel, SelectLabel, TierLabel)),
-		DriftPolicy:    pick(g, v1alpha1.DriftCorrect, v1alpha1.DriftReport),
-		FailurePolicy:  pick(g, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
-		DeletionPolicy: pick(g, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
-	}}
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: g.name(short)},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces:     g.selector(pick(g, SelectLabel, SelectLabel, SelectLabel, TierLabel)),
+			DriftPolicy:    pick(g, v1alpha1.DriftCorrect, v1alpha1.DriftReport),
+			FailurePolicy:  pick(g, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
+			DeletionPolicy: pick(g, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
+		}}
 	if g.chance(10) {
 		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	}
@@ -27,7 +28,8 @@ func (g *generator) template(short string, held []rbacv1.PolicyRule) *v1alpha1.N
 		objects = g.grants(held)
 	}
 	for range g.IntN(3) {
-		if o := g.plain(); g.chance(20) || (Author{Rules: held}).may("create", o.GroupVersionKind().Group, resourceOf(o.GetKind()), "") {
+		if o := g.plain(); g.chance(20) ||
+			(Author{Rules: held}).may("create", o.GroupVersionKind().Group, resourceOf(o.GetKind()), "") {
 			objects = append(objects, o)
 		}
 	}
@@ -57,11 +59,16 @@ func (g *generator) grants(held []rbacv1.PolicyRule) []*unstructured.Unstructure
 		}
 		binding := g.binding(pick(g, "team", "grant", "b-$(NAMESPACE)"), rbacv1.RoleRef{Kind: "Role", Name: name})
 		if g.chance(15) {
-			clusterRole := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: pick(g, "view", "edit", "admin", "cluster-admin", "missing")}
+			clusterRole := rbacv1.RoleRef{
+				APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: pick(g, "view", "edit", "admin", "cluster-admin", "missing"),
+			}
 			binding.Object["roleRef"] = toAny(clusterRole)
 		}
 		if g.chance(10) {
-			binding.Object["subjects"] = toAny([]rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "$(CREATOR)"}})
+			binding.Object["subjects"] = toAny([]rbacv1.Subject{{
+				APIGroup: rbacv1.GroupName, Kind: "User", Name: "$(CREATOR)",
+			}})
 		}
 		if g.chance(5) {
 			delete(binding.Object, "subjects")
@@ -89,7 +96,8 @@ func (g *generator) rules(held []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return rules
 }
 
-// deform makes some Roles such that the API server, or the cluster's policies, refuse them or leave something of another in place.
+// deform makes some Roles such that the API server, or the cluster's policies, refuse them or leave something of
+// another in place.
 func (g *generator) deform(role *unstructured.Unstructured) {
 	switch g.IntN(24) {
 	case 0, 1:
@@ -125,7 +133,8 @@ func (g *generator) overlay(name string, held []rbacv1.PolicyRule) v1alpha1.Over
 		return patch
 	}
 	patches := []v1alpha1.Patch{
-		onRole("replace", "/apiVersion", pick(g, "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v2", "v1")),
+		onRole("replace", "/apiVersion",
+			pick(g, "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v2", "v1")),
 		onRole("replace", "/kind", pick(g, "ConfigMap", "RoleBinding")),
 		onRole("replace", "/metadata/name", g.name(pick(g, "viewer", "worker"))),
 		onRole("add", "/metadata/labels", map[string]string{RefuseLabel: "true"}),
@@ -134,11 +143,18 @@ func (g *generator) overlay(name string, held []rbacv1.PolicyRule) v1alpha1.Over
 		onRole("replace", "/rules", []rbacv1.PolicyRule{g.right()}),
 		onRole("remove", "/rules", nil),
 		operation("replace", "/roleRef/name", g.name(pick(g, "worker", "viewer"))),
-		operation("replace", "/roleRef", rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: pick(g, "view", "admin")}),
+		operation("replace", "/roleRef",
+			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: pick(g, "view", "admin")}),
 		operation("replace", "/subjects/0/name", pick(g, "bob", "$(CREATOR)")),
 		operation("remove", "/subjects", nil),
-		{Target: role, Patch: "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: any}\n$patch: delete\n"},
-		{Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}, Patch: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: any}\n$patch: delete\n"},
+		{
+			Target: role,
+			Patch:  "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: any}\n$patch: delete\n",
+		},
+		{
+			Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"},
+			Patch:  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: any}\n$patch: delete\n",
+		},
 	}
 	overlay.Patches = []v1alpha1.Patch{pick(g, patches...)}
 	if g.chance(20) {

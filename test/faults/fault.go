@@ -12,12 +12,14 @@ import (
 type fault struct {
 	name string
 
-	// At write number at, counted from 1, do is done: before the write is passed on, or after it was, and its answer is lost.
+	// At write number at, counted from 1, do is done: before the write is passed on, or after it was, and its answer is
+	// lost.
 	at    int
 	do    deed
 	after bool
 
-	// A write whose resource and method are as named is answered with a failure by chance, instead of being passed on, or after.
+	// A write whose resource and method are as named is answered with a failure by chance, instead of being passed on,
+	// or after.
 	chance   float64
 	answer   int    // 429, 500, 503, or reset
 	writesOf string // a resource; empty means all
@@ -36,13 +38,15 @@ type fault struct {
 	lateWatches time.Duration
 	watchesOf   string
 
-	// cutWatches ends all watches that long after they began, and goneWatches then answers their next tries with 410 by that chance.
+	// cutWatches ends all watches that long after they began, and goneWatches then answers their next tries with 410 by
+	// that chance.
 	cutWatches  time.Duration
 	goneWatches float64
 	// cut resets all connections.
 	cut bool
 
-	// lasts is how long the fault goes on after the scenario has acted. What is done at a write is over once it is done.
+	// lasts is how long the fault goes on after the scenario has acted. What is done at a write is over once it is
+	// done.
 	lasts time.Duration
 	// standby has only the replica that does not lead meet the fault.
 	standby bool
@@ -83,7 +87,8 @@ type verdict struct {
 	// do is done before the request is passed on, or after it was; then its answer is lost.
 	do    deed
 	after bool
-	// answer, unless it is zero, is given instead of passing the request on; with after, it is given once that was done.
+	// answer, unless it is zero, is given instead of passing the request on; with after, it is given once that was
+	// done.
 	answer int
 	// hang answers nothing until the fault is over.
 	hang bool
@@ -205,7 +210,8 @@ func (j *judge) verdictOfWatch() verdict {
 }
 
 func (f fault) concerns(write request) bool {
-	return (f.writesOf == "" || f.writesOf == write.resource) && (f.methods == "" || strings.Contains(f.methods, write.method))
+	return (f.writesOf == "" || f.writesOf == write.resource) &&
+		(f.methods == "" || strings.Contains(f.methods, write.method))
 }
 
 // delays returns how long what a watch tells takes.

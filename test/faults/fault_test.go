@@ -12,16 +12,24 @@ import (
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]request{
-		"/api/v1/namespaces":                                     {resource: "namespaces"},
-		"/api/v1/namespaces/a":                                   {resource: "namespaces", name: "a"},
-		"/api/v1/namespaces/a/status":                            {resource: "namespaces", name: "a", subresource: "status"},
-		"/api/v1/namespaces/a/configmaps/b?dryRun=All":           {resource: "configmaps", namespace: "a", name: "b", dryRun: true},
-		"/api/v1/configmaps?watch=true":                          {resource: "configmaps", watch: true},
-		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles":  {resource: "roles", namespace: "a"},
-		"/apis/policy.nstpl.dev/v1alpha1/policyspaces/b/status":  {resource: "policyspaces", name: "b", subresource: "status"},
-		"/apis/policy.nstpl.dev/v1alpha1":                        {},
-		"/readyz":                                                {},
-		"/api/v1/namespaces/a/serviceaccounts/b/token?watch=yes": {resource: "serviceaccounts", namespace: "a", name: "b", subresource: "token"},
+		"/api/v1/namespaces":   {resource: "namespaces"},
+		"/api/v1/namespaces/a": {resource: "namespaces", name: "a"},
+		"/api/v1/namespaces/a/status": {
+			resource: "namespaces", name: "a", subresource: "status",
+		},
+		"/api/v1/namespaces/a/configmaps/b?dryRun=All": {
+			resource: "configmaps", namespace: "a", name: "b", dryRun: true,
+		},
+		"/api/v1/configmaps?watch=true":                         {resource: "configmaps", watch: true},
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles": {resource: "roles", namespace: "a"},
+		"/apis/policy.nstpl.dev/v1alpha1/policyspaces/b/status": {
+			resource: "policyspaces", name: "b", subresource: "status",
+		},
+		"/apis/policy.nstpl.dev/v1alpha1": {},
+		"/readyz":                         {},
+		"/api/v1/namespaces/a/serviceaccounts/b/token?watch=yes": {
+			resource: "serviceaccounts", namespace: "a", name: "b", subresource: "token",
+		},
 	} {
 		want.method = http.MethodGet
 		require.Equal(t, want, parse(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)), path)
@@ -51,20 +59,42 @@ func TestDecide(t *testing.T) {
 			fault{do: kill, at: 2}, []request{aPatch, aList, anEvent, aTrial, aLease, aDeletion, aPatch},
 			[]verdict{5: {do: kill}, 6: {}},
 		},
-		"kill after the first": {fault{do: kill, at: 1, after: true}, []request{aWatch, aPatch, aPatch}, []verdict{1: {do: kill, after: true}, 2: {}}},
+		"kill after the first": {
+			fault{do: kill, at: 1, after: true}, []request{aWatch, aPatch, aPatch},
+			[]verdict{1: {do: kill, after: true}, 2: {}},
+		},
 		"answers": {
 			fault{answer: 500, chance: 1, after: true}, []request{aPatch, aList, aLease, aDeletion},
 			[]verdict{{answer: 500, after: true}, {}, {}, {answer: 500, after: true}},
 		},
-		"answers by chance never":       {fault{answer: 500}, []request{aPatch}, make([]verdict, 1)},
-		"answers to some":               {fault{answer: 503, chance: 1, writesOf: "rolebindings", methods: "PATCH"}, []request{aPatch, aBinding, aDeletion}, []verdict{1: {answer: 503}, 2: {}}},
-		"a resource refused":            {fault{refused: "rolebindings"}, []request{aPatch, aBinding, aDeletion}, []verdict{1: {answer: 503}, 2: {answer: 503}}},
-		"a resource hung":               {fault{hung: "configmaps"}, []request{aPatch, aList, aWatch}, []verdict{1: {hang: true}, 2: {hang: true}}},
-		"late writes":                   {fault{late: time.Second}, []request{aPatch, aList, aWatch}, []verdict{{late: time.Second}, {}, {}}},
-		"answers to deletions late":     {fault{lateDeletions: time.Second}, []request{aPatch, aDeletion}, []verdict{1: {lateAnswer: time.Second}}},
-		"watches cut":                   {fault{cutWatches: time.Second}, []request{aList, aWatch}, []verdict{1: {ends: time.Second}}},
-		"watches gone":                  {fault{goneWatches: 1}, []request{aWatch}, []verdict{{answer: http.StatusGone}}},
-		"late, and the sender is ended": {fault{late: time.Second, do: kill, at: 2}, []request{aPatch, aPatch, aPatch}, []verdict{{late: time.Second}, {do: kill}, {late: time.Second}}},
+		"answers by chance never": {fault{answer: 500}, []request{aPatch}, make([]verdict, 1)},
+		"answers to some": {
+			fault{answer: 503, chance: 1, writesOf: "rolebindings", methods: "PATCH"},
+			[]request{aPatch, aBinding, aDeletion}, []verdict{1: {answer: 503}, 2: {}},
+		},
+		"a resource refused": {
+			fault{refused: "rolebindings"}, []request{aPatch, aBinding, aDeletion},
+			[]verdict{1: {answer: 503}, 2: {answer: 503}},
+		},
+		"a resource hung": {
+			fault{hung: "configmaps"}, []request{aPatch, aList, aWatch}, []verdict{1: {hang: true}, 2: {hang: true}},
+		},
+		"late writes": {
+			fault{late: time.Second}, []request{aPatch, aList, aWatch}, []verdict{{late: time.Second}, {}, {}},
+		},
+		"answers to deletions late": {
+			fault{lateDeletions: time.Second}, []request{aPatch, aDeletion}, []verdict{1: {lateAnswer: time.Second}},
+		},
+		"watches cut": {
+			fault{cutWatches: time.Second}, []request{aList, aWatch}, []verdict{1: {ends: time.Second}},
+		},
+		"watches gone": {
+			fault{goneWatches: 1}, []request{aWatch}, []verdict{{answer: http.StatusGone}},
+		},
+		"late, and the sender is ended": {
+			fault{late: time.Second, do: kill, at: 2}, []request{aPatch, aPatch, aPatch},
+			[]verdict{{late: time.Second}, {do: kill}, {late: time.Second}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

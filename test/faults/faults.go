@@ -31,7 +31,10 @@ func faults() []fault {
 		{name: "writes late and the sender killed", late: 5 * time.Second, methods: "PATCH", do: kill, at: 5},
 		{name: "API server crashes", do: crashAPIServer, at: 2},
 		{name: "etcd crashes", do: crashEtcd, at: 2},
-		{name: "RoleBindings not applied", answer: http.StatusServiceUnavailable, chance: 1, writesOf: "rolebindings", methods: "PATCH", lasts: 4 * time.Second},
+		{
+			name: "RoleBindings not applied", answer: http.StatusServiceUnavailable, chance: 1,
+			writesOf: "rolebindings", methods: "PATCH", lasts: 4 * time.Second,
+		},
 	}
 	for code, name := range map[int]string{429: "429", 500: "500", 503: "503", reset: "reset"} {
 		all = append(all,
@@ -44,7 +47,10 @@ func faults() []fault {
 // faultsOfTwo are those that need another replica.
 func faultsOfTwo() []fault {
 	return []fault{
-		{name: "the leader ends while the standby is late", standby: true, lateWatches: 10 * time.Second, during: handover},
+		{
+			name: "the leader ends while the standby is late", standby: true, lateWatches: 10 * time.Second,
+			during: handover,
+		},
 		{name: "the leader is suspended", do: suspend, at: 3, lasts: 2 * time.Second},
 	}
 }

@@ -55,8 +55,8 @@ func (h *history) record(client int, what operation, object string, do func() ou
 	h.events = append(h.events, done{client, what, object, result, called, time.Since(h.begin)})
 }
 
-// check returns that no order of the operations keeps within a limit. Of those whose outcome is unknown, what is there in the end tells which
-// were carried out; when they were is open.
+// check returns that no order of the operations keeps within a limit. Of those whose outcome is unknown, what is there
+// in the end tells which were carried out; when they were is open.
 func (h *history) check(limit int, there map[string]string) []string {
 	var operations []porcupine.Operation
 	end := time.Since(h.begin)
@@ -70,12 +70,16 @@ func (h *history) check(limit int, there map[string]string) []string {
 		}
 		if event.outcome != refused {
 			operations = append(operations, porcupine.Operation{
-				ClientId: event.client, Input: event.operation, Call: int64(event.called), Output: accepted, Return: int64(over),
+				ClientId: event.client, Input: event.operation, Call: int64(event.called), Output: accepted,
+				Return: int64(over),
 			})
 		}
 	}
 	if !porcupine.CheckOperations(capacity(limit), operations) {
-		return []string{fmt.Sprintf("the quota of %d was exceeded: no order of these %d operations keeps within it: %+v", limit, len(operations), h.events)}
+		return []string{
+			fmt.Sprintf("the quota of %d was exceeded: no order of these %d operations keeps within it: %+v", limit,
+				len(operations), h.events),
+		}
 	}
 	return nil
 }

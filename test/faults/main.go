@@ -1,5 +1,5 @@
-// Command faults lets administrators' work and the operator meet faults: crashes, lost answers, late caches, two replicas, and looks whether
-// what is stored is true all the same. See the README beside it.
+// Command faults lets administrators' work and the operator meet faults: crashes, lost answers, late caches, two
+// replicas, and looks whether what is stored is true all the same. See the README beside it.
 package main
 
 import (
@@ -58,7 +58,8 @@ func read(arguments []string) (plan, error) {
 	var p plan
 	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
 	flags.IntVar(&p.runs, "runs", 0, "how many trials to make for each number of replicas; 0 makes each once")
-	flags.Uint64Var(&p.seed, "seed", 0, "what the order of trials and the faults by chance depend on; 0 is another one each time")
+	flags.Uint64Var(&p.seed, "seed", 0,
+		"what the order of trials and the faults by chance depend on; 0 is another one each time")
 	flags.DurationVar(&p.limit, "for", 0, "begin no more trials after that time; 0 is no limit")
 	only := flags.String("run", "", "a regular expression: make only the trials SCENARIO/FAULT/POLICY that it matches")
 	replicas := flags.String("replicas", "1,2", "how many operators run: 1, 2, or both in turn")

@@ -13,7 +13,8 @@ import (
 // user is who has access in the run's namespaces by RoleBindings of templates.
 func (r *run) user() string { return r.name("user") }
 
-// watchAccess asks all the while whether the user has access in each namespace. What it returns ends that, and returns the gaps.
+// watchAccess asks all the while whether the user has access in each namespace. What it returns ends that, and returns
+// the gaps.
 func (r *run) watchAccess() (gaps func() []string) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	ended := make(chan map[string]time.Duration)
@@ -51,8 +52,10 @@ func (r *run) watchAccess() (gaps func() []string) {
 // mayRead returns whether the user may list ConfigMaps in a namespace, if the API server answers.
 func (r *run) mayRead(ctx context.Context, namespace string) (allowed, known bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               r.user(),
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "configmaps"},
+		User: r.user(),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: "list", Resource: "configmaps",
+		},
 	}}
 	err := r.client.Create(ctx, review)
 	return review.Status.Allowed, err == nil

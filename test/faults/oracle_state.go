@@ -18,8 +18,8 @@ import (
 	"nstpl.dev/nstpl/test/audit"
 )
 
-// wrong returns what is not yet as it should be: statuses first, which are cheap to read, then what is declared, and then the state as a whole
-// if there is one to compare with.
+// wrong returns what is not yet as it should be: statuses first, which are cheap to read, then what is declared, and
+// then the state as a whole if there is one to compare with.
 func (r *run) wrong(ctx context.Context, want state) []string {
 	namespaces := &corev1.NamespaceList{}
 	if err := r.client.List(ctx, namespaces, client.MatchingLabels{runLabel: r.id}); err != nil {
@@ -29,7 +29,9 @@ func (r *run) wrong(ctx context.Context, want state) []string {
 	if err := r.client.List(ctx, templates); err != nil {
 		return []string{err.Error()}
 	}
-	templates.Items = slices.DeleteFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool { return !strings.HasPrefix(t.Name, r.id+"-") })
+	templates.Items = slices.DeleteFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool {
+		return !strings.HasPrefix(t.Name, r.id+"-")
+	})
 	var all []string
 	populated := map[string]bool{}
 	for i := range templates.Items {
@@ -90,7 +92,8 @@ func (r *run) wrongStatus(template *v1alpha1.NamespaceTemplate, selected int32) 
 	if status.Namespaces != want {
 		return []string{fmt.Sprintf("the status of %s counts %+v instead of %+v", name, status.Namespaces, want)}
 	}
-	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated); condition != nil && selected > 0 &&
+	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated); condition != nil &&
+		selected > 0 &&
 		condition.Status != metav1.ConditionTrue && !r.drifts {
 		return []string{fmt.Sprintf("%s is not Populated: %s", name, condition.Message)}
 	}
@@ -111,7 +114,8 @@ func (r *run) wrongNamespace(ns *corev1.Namespace, selected bool) []string {
 		}
 		drifted := strings.Contains(condition.Message, "drifted")
 		if selected && (condition.Status != corev1.ConditionTrue || drifted && !r.drifts) {
-			return []string{fmt.Sprintf("namespace %s: Populated is %s: %s", ns.Name, condition.Status, condition.Message)}
+			return []string{fmt.Sprintf("namespace %s: Populated is %s: %s", ns.Name, condition.Status,
+				condition.Message)}
 		}
 		return nil
 	}
@@ -129,7 +133,8 @@ func (r *run) missing(found state, template *v1alpha1.NamespaceTemplate, selecte
 	var all []string
 	for _, object := range r.templates[strings.TrimPrefix(template.Name, r.id+"-")] {
 		for _, ns := range selected {
-			what := fmt.Sprintf("%s %s/%s", strings.ToLower(object.GetKind()), strings.Replace(ns, r.id, "RUN", 1), object.GetName())
+			what := fmt.Sprintf("%s %s/%s", strings.ToLower(object.GetKind()), strings.Replace(ns, r.id, "RUN", 1),
+				object.GetName())
 			if _, ok := found[what]; !ok {
 				all = append(all, fmt.Sprintf("%s is declared by template %s and does not exist", what, template.Name))
 			}
@@ -140,10 +145,12 @@ func (r *run) missing(found state, template *v1alpha1.NamespaceTemplate, selecte
 
 // mine reports whether a request is about this run.
 func (r *run) mine(request audit.Request) bool {
-	return strings.HasPrefix(request.ObjectRef.Namespace+"/", r.id+"-") || strings.HasPrefix(request.ObjectRef.Name, r.id+"-")
+	return strings.HasPrefix(request.ObjectRef.Namespace+"/", r.id+"-") ||
+		strings.HasPrefix(request.ObjectRef.Name, r.id+"-")
 }
 
-// idleness returns what the operator writes although there is nothing to do. The first moment without a write begins it.
+// idleness returns what the operator writes although there is nothing to do. The first moment without a write begins
+// it.
 func (r *run) idleness() []string {
 	if r.err != nil {
 		return nil
@@ -183,8 +190,8 @@ func (r *run) lastWrites(n int) string {
 	return strings.Join(text, ", ")
 }
 
-// undeclared and rebound are parts of the names of what others create and the operator may delete all the same: what an authoritative
-// template does not declare, and RoleBindings that it must replace.
+// undeclared and rebound are parts of the names of what others create and the operator may delete all the same: what an
+// authoritative template does not declare, and RoleBindings that it must replace.
 const (
 	undeclared = "undeclared"
 	rebound    = "rebound"
@@ -195,7 +202,8 @@ func (r *run) deletions() []string {
 	var all []string
 	err := r.audit.CheckDeletionsSince(r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
-		return !r.mine(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName
+		return !r.mine(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) ||
+			name == v1alpha1.QuotaName
 	})
 	if err != nil {
 		all = strings.Split(err.Error(), "\n")

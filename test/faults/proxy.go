@@ -21,8 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// proxy stands between one replica and the API server. It passes requests on with the sender's own bearer token, and has a judge say what
-// becomes of each. A write that has arrived here is passed on even if its sender has died, as the network would.
+// proxy stands between one replica and the API server. It passes requests on with the sender's own bearer token, and
+// has a judge say what becomes of each. A write that has arrived here is passed on even if its sender has died, as the
+// network would.
 type proxy struct {
 	*judge
 	address  string // host:port
@@ -33,7 +34,8 @@ type proxy struct {
 	// deeds do what a verdict says, and return when it is done.
 	deeds map[deed]func()
 
-	// leaseWritten is when a write to a lease was last passed on, in nanoseconds, and writes counts what else was written.
+	// leaseWritten is when a write to a lease was last passed on, in nanoseconds, and writes counts what else was
+	// written.
 	leaseWritten, writes atomic.Int64
 	// underWay is how many writes have arrived here and not at the API server.
 	underWay atomic.Int64

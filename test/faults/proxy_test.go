@@ -49,7 +49,8 @@ func proxied(t *testing.T) (*proxy, *upstream, *http.Client) {
 	t.Cleanup(server.Close)
 	certificate, authority, err := selfSigned()
 	require.NoError(t, err)
-	p, err := newProxy(certificate, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newJudge())
+	p, err := newProxy(certificate,
+		&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newJudge())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.close()) })
 	pool := x509.NewCertPool()
@@ -174,7 +175,8 @@ func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 // watch begins a watch and returns what it tells, line by line, until it ends.
 func watch(t *testing.T, p *proxy, client *http.Client) <-chan string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+"/api/v1/configmaps?watch=true", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"https://"+p.address+"/api/v1/configmaps?watch=true", nil)
 	require.NoError(t, err)
 	lines := make(chan string)
 	go func() {

@@ -39,7 +39,8 @@ var stateless = []string{"leases", "events", "selfsubjectaccessreviews", "subjec
 
 // isWrite reports whether the request changes what is stored.
 func (r request) isWrite() bool {
-	changes := r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch || r.method == http.MethodDelete
+	changes := r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch ||
+		r.method == http.MethodDelete
 	return changes && r.resource != "" && !r.dryRun && !slices.Contains(stateless, r.resource)
 }
 

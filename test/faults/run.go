@@ -25,8 +25,9 @@ import (
 // patience is how long anything may take once all faults are over.
 const patience = 60 * time.Second
 
-// run is one trial's corner of a world: its templates select the namespaces that it creates, and no others. The names of all that it
-// creates begin with its id, except in its namespaces. Its methods do nothing after one has failed: see err.
+// run is one trial's corner of a world: its templates select the namespaces that it creates, and no others. The names
+// of all that it creates begin with its id, except in its namespaces. Its methods do nothing after one has failed: see
+// err.
 type run struct {
 	*world
 	trial
@@ -66,10 +67,11 @@ func (r *run) insist(what string, do func(ctx context.Context) error) {
 		return
 	}
 	var last error
-	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = do(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			last = do(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		r.fail(fmt.Errorf("%s: %w", what, errors.Join(last, err)))
 	}
@@ -80,13 +82,14 @@ func (r *run) await(what string, limit time.Duration, wrong func(ctx context.Con
 	if r.err != nil {
 		return
 	}
-	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		now := wrong(ctx)
-		if ctx.Err() == nil { // otherwise it tells of nothing but that
-			r.settling = now
-		}
-		return len(now) == 0, nil
-	})
+	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, limit, true,
+		func(ctx context.Context) (bool, error) {
+			now := wrong(ctx)
+			if ctx.Err() == nil { // otherwise it tells of nothing but that
+				r.settling = now
+			}
+			return len(now) == 0, nil
+		})
 	if err != nil {
 		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(r.settling, "\n\t")))
 	}
@@ -122,7 +125,8 @@ func (r *run) create(object client.Object) {
 // label sets a label of all namespaces; a nil value removes it.
 func (r *run) label(key string, value any) {
 	for _, name := range r.namespaceNames() {
-		r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+		r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	}
 }
 
@@ -134,7 +138,8 @@ func (r *run) patch(object client.Object, change map[string]any) {
 		return
 	}
 	r.insist("patch "+object.GetName(), func(ctx context.Context) error {
-		return r.client.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", body))
+		return r.client.Patch(ctx, object.DeepCopyObject().(client.Object),
+			client.RawPatch("application/merge-patch+json", body))
 	})
 }
 
@@ -153,7 +158,9 @@ func (r *run) declare(short, objects string, options ...option) {
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: r.name(short)},
 		Spec: v1alpha1.NamespaceTemplateSpec{
-			Namespaces:  v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{runLabel: r.id}}},
+			Namespaces: v1alpha1.NamespaceSelector{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{runLabel: r.id}},
+			},
 			DriftPolicy: r.policy,
 		},
 	}
@@ -176,7 +183,8 @@ func (r *run) undeclare(short string) {
 	r.delete(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}})
 }
 
-// declared reads the documents of a YAML text, in which RUN stands for the run's id, and remembers that a template declares them.
+// declared reads the documents of a YAML text, in which RUN stands for the run's id, and remembers that a template
+// declares them.
 func (r *run) declared(short, text string) []runtime.RawExtension {
 	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
 	if err != nil {
@@ -241,7 +249,8 @@ func (r *run) space(short, parent string, hard corev1.ResourceList) {
 }
 
 func (r *run) parent(short, parent string) {
-	r.patch(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}}, map[string]any{"spec": map[string]any{"parent": r.name(parent)}})
+	r.patch(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
+		map[string]any{"spec": map[string]any{"parent": r.name(parent)}})
 }
 
 func (r *run) deleteSpace(short string) {
@@ -275,7 +284,8 @@ func (r *run) lacks(like client.Object) {
 		var there []string
 		for _, name := range r.namespaceNames() {
 			object := like.DeepCopyObject().(client.Object)
-			if err := r.client.Get(ctx, client.ObjectKey{Namespace: name, Name: like.GetName()}, object); !apierrors.IsNotFound(err) {
+			if err := r.client.Get(ctx, client.ObjectKey{Namespace: name, Name: like.GetName()},
+				object); !apierrors.IsNotFound(err) {
 				there = append(there, fmt.Sprintf("%s/%s: %v", name, like.GetName(), err))
 			}
 		}

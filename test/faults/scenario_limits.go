@@ -23,14 +23,15 @@ import (
 // podLimit is how many pods the policyspace of the scenario quota allows.
 const podLimit = 10
 
-// quota: many create pods at once in namespaces of one policyspace, three times, and half of them are deleted in between. There are never more
-// than its quota allows. Deletions have a time of their own: Kubernetes itself counts too little while pods come and go in a namespace at once,
-// and lets a few too many into its own ResourceQuotas.
+// quota: many create pods at once in namespaces of one policyspace, three times, and half of them are deleted in
+// between. There are never more than its quota allows. Deletions have a time of their own: Kubernetes itself counts too
+// little while pods come and go in a namespace at once, and lets a few too many into its own ResourceQuotas.
 func quota() scenario {
 	return scenario{
 		name: "quota", unlike: true,
 		before: func(r *run) {
-			r.space("limited", "", corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(podLimit, resource.DecimalSI)})
+			r.space("limited", "",
+				corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(podLimit, resource.DecimalSI)})
 			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("limited"))
 			r.placedIn("limited")
 			r.counts()
@@ -60,7 +61,8 @@ func (r *run) uncounted(ctx context.Context) []string {
 		return []string{err.Error()}
 	}
 	status := space.Status
-	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady) || int(status.Namespaces) != r.namespaces {
+	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady) ||
+		int(status.Namespaces) != r.namespaces {
 		return []string{fmt.Sprintf("the policyspace is not Ready with %d namespaces: %+v", r.namespaces, status)}
 	}
 	if used, there := status.Used.Pods().Value(), len(r.pods()); int(used) != there {
@@ -68,7 +70,8 @@ func (r *run) uncounted(ctx context.Context) []string {
 	}
 	for _, namespace := range r.namespaceNames() {
 		counter := &corev1.ResourceQuota{}
-		if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter); err != nil {
+		if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName},
+			counter); err != nil {
 			return []string{err.Error()}
 		}
 		if _, again := counter.Spec.Hard[v1alpha1.RecountResource]; again {
@@ -85,7 +88,9 @@ func (r *run) compete(wave, clients, pods int) {
 		all.Go(func() {
 			for i := range pods {
 				pod := r.pod(fmt.Sprintf("p-%d-%d-%d", wave, number, i), (number+i)%r.namespaces)
-				r.history.record(number, create, pod.Name, func() outcome { return r.admitted(r.client.Create(r.ctx, pod)) })
+				r.history.record(number, create, pod.Name, func() outcome {
+					return r.admitted(r.client.Create(r.ctx, pod))
+				})
 			}
 		})
 	}
@@ -160,7 +165,8 @@ func (r *run) counters() string {
 		err := errors.Join(
 			r.client.Get(r.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter),
 			r.client.List(r.ctx, pods, client.InNamespace(namespace)))
-		fmt.Fprintf(&text, "%s is said to use %s and has %d pods (%v); ", namespace, counter.Status.Used.Pods(), len(pods.Items), err)
+		fmt.Fprintf(&text, "%s is said to use %s and has %d pods (%v); ", namespace, counter.Status.Used.Pods(),
+			len(pods.Items), err)
 	}
 	return text.String()
 }
@@ -172,7 +178,8 @@ func (r *run) fill() []string {
 		full := false
 		r.insist("create a pod within the quota", func(ctx context.Context) error {
 			err := client.IgnoreAlreadyExists(r.client.Create(ctx, pod.DeepCopy()))
-			if full = apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota in policyspace") && len(r.pods()) >= podLimit; full {
+			if full = apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota in policyspace") &&
+				len(r.pods()) >= podLimit; full {
 				return nil
 			}
 			return err
@@ -255,7 +262,8 @@ func (r *run) watchRanges() (changes func() []string) {
 			for given, names := range holders {
 				for _, name := range names {
 					if err == nil && had[name] != "" && had[name] != given {
-						changed = append(changed, fmt.Sprintf("namespace %s had user ids %s and was given %s", name, had[name], given))
+						changed = append(changed,
+							fmt.Sprintf("namespace %s had user ids %s and was given %s", name, had[name], given))
 					}
 					had[name] = given
 				}

@@ -10,7 +10,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// placed makes policyspaces root, a and b, of which each gives the run's user the same access, and puts the namespaces into one.
+// placed makes policyspaces root, a and b, of which each gives the run's user the same access, and puts the namespaces
+// into one.
 func (r *run) placed(in string, others ...string) {
 	r.space("root", "", nil)
 	for _, space := range []string{"a", "b"} {
@@ -31,7 +32,8 @@ func (r *run) placedIn(space string) {
 	})
 }
 
-// inOnly returns which namespaces are not in one policyspace, or are in the other, by the labels that the operator keeps.
+// inOnly returns which namespaces are not in one policyspace, or are in the other, by the labels that the operator
+// keeps.
 func inOnly(space, other string) func(context.Context, *run) []string {
 	return func(ctx context.Context, r *run) []string {
 		var elsewhere []string
@@ -40,7 +42,8 @@ func inOnly(space, other string) func(context.Context, *run) []string {
 			if err := r.client.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
 				return []string{err.Error()}
 			}
-			if ns.Labels[r.name(space)+v1alpha1.DepthLabelSuffix] == "" || ns.Labels[r.name(other)+v1alpha1.DepthLabelSuffix] != "" {
+			if ns.Labels[r.name(space)+v1alpha1.DepthLabelSuffix] == "" ||
+				ns.Labels[r.name(other)+v1alpha1.DepthLabelSuffix] != "" {
 				elsewhere = append(elsewhere, fmt.Sprintf("%s is not in %s, or in %s", name, space, other))
 			}
 		}
@@ -66,7 +69,8 @@ func moveAbove() scenario {
 	}
 }
 
-// rename: a policyspace and its template get another name, as a tool does that knows no renaming: it creates, relabels and deletes.
+// rename: a policyspace and its template get another name, as a tool does that knows no renaming: it creates, relabels
+// and deletes.
 func rename() scenario {
 	return scenario{
 		name: "rename", observe: (*run).watchAccess, deletes: []string{"of-old"}, until: inOnly("new", "old"),

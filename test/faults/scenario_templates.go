@@ -15,10 +15,12 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenarios are all that the campaign has. What gets into the project gets a scenario here: gradual rollouts and Git sync are still to come.
+// scenarios are all that the campaign has. What gets into the project gets a scenario here: gradual rollouts and Git
+// sync are still to come.
 func scenarios() []scenario {
 	return []scenario{
-		populate(), edit(), again(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(), drift(), broken(),
+		populate(), edit(), again(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
+		drift(), broken(),
 		move(), moveAbove(), rename(), uids(), quota(), memory(),
 	}
 }
@@ -183,7 +185,8 @@ func adopt() scenario {
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}` + binding("bound", "view"))
 		},
 		do: func(r *run) {
-			r.declare("t", plain("other-keys", "same", "conflict", "ours")+binding("bound", "view")+unownedFields, deleting)
+			r.declare("t", plain("other-keys", "same", "conflict", "ours")+binding("bound", "view")+unownedFields,
+				deleting)
 		},
 		then: func(r *run) { r.edit("t", configMap) },
 	}
@@ -195,12 +198,14 @@ func authoritative() scenario {
 		name: "authoritative", deletes: []string{undeclared},
 		before: func(r *run) {
 			r.createNamespaces()
-			r.foreign(plain("theirs") + binding("undeclared-1", "view") + binding("undeclared-2", "edit") + binding("declared", "view"))
+			r.foreign(plain("theirs") + binding("undeclared-1", "view") + binding("undeclared-2", "edit") +
+				binding("declared", "view"))
 		},
 		do: func(r *run) {
-			r.declare("t", binding("declared", "view")+plain("ours"), deleting, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
-			})
+			r.declare("t", binding("declared", "view")+plain("ours"), deleting,
+				func(template *v1alpha1.NamespaceTemplate) {
+					template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+				})
 		},
 	}
 }
@@ -220,7 +225,8 @@ func recreate() scenario {
 			}
 			for _, name := range r.namespaceNames() {
 				r.await("namespace "+name+" is to be gone", patience, func(ctx context.Context) []string {
-					if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+					if err := r.client.Get(ctx, client.ObjectKey{Name: name},
+						&corev1.Namespace{}); !apierrors.IsNotFound(err) {
 						return []string{fmt.Sprint("it is there: ", err)}
 					}
 					return nil
@@ -260,18 +266,23 @@ func drift() scenario {
 		do: func(r *run) {
 			for _, name := range r.namespaceNames() {
 				r.delete(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "deleted"}})
-				r.patch(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "settings"}}, map[string]any{"data": map[string]any{"value": "changed"}})
+				r.patch(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "settings"}},
+					map[string]any{"data": map[string]any{"value": "changed"}})
 			}
 		},
 	}
 }
 
-// broken: while one kind can't be reached, namespaces without it are populated, and a template that has it is not let go.
+// broken: while one kind can't be reached, namespaces without it are populated, and a template that has it is not let
+// go.
 func broken() scenario {
 	const soon = 25 * time.Second
 	return scenario{
 		name: "broken kind", deletes: []string{"goes"},
-		own: []fault{{name: "a kind answers 503", refused: "limitranges", during: restarted}, {name: "a kind does not answer", hung: "limitranges", during: restarted}},
+		own: []fault{
+			{name: "a kind answers 503", refused: "limitranges", during: restarted},
+			{name: "a kind does not answer", hung: "limitranges", during: restarted},
+		},
 		before: func(r *run) {
 			for _, short := range []string{"a", "b", "goes"} {
 				r.declare(short, strings.ReplaceAll(limits, "limits}", short+"}"), r.at("limited"), deleting)
@@ -281,7 +292,9 @@ func broken() scenario {
 		},
 		do: func(r *run) {
 			r.undeclare("goes")
-			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name("other"), Labels: map[string]string{runLabel: r.id}}})
+			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: r.name("other"), Labels: map[string]string{runLabel: r.id},
+			}})
 			r.await("a namespace without the broken kind is to be populated", soon, func(ctx context.Context) []string {
 				ns := &corev1.Namespace{}
 				if err := r.client.Get(ctx, client.ObjectKey{Name: r.name("other")}, ns); err != nil {

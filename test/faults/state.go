@@ -17,8 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// state is all that a run has brought about, by what it is: objects, namespaces, templates and policyspaces, without what differs from one
-// run to the next, such as times and UIDs.
+// state is all that a run has brought about, by what it is: objects, namespaces, templates and policyspaces, without
+// what differs from one run to the next, such as times and UIDs.
 type state map[string]string
 
 // looked are the kinds whose objects are compared.
@@ -98,7 +98,8 @@ func normalize(content map[string]any) {
 	metadata["managedFields"] = owners(metadata)
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		for _, key := range []string{
-			v1alpha1.HashAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+			v1alpha1.HashAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation,
+			v1alpha1.MCSAnnotation,
 		} {
 			if annotations[key] != nil {
 				annotations[key] = "set"
@@ -123,7 +124,8 @@ func normalize(content map[string]any) {
 	slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }
 
-// owners returns who owns which fields of an object, and when is left out. Namespaces' own are left out: their order of writes is free.
+// owners returns who owns which fields of an object, and when is left out. Namespaces' own are left out: their order of
+// writes is free.
 func owners(metadata map[string]any) []any {
 	entries, _ := metadata["managedFields"].([]any)
 	if metadata["namespace"] == nil {
@@ -132,7 +134,10 @@ func owners(metadata map[string]any) []any {
 	var kept []any
 	for _, entry := range entries {
 		if entry, ok := entry.(map[string]any); ok && entry["subresource"] == nil {
-			kept = append(kept, map[string]any{"manager": entry["manager"], "operation": entry["operation"], "fields": entry["fieldsV1"]})
+			kept = append(kept,
+				map[string]any{
+					"manager": entry["manager"], "operation": entry["operation"], "fields": entry["fieldsV1"],
+				})
 		}
 	}
 	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })

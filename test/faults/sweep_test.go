@@ -42,7 +42,8 @@ func everyWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []trial {
 	return trials
 }
 
-// sweep are trials that each show something on an operator that gets it wrong, by the number of replicas. See the README.
+// sweep are trials that each show something on an operator that gets it wrong, by the number of replicas. See the
+// README.
 func sweep(t *testing.T, replicas int) []trial {
 	t.Helper()
 	join := func(parts ...[]trial) (all []trial) {
@@ -53,7 +54,8 @@ func sweep(t *testing.T, replicas int) []trial {
 	}
 	if replicas == 1 {
 		return join(
-			of(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes", "killed after write 2", "API server crashes"),
+			of(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
+				"killed after write 2", "API server crashes"),
 			of(t, again(), report, 2, "answers to deletions late", "503 after writes"),
 			of(t, again(), correct, 2, "answers to deletions late"),
 			of(t, edit(), report, 10, "reset after writes", "500 after writes"),
@@ -103,7 +105,8 @@ func TestSweep(t *testing.T) {
 			for _, one := range trials {
 				t.Run(one.String(), func(t *testing.T) {
 					came := w.try(one, known)
-					t.Logf("%s: %d writes, %d faults", came.took.Round(100*time.Millisecond), came.writes, came.injected)
+					t.Logf("%s: %d writes, %d faults", came.took.Round(100*time.Millisecond), came.writes,
+						came.injected)
 					if len(came.failures) > 0 {
 						t.Error(one.report(replicas, came.failures))
 					}

@@ -50,7 +50,8 @@ func (t *table) add(tried trial, replicas int, came result) {
 		fmt.Fprint(t.out, tried.report(replicas, came.failures))
 		return
 	}
-	fmt.Fprintf(t.out, "%4d ok %s replicas=%d: %d writes, %d faults, %s\n", t.runs, tried, replicas, came.writes, came.injected, came.took.Round(100*time.Millisecond))
+	fmt.Fprintf(t.out, "%4d ok %s replicas=%d: %d writes, %d faults, %s\n", t.runs, tried, replicas, came.writes,
+		came.injected, came.took.Round(100*time.Millisecond))
 }
 
 // print prints the sums, and returns how many trials failed.
@@ -61,14 +62,19 @@ func (t *table) print() int {
 	for key := range t.rows {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b row) int { return cmp.Or(cmp.Compare(a.scenario, b.scenario), cmp.Compare(a.fault, b.fault)) })
+	slices.SortFunc(keys, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.scenario, b.scenario), cmp.Compare(a.fault, b.fault))
+	})
 	var total sum
 	lines := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(lines, "\nscenario\tfault\truns\tfaults\twrites\tfailures")
 	for _, key := range keys {
 		one := t.rows[key]
-		fmt.Fprintf(lines, "%s\t%s\t%d\t%d\t%d\t%d\n", key.scenario, key.fault, one.runs, one.faults, one.writes, one.failures)
-		total = sum{total.runs + one.runs, total.faults + one.faults, total.writes + one.writes, total.failures + one.failures}
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%d\t%d\t%d\n", key.scenario, key.fault, one.runs, one.faults, one.writes,
+			one.failures)
+		total = sum{
+			total.runs + one.runs, total.faults + one.faults, total.writes + one.writes, total.failures + one.failures,
+		}
 	}
 	fmt.Fprintf(lines, "all\t\t%d\t%d\t%d\t%d\n", total.runs, total.faults, total.writes, total.failures)
 	_ = lines.Flush() // to standard output

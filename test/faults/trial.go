@@ -20,7 +20,8 @@ type scenario struct {
 	before, do, then func(*run)
 	// until returns what has still to happen after do, where statuses alone don't tell.
 	until func(context.Context, *run) []string
-	// observe begins to look at something once before has settled. What it returns ends that, and returns what was wrong.
+	// observe begins to look at something once before has settled. What it returns ends that, and returns what was
+	// wrong.
 	observe func(*run) func() []string
 	// check looks for what else must be true in the end.
 	check func(*run) []string
@@ -28,7 +29,8 @@ type scenario struct {
 	deletes []string
 	// drifts says that others change what is declared, so that drift is reported or corrected.
 	drifts bool
-	// unlike says that the end depends on more than what administrators do, so that it is not compared with an undisturbed run's.
+	// unlike says that the end depends on more than what administrators do, so that it is not compared with an
+	// undisturbed run's.
 	unlike bool
 	// slow scenarios are tried only without a fault.
 	slow bool
@@ -63,7 +65,8 @@ type result struct {
 	took             time.Duration
 }
 
-// baselines are the states after undisturbed runs, which are made when they are needed. They may be used by several worlds at once.
+// baselines are the states after undisturbed runs, which are made when they are needed. They may be used by several
+// worlds at once.
 type baselines struct {
 	mu    sync.Mutex
 	known map[string]*baseline
@@ -79,7 +82,8 @@ func newBaselines() *baselines {
 	return &baselines{known: map[string]*baseline{}}
 }
 
-// of returns the state that a trial is to end in, or nil if the trial is itself undisturbed, and how the undisturbed one went.
+// of returns the state that a trial is to end in, or nil if the trial is itself undisturbed, and how the undisturbed
+// one went.
 func (b *baselines) of(w *world, t trial) (state, result) {
 	b.mu.Lock()
 	key := fmt.Sprintf("%s/%s/%d", t.scenario.name, t.policy, t.namespaces)
@@ -112,7 +116,10 @@ func (w *world) newRun(t trial) *run {
 	defer w.mu.Unlock()
 	w.runs++
 	from, err := w.audit.Now()
-	return &run{world: w, trial: t, id: fmt.Sprintf("r%04d", w.runs), from: from, err: err, templates: map[string][]*unstructured.Unstructured{}}
+	return &run{
+		world: w, trial: t, id: fmt.Sprintf("r%04d", w.runs), from: from, err: err,
+		templates: map[string][]*unstructured.Unstructured{},
+	}
 }
 
 // try makes a run with a fault and returns what was wrong.
@@ -169,7 +176,8 @@ func (r *run) conduct(want state) result {
 // longest is how long a fault goes on at most. Administrators can't do everything while the operator does not answer.
 const longest = 10 * time.Second
 
-// disturb has the scenario act under the fault, and returns when the fault is over, everything runs again and all that was sent has arrived.
+// disturb has the scenario act under the fault, and returns when the fault is over, everything runs again and all that
+// was sent has arrived.
 func (r *run) disturb() result {
 	r.begin = time.Now()
 	leader, _ := r.leader()
@@ -249,7 +257,8 @@ func (r *run) resume(leader *replica) {
 		r.fail(errors.New("a leader that has lost its lease does not end"))
 	}
 	if late := leader.proxy.writes.Load() - before; late > inFlight {
-		r.zombie = append(r.zombie, fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", late))
+		r.zombie = append(r.zombie,
+			fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", late))
 	}
 }
 
@@ -300,6 +309,7 @@ func (t trial) report(replicas int, failures []string) string {
 	for _, failure := range failures {
 		fmt.Fprintf(&text, "\t%s\n", failure)
 	}
-	fmt.Fprintf(&text, "\trepeat: go run ./test/faults -run '^%s$' -replicas %d -seed %d -namespaces %d -runs 1\n", t, replicas, t.seed, t.namespaces)
+	fmt.Fprintf(&text, "\trepeat: go run ./test/faults -run '^%s$' -replicas %d -seed %d -namespaces %d -runs 1\n", t,
+		replicas, t.seed, t.namespaces)
 	return text.String()
 }

@@ -37,8 +37,8 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// world is a control plane with replicas of the operator, each behind a proxy of its own. Whatever ends is started again, as a Deployment
-// would.
+// world is a control plane with replicas of the operator, each behind a proxy of its own. Whatever ends is started
+// again, as a Deployment would.
 type world struct {
 	cluster *controlplane.Cluster
 	client  client.Client // the administrator's
@@ -111,7 +111,8 @@ func (w *world) startControlPlane() error {
 	w.audit = &audit.Log{Path: filepath.Join(w.dir, "audit.log")}
 	var err error
 	w.cluster, err = controlplane.Start(w.ctx, controlplane.Options{APIServerArgs: []string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.Path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
+		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.Path, "--audit-log-mode=blocking",
+		"--audit-log-maxsize=100000",
 	}})
 	if err != nil {
 		return err
@@ -168,7 +169,8 @@ func moduleRoot() (string, error) {
 
 // buildOperator compiles the operator.
 func buildOperator(ctx context.Context, path string) error {
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", path,
+		"nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
@@ -320,7 +322,8 @@ func (r *replica) start() error {
 	}
 	var err error
 	r.process, err = operator.Start(operator.Options{
-		Binary: r.world.binary, Dir: r.world.dir, Kubeconfig: r.kubeconfig, Service: r.world.address, Flags: []string{"--leader-elect=true"},
+		Binary: r.world.binary, Dir: r.world.dir, Kubeconfig: r.kubeconfig, Service: r.world.address,
+		Flags: []string{"--leader-elect=true"},
 	})
 	if err != nil {
 		return err
@@ -391,17 +394,18 @@ func (r *replica) letGo() error {
 func (r *replica) release() {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease}
-	_ = utilwait.PollUntilContextTimeout(r.world.ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		if leader, _ := r.world.leader(); leader != r {
-			return true, nil // another one has taken it
-		}
-		if err := r.world.client.Get(ctx, key, lease); err != nil {
-			return client.IgnoreNotFound(err) == nil, nil
-		}
-		nobody, soon := "", int32(1)
-		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &soon
-		return r.world.client.Update(ctx, lease) == nil, nil
-	})
+	_ = utilwait.PollUntilContextTimeout(r.world.ctx, 20*time.Millisecond, 20*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			if leader, _ := r.world.leader(); leader != r {
+				return true, nil // another one has taken it
+			}
+			if err := r.world.client.Get(ctx, key, lease); err != nil {
+				return client.IgnoreNotFound(err) == nil, nil
+			}
+			nobody, soon := "", int32(1)
+			lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &soon
+			return r.world.client.Update(ctx, lease) == nil, nil
+		})
 }
 
 // crash kills a program of the control plane, and has it started again.
@@ -429,13 +433,17 @@ func selfSigned() (tls.Certificate, []byte, error) {
 		return tls.Certificate{}, nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nstpl-faults"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 1, 0), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nstpl-faults"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 1, 0), IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

@@ -31,8 +31,12 @@ type person struct {
 // person returns a user with a certificate, so that the name can be any.
 func (s *scene) person(name string, groups ...string) person {
 	s.t.Helper()
-	s.permit(s.name("people"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status", "namespaces/finalize", "configmaps", "resourcequotas/status"},
+	s.permit(s.name("people"),
+		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
+		rbacv1.PolicyRule{APIGroups: []string{""},
+			Resources: []string{
+				"namespaces", "namespaces/status", "namespaces/finalize", "configmaps", "resourcequotas/status",
+			},
 			Verbs: []string{"get", "list", "create", "update", "patch", "delete"}})
 	config, err := s.cluster.UserConfig(name, append(groups, s.name("people"))...)
 	require.NoError(s.t, err)
@@ -61,7 +65,10 @@ func (s *scene) permit(name string, subject rbacv1.Subject, rule rbacv1.PolicyRu
 func (p person) permit(verb, resource string, names ...string) {
 	p.s.t.Helper()
 	p.s.permit(p.s.name(verb), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: p.name},
-		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{resource}, ResourceNames: names, Verbs: []string{verb}})
+		rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{resource}, ResourceNames: names,
+			Verbs: []string{verb},
+		})
 }
 
 // create creates a namespace of the scene with labels and annotations.
@@ -103,7 +110,8 @@ func (p person) ways(field, key string, value *string) map[string]func(name stri
 		}
 	}
 	ways := map[string]func(string) error{
-		"merge patch": patch(types.MergePatchType, merge), "strategic merge patch": patch(types.StrategicMergePatchType, merge),
+		"merge patch":           patch(types.MergePatchType, merge),
+		"strategic merge patch": patch(types.StrategicMergePatchType, merge),
 		"merge patch of status": patch(types.MergePatchType, merge, "status"),
 		"update":                put(""), "update of status": put("status"), "update of finalize": put("finalize"),
 	}
@@ -150,8 +158,11 @@ func (p person) refused(ns *corev1.Namespace, field, key string, value *string, 
 // throughSubresource reports whether one of the ways is a request to a subresource.
 func throughSubresource(way string) bool { return strings.Contains(way, " of ") }
 
-// refusedUse tries all ways to have a namespace selected by a template, none of which may work. Subresources do not look up the template.
-func (p person) refusedUse(ns *corev1.Namespace, field, key string, value *string, template *v1alpha1.NamespaceTemplate) {
+// refusedUse tries all ways to have a namespace selected by a template, none of which may work. Subresources do not
+// look up the template.
+func (p person) refusedUse(
+	ns *corev1.Namespace, field, key string, value *string, template *v1alpha1.NamespaceTemplate,
+) {
 	p.s.t.Helper()
 	for way, try := range p.ways(field, key, value) {
 		err := try(ns.Name)
@@ -168,7 +179,8 @@ func (p person) refusedUse(ns *corev1.Namespace, field, key string, value *strin
 func (p person) mayUseAll() {
 	p.s.t.Helper()
 	p.s.permit(p.s.name("use-all-"+p.name), userSubject(p.name), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource}, Verbs: []string{"use"},
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
+		Verbs: []string{"use"},
 	})
 	p.s.eventually(func(c *assert.CollectT) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -208,7 +220,8 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 
 	older := s.older()
 	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
-	s.populated(ns)                                                      // what is read is written back: the operator doesn't write in between
+	// what is read is written back: the operator doesn't write in between
+	s.populated(ns)
 	for _, who := range []person{jane, s.person(s.name("another"))} {
 		for _, value := range []*string{new("admin"), new(""), nil} {
 			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {
@@ -255,11 +268,12 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	putOn := s.declare("put-on", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 	})
-	takenOff := s.declare("taken-off", configMap("b", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
-			{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
-		}
-	})
+	takenOff := s.declare("taken-off", configMap("b", "v"), requiresPermission,
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
+				{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
+			}
+		})
 	jane := s.person(s.name("jane"))
 	restricted := map[string]string{"restricted": ""}
 	refused := func(err error, template string) {
@@ -330,7 +344,8 @@ func TestAdmissionOfOptOut(t *testing.T) {
 	ns, err := jane.create("a", nil, map[string]string{v1alpha1.OptOutAnnotation: "false"})
 	require.NoError(t, err)
 	for _, value := range []*string{new("true"), new(""), nil} {
-		jane.refused(ns, "annotations", v1alpha1.OptOutAnnotation, value, "ask for the verb optout on namespacetemplates")
+		jane.refused(ns, "annotations", v1alpha1.OptOutAnnotation, value,
+			"ask for the verb optout on namespacetemplates")
 	}
 	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) {
@@ -345,12 +360,15 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	w := ownWorld(t)
 	s := newScene(t, w)
 	s.declare("defaults", configMap("a", "v"))
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace,
+	}}
 	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType,
 		[]byte(`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`))))
 	listed := []person{s.person("system:serviceaccount:ci:builder"), s.person("robot"), s.person("r2d2", "robots")}
 	s.eventually(func(c *assert.CollectT) {
-		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if assert.NoError(c, err) {
 			assert.Equal(c, "true", probe.Annotations[v1alpha1.OptOutAnnotation])
 		}
@@ -371,9 +389,11 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	s.populated(ns)
 
 	// Without some of the lists, and without any, namespaces are created as ever.
-	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType, []byte(`{"data": null}`))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType, []byte(`{"data": null}`))))
 	s.eventually(func(c *assert.CollectT) {
-		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if assert.NoError(c, err) {
 			assert.NotContains(c, probe.Annotations, v1alpha1.OptOutAnnotation)
 		}
@@ -397,7 +417,9 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	for _, value := range []*string{nil, new("false"), new("")} {
 		jane.refused(ns, "labels", v1alpha1.InitializingLabel, value, says)
 	}
-	for _, value := range []*string{nil, new(""), new(s.name("network") + ",another.example.com"), new("namespace-template")} {
+	for _, value := range []*string{
+		nil, new(""), new(s.name("network") + ",another.example.com"), new("namespace-template"),
+	} {
 		jane.refused(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
 	}
 	s.finish(ns)
@@ -454,8 +476,10 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 	require.NoError(t, err)
 	closed(generated, "namespace-template")
 	// What a request says itself does not open.
-	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"), map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
-	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}), "namespace-template")
+	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
+		map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
+	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
+		"namespace-template")
 	long := born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
 	closed(long, "namespace-template")
 }
@@ -482,7 +506,8 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	require.ErrorContains(t, err, says)
 
 	patch := func(name, body string) error {
-		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), name, types.MergePatchType, []byte(body),
+			metav1.PatchOptions{})
 		return err
 	}
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
@@ -513,7 +538,8 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
 	s.delete(ns)
 	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})))
+		assert.True(c,
+			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})))
 	})
 }
 
@@ -521,9 +547,11 @@ func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	jane := s.person(s.name("jane"))
-	s.permit(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name}, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"create", "update", "patch"},
-	})
+	s.permit(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name},
+		rbacv1.PolicyRule{
+			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
+			Verbs: []string{"create", "update", "patch"},
+		})
 	labels := map[string]string{v1alpha1.AggregateLabel: "true"}
 	create := func(short string, labels map[string]string) error {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: labels}}
@@ -534,7 +562,8 @@ func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
 	says := "needs the verb patch on namespacetemplates"
 	require.ErrorContains(t, create("more", labels), says)
 	patch := func(body string) error {
-		_, err := jane.RbacV1().ClusterRoles().Patch(t.Context(), s.name("plain"), types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		_, err := jane.RbacV1().ClusterRoles().Patch(t.Context(), s.name("plain"), types.MergePatchType, []byte(body),
+			metav1.PatchOptions{})
 		return err
 	}
 	require.ErrorContains(t, patch(`{"metadata": {"labels": {"`+v1alpha1.AggregateLabel+`": "true"}}}`), says)

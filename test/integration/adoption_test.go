@@ -28,7 +28,8 @@ func podQuota(name string) string {
 type folder map[string]string
 
 func (f folder) namespace(path, name string) folder {
-	f[path+"/namespace.yaml"] = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + ", labels: {" + sceneLabel + ": x}}\n"
+	f[path+"/namespace.yaml"] = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + ", labels: {" +
+		sceneLabel + ": x}}\n"
 	return f
 }
 
@@ -95,7 +96,8 @@ func (s *scene) notAdopted(ns *corev1.Namespace, tree string) {
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Equal(c, "NotAdopted", condition.Reason)
-		assert.Contains(c, condition.Message, "namespace "+ns.Name+" existed before tree "+tree+" and is not adopted, so it is left alone")
+		assert.Contains(c, condition.Message,
+			"namespace "+ns.Name+" existed before tree "+tree+" and is not adopted, so it is left alone")
 	})
 }
 
@@ -244,12 +246,17 @@ func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
 	s.holds(ns, foreign)
 }
 
-// Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a tree.
+// Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a
+// tree.
 func TestAdoptionIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	ns := s.namespace("n")
-	s.permit(s.name("namespaces"), userSubject("nadia"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"}, Verbs: []string{"create", "patch", "list"}})
+	s.permit(s.name("namespaces"), userSubject("nadia"),
+		rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"},
+			Verbs: []string{"create", "patch", "list"},
+		})
 	config, err := s.cluster.UserConfig("nadia")
 	require.NoError(t, err)
 	nadia := s.clientOf(config)
@@ -263,32 +270,45 @@ func TestAdoptionIsGuarded(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch(`{"metadata": {"labels": {"a": "b"}}}`, false)) })
 	adopt := `{"metadata": {"annotations": {"` + v1alpha1.AdoptAnnotation + `": "true"}}}`
 	for _, status := range []bool{false, true} {
-		require.ErrorContains(t, patch(adopt, status), "user nadia needs the verb delete on roles, rolebindings and resourcequotas in namespace "+ns.Name)
-		require.ErrorContains(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.InTreeAnnotation+`": "true"}}}`, status), "is kept by the operator")
+		require.ErrorContains(t, patch(adopt, status),
+			"user nadia needs the verb delete on roles, rolebindings and resourcequotas in namespace "+ns.Name)
+		require.ErrorContains(t,
+			patch(`{"metadata": {"annotations": {"`+v1alpha1.InTreeAnnotation+`": "true"}}}`, status),
+			"is kept by the operator")
 	}
 	for _, key := range []string{v1alpha1.AdoptAnnotation, v1alpha1.InTreeAnnotation} {
-		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("born"), Annotations: map[string]string{key: "true"}}}
+		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name("born"), Annotations: map[string]string{key: "true"},
+		}}
 		require.ErrorContains(t, nadia.Create(t.Context(), born), "nstpl-tree-guard")
 	}
 	// Of the three kinds, none can be left out.
 	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"}, Subjects: []rbacv1.Subject{userSubject("nadia")},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "nadia"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"},
+		Subjects:   []rbacv1.Subject{userSubject("nadia")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "nadia"},
 	}
 	rules := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"delete"}},
+		{
+			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"},
+			Verbs: []string{"delete"},
+		},
 	}}
 	require.NoError(t, s.client.Create(t.Context(), rules))
 	require.NoError(t, s.client.Create(t.Context(), binding))
 	s.eventually(func(c *assert.CollectT) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "nadia", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "delete", Group: rbacv1.GroupName, Resource: "roles"},
+			User: "nadia",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: ns.Name, Verb: "delete", Group: rbacv1.GroupName, Resource: "roles",
+			},
 		}}
 		assert.NoError(c, s.client.Create(t.Context(), review))
 		assert.True(c, review.Status.Allowed)
 	})
 	require.ErrorContains(t, patch(adopt, false), "needs the verb delete")
-	rules.Rules = append(rules.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"delete"}})
+	rules.Rules = append(rules.Rules,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"delete"}})
 	require.NoError(t, s.client.Update(t.Context(), rules))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch(adopt, false)) })
 	require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": null}}}`, false))
@@ -307,12 +327,14 @@ func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 	move := func(tree string) []string {
 		t.Helper()
 		body := `{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + tree + `"}}}`
-		require.NoError(t, applier.Patch(t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body))))
+		require.NoError(t,
+			applier.Patch(t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body))))
 		return said.take()
 	}
 	first := move("eng")
 	require.Len(t, first, 1)
-	require.Contains(t, first[0], "namespace "+ns.Name+" existed before tree eng and is not adopted, so it is left alone")
+	require.Contains(t, first[0],
+		"namespace "+ns.Name+" existed before tree eng and is not adopted, so it is left alone")
 	require.Empty(t, move("eng"))
 	require.Contains(t, strings.Join(move("engineering"), "\n"),
 		"objects move from tree eng to tree engineering: if the root was renamed, prune what is left with the selector policy.nstpl.dev/tree in (engineering,eng)")
@@ -332,13 +354,15 @@ func TestTreeWithARenamedRoot(t *testing.T) {
 	s.holds(ns, viewer(after+".viewers"))
 	s.lacks(ns, viewer(before+".viewers"))
 	s.populated(ns)
-	out, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates", "--output=name", "--selector", v1alpha1.TreeLabel+" in ("+after+","+before+")")
+	out, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates", "--output=name", "--selector",
+		v1alpha1.TreeLabel+" in ("+after+","+before+")")
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"policyspace.policy.nstpl.dev/" + before, "namespacetemplate.policy.nstpl.dev/" + before,
 		"policyspace.policy.nstpl.dev/" + after, "namespacetemplate.policy.nstpl.dev/" + after,
 	}, strings.Fields(out))
-	_, err = s.kubectl(t.Context(), "", "delete", "policyspaces,namespacetemplates", "--selector", v1alpha1.TreeLabel+"="+before)
+	_, err = s.kubectl(t.Context(), "", "delete", "policyspaces,namespacetemplates", "--selector",
+		v1alpha1.TreeLabel+"="+before)
 	require.NoError(t, err)
 	s.holds(ns, viewer(after+".viewers"))
 	s.managed(ns, true)

@@ -28,8 +28,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// called returns how often the API server has called a webhook, by its own count, and how often it has looked at the webhook's
-// matchConditions and left it alone.
+// called returns how often the API server has called a webhook, by its own count, and how often it has looked at the
+// webhook's matchConditions and left it alone.
 func (w *world) called(ctx context.Context, webhook string) (calls, spared int, err error) {
 	clients, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
 	if err != nil {
@@ -40,7 +40,8 @@ func (w *world) called(ctx context.Context, webhook string) (calls, spared int, 
 		return 0, 0, err
 	}
 	count := func(metric string) (sum int, err error) {
-		pattern := regexp.MustCompile(`(?m)^` + metric + `\{[^}]*name="` + regexp.QuoteMeta(webhook) + `"[^}]*\} (\d+)$`)
+		pattern := regexp.MustCompile(`(?m)^` + metric + `\{[^}]*name="` + regexp.QuoteMeta(webhook) +
+			`"[^}]*\} (\d+)$`)
 		for _, match := range pattern.FindAllSubmatch(text, -1) {
 			var n int
 			if _, err := fmt.Sscan(string(match[1]), &n); err != nil {
@@ -91,7 +92,8 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
 		object := settings(fmt.Sprint("other-", i))
 		object.Namespace = ns
-		object.Labels, object.Annotations = map[string]string{"app": "x"}, map[string]string{s.name("env"): "an annotation is no label"}
+		object.Labels, object.Annotations = map[string]string{"app": "x"},
+			map[string]string{s.name("env"): "an annotation is no label"}
 		require.NoError(t, s.client.Create(t.Context(), object))
 		object.Labels["app"] = "y"
 		require.NoError(t, s.client.Update(t.Context(), object))
@@ -129,7 +131,8 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	s.restartOperator(t)
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="protectedattribute"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total",
+			`controller="protectedattribute"`, `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})
@@ -154,7 +157,9 @@ func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: all},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "registry.example.com/a"}}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{
+					Name: "a", Image: "registry.example.com/a",
+				}}},
 			},
 		},
 	}
@@ -162,7 +167,8 @@ func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[
 
 func (s *scene) podsOf(namespace, app string) []corev1.Pod {
 	pods := &corev1.PodList{}
-	require.NoError(s.t, s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
+	require.NoError(s.t,
+		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
 	return pods.Items
 }
 
@@ -179,7 +185,8 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("deployer"), userSubject(s.name("deployer")))
 	prod := map[string]string{key: "prod"}
 	web := s.deploymentOf(ns, "web", 2, prod)
-	require.ErrorContains(t, jane.Create(t.Context(), web.DeepCopy()), fmt.Sprintf("set label %s in spec.template of Deployment %s/web", key, ns))
+	require.ErrorContains(t, jane.Create(t.Context(), web.DeepCopy()),
+		fmt.Sprintf("set label %s in spec.template of Deployment %s/web", key, ns))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, deployer.Create(t.Context(), web.DeepCopy())) })
 	var pods []corev1.Pod
 	s.eventually(func(c *assert.CollectT) {
@@ -188,11 +195,13 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	})
 	require.Equal(t, "prod", pods[0].Labels[key])
 
-	// What leaves the attribute alone passes: scaling, rolling out something else, a kubelet's and a controller's reports.
+	// What leaves the attribute alone passes: scaling, rolling out something else, a kubelet's and a controller's
+	// reports.
 	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 3}}`))
 	require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
 	require.NoError(t, jane.Patch(t.Context(), web.DeepCopy(), client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`))))
+		[]byte(
+			`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`))))
 	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.podsOf(ns, "web")), 3) })
 	pods = s.podsOf(ns, "web")
 	report := func(body string) error {
@@ -202,12 +211,15 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	// But not what reaches it by a subresource.
 	require.ErrorContains(t, report(`{"metadata": {"labels": {"`+key+`": null}}}`), "remove label "+key)
 	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
+		ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
 	}
 	require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "set label "+key)
 	debug := pods[0].DeepCopy()
 	debug.Labels[key] = "other"
-	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
 	err := jane.SubResource("ephemeralcontainers").Update(t.Context(), debug)
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(debug), debug))
 	require.Equal(t, "prod", debug.Labels[key], "%v", err)
@@ -286,7 +298,10 @@ func TestAttributesOfTemplates(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	prod := s.template("prod", labelled("prod"))
-	refused(prod, fmt.Sprintf("may not set label %s of ConfigMap a to \"prod\" in all namespaces: ask for a binding to ClusterRole %s", s.name("env"), s.name("setter")))
+	refused(prod,
+		fmt.Sprintf(
+			"may not set label %s of ConfigMap a to \"prod\" in all namespaces: ask for a binding to ClusterRole %s",
+			s.name("env"), s.name("setter")))
 	refused(s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
 			Name: "prod", Namespaces: selector("tier", "production"), Labels: map[string]string{s.name("env"): "prod"},
@@ -316,17 +331,21 @@ func TestAttributesOfTemplates(t *testing.T) {
 			template.Spec.Templates = s.template("x", documents(texts...)).Spec.Templates
 		}
 	}
-	require.ErrorContains(t, edit(objects(configMap("a", "v"))), fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
+	require.ErrorContains(t, edit(objects(configMap("a", "v"))),
+		fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
 	require.ErrorContains(t, edit(func(template *v1alpha1.NamespaceTemplate) {
 		objects(configMap("a", "v"))(template)
-		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "o", Namespaces: selector("tier", "x"), Labels: map[string]string{"a": "b"}}}
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "o", Namespaces: selector("tier", "x"), Labels: map[string]string{"a": "b"},
+		}}
 	}), "may not remove label")
 	rule := &v1alpha1.ClusterProtectedAttribute{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("env")}, rule))
 	rule.GuardDeletion = true
 	require.NoError(t, s.client.Update(t.Context(), rule))
 	s.enforced(rule)
-	// An object that the template no longer declares is deleted in the namespaces that it selects, whatever its deletionPolicy says.
+	// An object that the template no longer declares is deleted in the namespaces that it selects, whatever its
+	// deletionPolicy says.
 	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
 }
 
@@ -336,7 +355,8 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 	s := newScene(t, shared)
 	ns := s.namespace("a").Name
 	s.eventually(func(c *assert.CollectT) { // without it, the API server refuses pods before anybody is asked
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
+		assert.NoError(c,
+			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
 	})
 	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.role("", "setter"))
 	rule.GuardDeletion = true
@@ -344,7 +364,8 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 	kubelet := s.user(s.name("kubelet"), "system:nodes")
 	of := func(short string, annotations map[string]string) *corev1.Pod {
 		return podNamed(ns, short, func(p *corev1.Pod) {
-			p.Labels, p.Annotations, p.Spec.NodeName = map[string]string{s.name("tier"): "control-plane"}, annotations, s.name("n")
+			p.Labels, p.Annotations, p.Spec.NodeName = map[string]string{s.name("tier"): "control-plane"}, annotations,
+				s.name("n")
 		})
 	}
 	mirror := map[string]string{corev1.MirrorPodAnnotationKey: "x"}
@@ -364,11 +385,14 @@ func TestAttributeRules(t *testing.T) {
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
 	s.permit(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{"protectedattributes", "namespaces"}, Verbs: []string{"*"},
+		APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{"protectedattributes", "namespaces"},
+		Verbs: []string{"*"},
 	})
 	jane := s.clientOf(config)
 	rule := func(short string, rule v1alpha1.AttributeRule) *v1alpha1.ProtectedAttribute {
-		return &v1alpha1.ProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name(short)}, AttributeRule: rule}
+		return &v1alpha1.ProtectedAttribute{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name(short)}, AttributeRule: rule,
+		}
 	}
 	own := rule("own", s.rule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
 	require.NoError(t, jane.Create(t.Context(), own))
@@ -382,14 +406,17 @@ func TestAttributeRules(t *testing.T) {
 	}
 	require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
 	require.Empty(t, said.take(), "the rule is as it was")
-	require.NoError(t, s.client.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
+	require.NoError(t,
+		s.client.Create(t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
 	require.NoError(t, edit(func() { own.GuardDeletion = true }))
 	require.Contains(t, strings.Join(said.take(), "\n"), "has no rules")
 	setters := s.role(ns, "real-setters")
 	require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
 	require.Empty(t, said.take())
 
-	s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod"))
+	s.protect("", "env",
+		s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod"))
 	opening := rule("opening", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
 	err = jane.Create(t.Context(), opening)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -405,10 +432,12 @@ func TestAttributeRules(t *testing.T) {
 	config.WarningHandlerWithContext = said
 	said.take()
 	late := &v1alpha1.ClusterProtectedAttribute{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name("late")}, AttributeRule: s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
+		ObjectMeta:    metav1.ObjectMeta{Name: s.name("late")},
+		AttributeRule: s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
 	}
 	require.NoError(t, s.clientOf(config).Create(t.Context(), late))
-	require.Contains(t, strings.Join(said.take(), "\n"), fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
+	require.Contains(t, strings.Join(said.take(), "\n"),
+		fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
 }
 
 // While a rule is enforced, no write slips through, whatever else comes and goes.
@@ -449,12 +478,15 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 		})
 	}
 	for round := range rounds {
-		rule := s.protect("", fmt.Sprint("env-", round), s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		rule := s.protect("", fmt.Sprint("env-", round),
+			s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 		until.Store(0)
 		from.Store(time.Now().UnixNano())
 		// Others come and go, and the webhook is written each time.
-		more := s.protect(ns, fmt.Sprint("more-", round), s.rule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
-		another := s.protect("", fmt.Sprint("another-", round), s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		more := s.protect(ns, fmt.Sprint("more-", round),
+			s.rule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
+		another := s.protect("", fmt.Sprint("another-", round),
+			s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 		require.NoError(t, s.client.Delete(t.Context(), more))
 		require.NoError(t, s.client.Delete(t.Context(), rule))
 		s.eventually(func(c *assert.CollectT) { assert.Greater(c, refusals.Load(), int64(writers)) })
@@ -481,7 +513,8 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	w := ownWorld(t)
 	s := newScene(t, w)
 	ns := s.namespace("a").Name
-	s.bind("", v1alpha1.ClusterRoleKind, s.role("", "deployer"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
+	s.bind("", v1alpha1.ClusterRoleKind, s.role("", "deployer"),
+		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
 	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
 	rule.GuardDeletion = true
 	s.protect("", "env", rule)
@@ -501,7 +534,9 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)))
 
 	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.WebhookName}}
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.WebhookName},
+	}
 	require.NoError(t, s.client.Delete(t.Context(), configuration))
 	guarded := &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name("env")}}
 	s.eventually(func(c *assert.CollectT) {
@@ -517,7 +552,8 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	s.enforced(guarded)
 }
 
-// Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is protected.
+// Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is
+// protected.
 func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	t.Parallel()
 	w := ownWorld(t)
@@ -551,16 +587,22 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	s.protect("", "hostname", protected("kubernetes.io/hostname"))
 	s.protect("", "tenant", protected("tenant"))
 	s.permit(s.name("nodes"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"}})
+		rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"},
+		})
 	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
 		config, err := s.cluster.UserConfig("system:node:"+name, groups...)
 		require.NoError(t, err)
-		return s.clientOf(config), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"}}}
+		return s.clientOf(config),
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"},
+			}}
 	}
 	kubelet, registered := node("registered", "system:nodes")
 	require.NoError(t, kubelet.Create(t.Context(), registered.DeepCopy()))
 	relabel := func(key, value string, node *corev1.Node, subresource bool) error {
-		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, key, value))
+		patch := client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, key, value))
 		if subresource {
 			return kubelet.Status().Patch(t.Context(), node.DeepCopy(), patch)
 		}
@@ -568,14 +610,18 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	}
 	evict := func(namespace, name string) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		return s.client.SubResource("eviction").Create(t.Context(), pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+		return s.client.SubResource("eviction").Create(t.Context(), pod,
+			&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	}
 	remove := func(namespace, name string) error {
-		return s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+		return s.client.Delete(t.Context(),
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 	}
 	update := func(namespace string) error {
-		return s.client.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
-			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`)))
+		return s.client.Patch(t.Context(),
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
+			client.RawPatch(types.MergePatchType,
+				[]byte(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`)))
 	}
 	// With the operator, the same is refused that is without it.
 	for _, running := range []bool{true, false} {
@@ -628,9 +674,11 @@ func TestAttributesOfTheSamples(t *testing.T) {
 	const trusted, untrusted = "registry.example.com/a", "docker.io/a"
 	s.eventually(func(c *assert.CollectT) { // until the bindings and the policy are known
 		assert.NoError(c, deployer.Create(t.Context(), pod("prod", trusted), client.DryRunAll))
-		assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll), "registry.example.com only")
+		assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll),
+			"registry.example.com only")
 	})
-	require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)), "ask for a binding to ClusterRole prod-deployer")
+	require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)),
+		"ask for a binding to ClusterRole prod-deployer")
 	require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
 	require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
 	web := s.deploymentOf(ns, "web", 1, map[string]string{"env": "prod"})
@@ -641,15 +689,19 @@ func TestAttributesOfTheSamples(t *testing.T) {
 	service := func(labels map[string]string) *corev1.Service {
 		return &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "s-", Namespace: ns, Labels: labels},
-			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+			},
 		}
 	}
 	external := map[string]string{"allowExternal": "true"}
 	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, dev.Create(t.Context(), service(nil), client.DryRunAll), "needs the label allowExternal")
+		assert.ErrorContains(c, dev.Create(t.Context(), service(nil), client.DryRunAll),
+			"needs the label allowExternal")
 		assert.NoError(c, publisher.Create(t.Context(), service(external), client.DryRunAll))
 	})
-	require.ErrorContains(t, dev.Create(t.Context(), service(external)), "ask for a binding to ClusterRole external-publisher")
+	require.ErrorContains(t, dev.Create(t.Context(), service(external)),
+		"ask for a binding to ClusterRole external-publisher")
 	open := service(external)
 	require.NoError(t, publisher.Create(t.Context(), open))
 	// Others may change all but the label.

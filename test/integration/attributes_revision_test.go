@@ -28,7 +28,8 @@ func TestAttributesOfControllerRevisions(t *testing.T) {
 		`{"volumeClaimTemplates": [{"metadata": {"name": "a", "labels": {"other": "x"}}}]}`:                             true,
 	} {
 		revision := &appsv1.ControllerRevision{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web-1"}, Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"spec": ` + spec + `}`)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web-1"}, Revision: 1,
+			Data: runtime.RawExtension{Raw: []byte(`{"spec": ` + spec + `}`)},
 		}
 		err := jane.Create(t.Context(), revision, client.DryRunAll)
 		require.Equal(t, allowed, err == nil, "%s: %v", spec, err)

@@ -18,8 +18,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of templates
-// it asks for more.
+// What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of
+// templates it asks for more.
 func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
@@ -59,7 +59,8 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 		}
 		for what, try := range []func() (attributes.Change, error){
 			func() (attributes.Change, error) {
-				return attributes.Change{New: stored(t, old)}, s.client.Create(t.Context(), old.DeepCopy(), client.DryRunAll)
+				return attributes.Change{New: stored(t, old)},
+					s.client.Create(t.Context(), old.DeepCopy(), client.DryRunAll)
 			},
 			func() (attributes.Change, error) {
 				require.NoError(t, keeper.Create(t.Context(), old))
@@ -86,7 +87,8 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 		}
 		change := attributes.Change{Old: stored(t, old)}
 		err := s.client.Delete(t.Context(), old.DeepCopy(), client.DryRunAll)
-		require.Equal(t, len(rules.Judge(change, nobody)) > 0, apierrors.IsForbidden(err), "delete: %v: %v", err, change)
+		require.Equal(t, len(rules.Judge(change, nobody)) > 0, apierrors.IsForbidden(err), "delete: %v: %v", err,
+			change)
 	}
 	require.Greater(t, refusals, rounds/2)
 	require.Less(t, more, rounds/4)
@@ -150,7 +152,10 @@ func shape(random *rand.Rand, name string) *unstructured.Unstructured {
 	return object
 }
 
-var fieldsOfShapes = []string{"metadata", "template", "spec", "jobTemplate", "volumes", "volumeClaimTemplates", "ephemeral", "volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c"}
+var fieldsOfShapes = []string{
+	"metadata", "template", "spec", "jobTemplate", "volumes", "volumeClaimTemplates", "ephemeral",
+	"volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c",
+}
 
 // something returns a value that tends to look like the templates of workloads.
 func something(random *rand.Rand, depth int) any {

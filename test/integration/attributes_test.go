@@ -22,7 +22,9 @@ import (
 )
 
 // rule is about an attribute that is named as the scene is.
-func (s *scene) rule(kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string) v1alpha1.AttributeRule {
+func (s *scene) rule(
+	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
+) v1alpha1.AttributeRule {
 	return v1alpha1.AttributeRule{
 		AttributeKind: kind, AttributeName: s.name(short), ProtectedValues: values,
 		RoleRef: v1alpha1.RoleReference{Kind: roleKind, Name: role},
@@ -32,9 +34,13 @@ func (s *scene) rule(kind v1alpha1.AttributeKind, short, roleKind, role string, 
 // protect creates a rule, in a namespace or for the cluster, and returns when it is enforced.
 func (s *scene) protect(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
 	s.t.Helper()
-	var object client.Object = &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule}
+	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule,
+	}
 	if namespace != "" {
-		object = &v1alpha1.ProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, AttributeRule: rule}
+		object = &v1alpha1.ProtectedAttribute{
+			ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, AttributeRule: rule,
+		}
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), object))
 	s.t.Cleanup(func() { _ = s.client.Delete(context.WithoutCancel(s.t.Context()), object) })
@@ -84,7 +90,8 @@ func (s *scene) bind(namespace, roleKind, role string, subject rbacv1.Subject) {
 	}
 	if namespace != "" {
 		binding = &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-", Namespace: namespace}, RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+			ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-", Namespace: namespace}, RoleRef: ref,
+			Subjects: []rbacv1.Subject{subject},
 		}
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), binding))
@@ -97,7 +104,8 @@ func userSubject(name string) rbacv1.Subject {
 // everybody is the group of those who may do everything, and hold none of the scene's roles.
 func (s *scene) everybody() string {
 	s.t.Helper()
-	s.permit(s.name("everybody"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
+	s.permit(s.name("everybody"),
+		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
 		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	return s.name("everybody")
 }
@@ -127,7 +135,8 @@ func (s *scene) account(namespace, name string) client.Client {
 	require.NoError(s.t, s.client.Create(s.t.Context(), account))
 	token := &authenticationv1.TokenRequest{}
 	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), account, token))
-	s.bind("", v1alpha1.ClusterRoleKind, s.everybody(), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
+	s.bind("", v1alpha1.ClusterRoleKind, s.everybody(),
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
 	config := rest.AnonymousClientConfig(s.cluster.RESTConfig())
 	config.BearerToken = token.Status.Token
 	return s.clientOf(config)
@@ -142,7 +151,8 @@ type place struct {
 var placesOfAttributes = []place{
 	{"cm", "apiVersion: v1\nkind: ConfigMap\n", []string{"metadata"}},
 	{"web", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  replicas: 0\n  selector: {matchLabels: {app: web}}\n  template:\n" +
-		"    metadata: {labels: {app: web}}\n    spec: {containers: [{name: a, image: a}]}\n", []string{"spec", "template", "metadata"}},
+		"    metadata: {labels: {app: web}}\n    spec: {containers: [{name: a, image: a}]}\n",
+		[]string{"spec", "template", "metadata"}},
 }
 
 // with returns an object with an attribute in a place, or without it if value is none.
@@ -152,7 +162,8 @@ func (p place) with(t *testing.T, namespace, name, field, key, value string) *un
 	object.SetNamespace(namespace)
 	object.SetName(name)
 	if value != none {
-		require.NoError(t, unstructured.SetNestedField(object.Object, value, append(slices.Clone(p.path), field, key)...))
+		require.NoError(t,
+			unstructured.SetNestedField(object.Object, value, append(slices.Clone(p.path), field, key)...))
 	}
 	return object
 }
@@ -177,7 +188,8 @@ func (c combination) opens(values ...string) bool {
 	return !c.listed || !slices.Contains(values, other)
 }
 
-// Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any way.
+// Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any
+// way.
 func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -189,7 +201,9 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 			for _, p := range placesOfAttributes {
 				for _, value := range []string{none, one, other} {
 					object := p.with(t, here, matrixName(p, scope, c, value), c.field, s.name(c.short+scope), value)
-					require.NoError(t, s.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("matrix")))
+					require.NoError(t,
+						s.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),
+							client.FieldOwner("matrix")))
 				}
 			}
 		}
@@ -224,13 +238,16 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 		"RoleBinding to a Role of that name": {there, v1alpha1.RoleKind, role, ""},
 	} {
 		short := notInNames.ReplaceAllString(name, "")
-		user, group, account := s.name("user-"+short), s.name("group-"+short), "account-"+notInNames.ReplaceAllString(fmt.Sprint(len(name)), "")
+		user, group, account := s.name("user-"+short), s.name("group-"+short),
+			"account-"+notInNames.ReplaceAllString(fmt.Sprint(len(name)), "")
 		actors["user, "+name] = actor{s.user(user), binding.holds}
 		actors["group, "+name] = actor{s.user(s.name("member-"+short), group), binding.holds}
 		actors["service account, "+name] = actor{s.account(here, account), binding.holds}
 		s.bind(binding.namespace, binding.roleKind, binding.role, userSubject(user))
-		s.bind(binding.namespace, binding.roleKind, binding.role, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
-		s.bind(binding.namespace, binding.roleKind, binding.role, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: here, Name: account})
+		s.bind(binding.namespace, binding.roleKind, binding.role,
+			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+		s.bind(binding.namespace, binding.roleKind, binding.role,
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: here, Name: account})
 	}
 	t.Run("as", func(t *testing.T) {
 		for name, actor := range actors {
@@ -257,7 +274,8 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 }
 
 func matrixName(p place, scope string, c combination, value string) string {
-	return notInNames.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short, map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
+	return notInNames.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short,
+		map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
 }
 
 // tryAll tries all ways to touch an attribute. Nothing is stored.
@@ -274,15 +292,20 @@ func (s *scene) tryAll(who client.Client, namespace, scope string, c combination
 		require.True(s.t, apierrors.IsForbidden(err), "%s: %v", message, err)
 		require.ErrorContains(s.t, err, key, message)
 	}
-	for _, move := range [][2]string{{none, one}, {none, other}, {one, two}, {one, other}, {other, one}, {one, none}, {other, none}, {one, one}, {other, other}} {
+	for _, move := range [][2]string{
+		{none, one}, {none, other}, {one, two}, {one, other}, {other, one}, {one, none}, {other, none}, {one, one},
+		{other, other},
+	} {
 		from, to := move[0], move[1]
 		allowed := from == to || holds && c.opens(from, to)
 		name := matrixName(p, scope, c, from)
 		if from == none {
-			check(who.Create(ctx, p.with(s.t, namespace, "new", c.field, key, to), client.DryRunAll), allowed, " create ", to)
+			check(who.Create(ctx, p.with(s.t, namespace, "new", c.field, key, to), client.DryRunAll), allowed,
+				" create ", to)
 		}
 		applied := p.with(s.t, namespace, name, c.field, key, to)
-		check(who.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("matrix"), client.DryRunAll), allowed, " apply ", move)
+		check(who.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("matrix"),
+			client.DryRunAll), allowed, " apply ", move)
 		before := p.with(s.t, namespace, name, c.field, key, from)
 		require.NoError(s.t, s.client.Get(ctx, client.ObjectKeyFromObject(before), before))
 		after := before.DeepCopy()

@@ -14,11 +14,13 @@ const operatorUser = v1alpha1.OperatorUser
 // undeclared is a part of the names of what others create and an authoritative template has deleted.
 const undeclared = "undeclared"
 
-// rebound is a part of the names of RoleBindings that others created, and that the operator adopted and then had to replace.
+// rebound is a part of the names of RoleBindings that others created, and that the operator adopted and then had to
+// replace.
 const rebound = "rebound"
 
 // mayBeDeleted reports whether the operator may delete what others created.
 func mayBeDeleted(r request) bool {
 	name := r.ObjectRef.Name
-	return strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName // the name is the operator's
+	// the name is the operator's
+	return strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName
 }

@@ -65,7 +65,8 @@ func TestAuthoritative(t *testing.T) {
 	s := newScene(t, ownWorld(t))
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a")
-	template := s.declare("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	template := s.declare("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace,
+		authoritative(v1alpha1.AuthoritativeDelete))
 	other := s.declare("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
 	ns := s.namespace("n", s.in("a"))
 	elsewhere := s.namespace("elsewhere")
@@ -79,13 +80,19 @@ func TestAuthoritative(t *testing.T) {
 	s.put(ns.Name, configMap("undeclared-but-free", "v"))
 	s.put(ns.Name, alien)
 	s.lacks(ns, alien)
-	s.event(ns, corev1.EventTypeWarning, "UndeclaredDeleted", "role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
+	s.event(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
+		"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
 	s.holds(ns, declared)
 	s.holds(ns, configMap("undeclared-but-free", "v"))
 	s.mustStored(ns, parse(t, quotaOf(v1alpha1.QuotaName))[0])
 
 	// Declared, and otherwise: put right. Declared, and missing: created.
-	edited := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}}}
+	edited := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"},
+		}},
+	}
 	require.NoError(t, s.client.Update(t.Context(), edited))
 	s.holds(ns, declared)
 	s.delete(edited)
@@ -130,7 +137,9 @@ func TestAuthoritative(t *testing.T) {
 	require.NoError(t, s.operator.Kill())
 	s.unguard()
 	s.editUnseen(other, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}}}}
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
+		}}
 	})
 	s.put(ns.Name, role("undeclared-kept"))
 	require.NoError(t, s.startOperator(t.Context()))
@@ -150,7 +159,8 @@ func TestAuthoritativeReport(t *testing.T) {
 	template := s.declare("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
 	ns := s.populatedNamespace("n")
 	s.put(ns.Name, role("undeclared-secret-admin"))
-	s.event(ns, corev1.EventTypeWarning, "Undeclared", "role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
+	s.event(ns, corev1.EventTypeWarning, "Undeclared",
+		"role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
 		assert.Contains(c, condition.Message, "undeclared-secret-admin")
@@ -163,8 +173,8 @@ func TestAuthoritativeReport(t *testing.T) {
 	s.lacks(ns, role("undeclared-secret-admin"))
 }
 
-// What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template can't have deleted
-// what its author may not delete.
+// What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template
+// can't have deleted what its author may not delete.
 func TestAuthoritativeForOtherKinds(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -172,24 +182,33 @@ func TestAuthoritativeForOtherKinds(t *testing.T) {
 		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
 	})
 	ns := s.populatedNamespace("n")
-	s.put(ns.Name, documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
-	s.lacks(ns, documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	s.put(ns.Name,
+		documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	s.lacks(ns, documents(configMap("undeclared", "v"),
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range []client.Object{
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}, configMapIn(ns.Name, "kube-root-ca.crt"),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}},
+			configMapIn(ns.Name, "kube-root-ca.crt"),
 		} {
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 		}
 	})
 	author := s.person("author")
 	author.permit("create", "configmaps")
-	s.permit(s.name("templates"), userSubject("author"), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, Verbs: []string{"create"}})
+	s.permit(s.name("templates"), userSubject("author"),
+		rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
+			Verbs: []string{"create"},
+		})
 	config, err := s.cluster.UserConfig("author")
 	require.NoError(t, err)
 	theirs, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		err := theirs.Create(t.Context(), s.template("mine", configMap("declared", "v"), authoritative(v1alpha1.AuthoritativeReport)), client.DryRunAll)
+		err := theirs.Create(t.Context(),
+			s.template("mine", configMap("declared", "v"), authoritative(v1alpha1.AuthoritativeReport)),
+			client.DryRunAll)
 		assert.ErrorContains(c, err, `user "author" may not delete resourcequotas in all namespaces`)
 	})
 }

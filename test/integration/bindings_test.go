@@ -35,7 +35,9 @@ func bindingTo(name, role, user string) string {
 func (s *scene) mayGet(user, resource string, ns *corev1.Namespace) bool {
 	s.t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: resource},
+		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: ns.Name, Verb: "get", Resource: resource,
+		},
 	}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), review))
 	return review.Status.Allowed
@@ -89,7 +91,8 @@ spec:
 	probe := parse(s.t, roleNamed(name, "pods"))[0]
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll), "this Role is refused")
+		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll),
+			"this Role is refused")
 	})
 	return func() {
 		_, err := s.kubectl(s.t.Context(), policy, "delete", "--filename", "-")
@@ -106,7 +109,8 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	s.declare("defaults", documents(binding, role, configMap("good", "v")))
 	ns := s.namespace("a")
 	s.holds(ns, configMap("good", "v"))
-	s.failing(ns, "rolebinding.rbac.authorization.k8s.io/workers: not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
+	s.failing(ns,
+		"rolebinding.rbac.authorization.k8s.io/workers: not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
 	s.lacks(ns, binding)
 	allow()
 	s.populated(ns)
@@ -167,7 +171,9 @@ func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	earlier := s.declare("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id), bindingTo("others", "other", s.id)))
+	earlier := s.declare("a",
+		documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id),
+			bindingTo("others", "other", s.id)))
 	older := s.populatedNamespace("older")
 	s.holds(older, bindingTo("workers", "worker", s.id))
 
@@ -225,7 +231,8 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t, shared)
-				template := s.declare("defaults", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+				template := s.declare("defaults",
+					documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
 				ns := s.populatedNamespace("a")
 				binding := s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0])
 				s.setFinalizers(binding, finalizer)
@@ -261,7 +268,8 @@ func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
 		"an apply in nstpl's name": func(s *scene, object *unstructured.Unstructured) error {
 			object.SetManagedFields(nil)
 			object.SetResourceVersion("")
-			return s.client.Apply(s.t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+			return s.client.Apply(s.t.Context(), client.ApplyConfigurationFromUnstructured(object),
+				client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 		},
 		"earlier managedFields": func(s *scene, object *unstructured.Unstructured) error {
 			before := object.GetManagedFields()
@@ -282,7 +290,8 @@ func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
 			})
 			template := s.declare("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
 			ns := s.populatedNamespace("a")
-			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply, admission refuses.
+			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply,
+			// admission refuses.
 			applied := time.Now()
 			s.eventually(func(c *assert.CollectT) { assert.Greater(c, time.Now().Unix(), applied.Unix()) })
 			for _, name := range []string{"reported", "corrected", "dropped"} {

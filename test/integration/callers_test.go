@@ -65,7 +65,9 @@ func write(t *testing.T, dir, name string, certificate []byte, key crypto.Privat
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	require.NoError(t,
+		os.WriteFile(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+			0o600))
 }
 
 // The files by which an API server identifies itself to webhooks, as docs/operations.md has them.
@@ -99,7 +101,9 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	server := clients.issue(t, "kube-apiserver")
 	write(t, dir, "ca", clients.certificate.Raw, nil)
 	write(t, dir, "apiserver", server.Certificate[0], server.PrivateKey)
-	for name, text := range map[string]string{"admission.yaml": admissionConfiguration, "webhooks.kubeconfig": webhookKubeconfig} {
+	for name, text := range map[string]string{
+		"admission.yaml": admissionConfiguration, "webhooks.kubeconfig": webhookKubeconfig,
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, text, dir), 0o600))
 	}
 	w, err := newWorld(t.Context(), "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
@@ -141,8 +145,10 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, allowed, "the API server's")
 
-	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't answer.
+	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't
+	// answer.
 	require.NoError(t, w.operator.Kill())
-	require.ErrorContains(t, s.client.Create(t.Context(), s.template("u", configMap("b", "v"))), "https://"+w.webhookAddress+"/validate?timeout=")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.template("u", configMap("b", "v"))),
+		"https://"+w.webhookAddress+"/validate?timeout=")
 	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 }

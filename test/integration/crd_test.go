@@ -20,7 +20,8 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ yaml, refusal string }{
 		"a name of 64 characters": {
-			kind + "metadata: {name: " + strings.Repeat("x", 64) + "}\nspec: {namespaces: {labelSelector: {}}}\n", "at most 63 characters",
+			kind + "metadata: {name: " + strings.Repeat("x", 64) + "}\nspec: {namespaces: {labelSelector: {}}}\n",
+			"at most 63 characters",
 		},
 		"no spec":              {kind + "metadata: {name: x}\n", "spec: Required value"},
 		"no namespaces":        {kind + "metadata: {name: x}\nspec: {}\n", "spec.namespaces: Required value"},
@@ -37,20 +38,23 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 			spec("{labelSelector: {}}", "  overlays: [{namespaces: {labelSelector: {}}}]\n"), "name: Required value",
 		},
 		"two overlays of one name": {
-			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {labelSelector: {}}}, {name: a, namespaces: {labelSelector: {}}}]\n"),
+			spec("{labelSelector: {}}",
+				"  overlays: [{name: a, namespaces: {labelSelector: {}}}, {name: a, namespaces: {labelSelector: {}}}]\n"),
 			"Duplicate value",
 		},
 		"an overlay for no namespaces": {
 			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {}}]\n"), "labelSelector: Required value",
 		},
 		"a negative replica count": {
-			spec("{labelSelector: {}}", "  overlays: [{name: a, namespaces: {labelSelector: {}}, replicas: [{name: web, count: -1}]}]\n"),
+			spec("{labelSelector: {}}",
+				"  overlays: [{name: a, namespaces: {labelSelector: {}}, replicas: [{name: web, count: -1}]}]\n"),
 			"should be greater than or equal to 0",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false", "--filename", "-")
+			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
+				"--filename", "-")
 			require.ErrorContains(t, err, test.refusal)
 		})
 	}
@@ -59,10 +63,12 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	attribute := func(kind, fields string) string {
-		return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: " + kind + ", metadata: {name: x, namespace: default}, " + fields + "}"
+		return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: " + kind + ", metadata: {name: x, namespace: default}, " +
+			fields + "}"
 	}
 	constraints := func(fields string) string {
-		text := "{apiVersion: policy.nstpl.dev/v1alpha1, kind: SecurityContextConstraints, metadata: {name: x}, " + fields
+		text := "{apiVersion: policy.nstpl.dev/v1alpha1, kind: SecurityContextConstraints, metadata: {name: x}, " +
+			fields
 		for _, field := range []string{"runAsUser", "seLinuxContext"} {
 			if !strings.Contains(fields, field) {
 				text += ", " + field + ": {type: RunAsAny}"
@@ -72,37 +78,77 @@ func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 	}
 	const role = "roleRef: {kind: ClusterRole, name: a}"
 	for name, test := range map[string]struct{ yaml, refusal string }{
-		"no attribute":             {attribute("ProtectedAttribute", "attributeKind: Label, "+role), "attributeName: Required value"},
-		"another kind":             {attribute("ProtectedAttribute", "attributeKind: Field, attributeName: a, "+role), "Unsupported value"},
-		"no name":                  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a/b/c, "+role), "attributeName must be a name"},
-		"an upper-case prefix":     {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: Example.com/b, "+role), "attributeName must be a name"},
-		"no value of a label":      {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, protectedValues: [a b], "+role), "must be valid label values"},
-		"an empty value":           {attribute("ProtectedAttribute", `attributeKind: Label, attributeName: a, protectedValues: [""], `+role), "at least 1 chars long"},
-		"a value twice":            {attribute("ProtectedAttribute", "attributeKind: Annotation, attributeName: a, protectedValues: [a, a], "+role), "Duplicate value"},
-		"no role":                  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a"), "roleRef: Required value"},
-		"no name of a role":        {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a/b}"), "no role can have this name"},
-		"a role of the cluster":    {attribute("ClusterProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a}"), "roleRef.kind can only be ClusterRole"},
-		"a role of another group":  {attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a, apiGroup: b}"), "Unsupported value"},
-		"no strategy":              {constraints("runAsUser: {type: Sometimes}"), "Unsupported value"},
-		"a user without an id":     {constraints("runAsUser: {type: MustRunAs}"), "MustRunAs needs a uid"},
-		"half a range":             {constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 1}"), "a range has both"},
-		"a range backwards":        {constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 2, uidRangeMax: 1}"), "must not be greater"},
-		"groups backwards":         {constraints("fsGroup: {type: MustRunAs, ranges: [{min: 2, max: 1}]}"), "min must not be greater than max"},
-		"a negative priority":      {constraints("priority: -1"), "should be greater than or equal to 0"},
-		"dropped and added":        {constraints("requiredDropCapabilities: [A], defaultAddCapabilities: [A]"), "can't be both required to be dropped and added"},
-		"dropped and allowed":      {constraints("requiredDropCapabilities: [A], allowedCapabilities: [A]"), "can't be both required to be dropped and allowed"},
-		"dropped, and all allowed": {constraints(`requiredDropCapabilities: [A], allowedCapabilities: ["*"]`), "with * all are allowed"},
-		"escalation both ways":     {constraints("defaultAllowPrivilegeEscalation: true, allowPrivilegeEscalation: false"), "the default can't be to allow"},
-		"none, and some":           {constraints("volumes: [none, secret]"), "none must stand alone"},
-		"drivers of nothing":       {constraints("volumes: [secret], allowedFlexVolumes: [{driver: a}]"), "need flexVolume or"},
-		"no file of a profile":     {constraints("seccompProfiles: [localhost/]"), "localhost/ needs the name of a file"},
-		"no name of a sysctl":      {constraints(`allowedUnsafeSysctls: ["a*b"]`), "a sysctl is a name"},
-		"all sysctls, and some":    {constraints(`forbiddenSysctls: ["*", a]`), "stands alone"},
-		"overlapping sysctls":      {constraints(`allowedUnsafeSysctls: ["net.*"], forbiddenSysctls: [net.core.somaxconn]`), "must not overlap"},
+		"no attribute": {
+			attribute("ProtectedAttribute", "attributeKind: Label, "+role), "attributeName: Required value",
+		},
+		"another kind": {
+			attribute("ProtectedAttribute", "attributeKind: Field, attributeName: a, "+role), "Unsupported value",
+		},
+		"no name": {attribute("ProtectedAttribute",
+			"attributeKind: Label, attributeName: a/b/c, "+role), "attributeName must be a name"},
+		"an upper-case prefix": {attribute("ProtectedAttribute",
+			"attributeKind: Label, attributeName: Example.com/b, "+role), "attributeName must be a name"},
+		"no value of a label": {attribute("ProtectedAttribute",
+			"attributeKind: Label, attributeName: a, protectedValues: [a b], "+role), "must be valid label values"},
+		"an empty value": {attribute("ProtectedAttribute",
+			`attributeKind: Label, attributeName: a, protectedValues: [""], `+role), "at least 1 chars long"},
+		"a value twice": {attribute("ProtectedAttribute",
+			"attributeKind: Annotation, attributeName: a, protectedValues: [a, a], "+role), "Duplicate value"},
+		"no role": {
+			attribute("ProtectedAttribute", "attributeKind: Label, attributeName: a"), "roleRef: Required value",
+		},
+		"no name of a role": {attribute("ProtectedAttribute",
+			"attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a/b}"), "no role can have this name"},
+		"a role of the cluster": {attribute("ClusterProtectedAttribute",
+			"attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a}"),
+			"roleRef.kind can only be ClusterRole"},
+		"a role of another group": {attribute("ProtectedAttribute",
+			"attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a, apiGroup: b}"),
+			"Unsupported value"},
+		"no strategy":          {constraints("runAsUser: {type: Sometimes}"), "Unsupported value"},
+		"a user without an id": {constraints("runAsUser: {type: MustRunAs}"), "MustRunAs needs a uid"},
+		"half a range": {
+			constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 1}"), "a range has both",
+		},
+		"a range backwards": {
+			constraints("runAsUser: {type: MustRunAsRange, uidRangeMin: 2, uidRangeMax: 1}"), "must not be greater",
+		},
+		"groups backwards": {
+			constraints("fsGroup: {type: MustRunAs, ranges: [{min: 2, max: 1}]}"), "min must not be greater than max",
+		},
+		"a negative priority": {constraints("priority: -1"), "should be greater than or equal to 0"},
+		"dropped and added": {
+			constraints("requiredDropCapabilities: [A], defaultAddCapabilities: [A]"),
+			"can't be both required to be dropped and added",
+		},
+		"dropped and allowed": {
+			constraints("requiredDropCapabilities: [A], allowedCapabilities: [A]"),
+			"can't be both required to be dropped and allowed",
+		},
+		"dropped, and all allowed": {
+			constraints(`requiredDropCapabilities: [A], allowedCapabilities: ["*"]`), "with * all are allowed",
+		},
+		"escalation both ways": {
+			constraints("defaultAllowPrivilegeEscalation: true, allowPrivilegeEscalation: false"),
+			"the default can't be to allow",
+		},
+		"none, and some": {constraints("volumes: [none, secret]"), "none must stand alone"},
+		"drivers of nothing": {
+			constraints("volumes: [secret], allowedFlexVolumes: [{driver: a}]"), "need flexVolume or",
+		},
+		"no file of a profile": {
+			constraints("seccompProfiles: [localhost/]"), "localhost/ needs the name of a file",
+		},
+		"no name of a sysctl":   {constraints(`allowedUnsafeSysctls: ["a*b"]`), "a sysctl is a name"},
+		"all sysctls, and some": {constraints(`forbiddenSysctls: ["*", a]`), "stands alone"},
+		"overlapping sysctls": {
+			constraints(`allowedUnsafeSysctls: ["net.*"], forbiddenSysctls: [net.core.somaxconn]`), "must not overlap",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false", "--filename", "-")
+			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
+				"--filename", "-")
 			require.ErrorContains(t, err, test.refusal)
 		})
 	}
@@ -160,7 +206,8 @@ func TestDefaultsAreWrittenOut(t *testing.T) {
 func TestTemplatesKeepUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	template := s.declare("odd", "apiVersion: example.org/v1\nkind: Odd\nmetadata: {name: x}\nspec: {deeply: [{nested: {field: 1}}]}\nextra: true\n")
+	template := s.declare("odd",
+		"apiVersion: example.org/v1\nkind: Odd\nmetadata: {name: x}\nspec: {deeply: [{nested: {field: 1}}]}\nextra: true\n")
 	require.JSONEq(t, `{"apiVersion": "example.org/v1", "kind": "Odd", "metadata": {"name": "x"},
 		"spec": {"deeply": [{"nested": {"field": 1}}]}, "extra": true}`, string(template.Spec.Templates[0].Raw))
 }
@@ -171,12 +218,17 @@ func TestPrinterColumns(t *testing.T) {
 	template := s.declare("defaults", configMap("settings", "v"))
 	s.populatedNamespace("a")
 	s.populatedNamespace("b")
-	_, err := s.kubectl(t.Context(), "", "wait", "--for=jsonpath={.status.namespaces.populated}=2", "nstpl/"+template.Name)
+	_, err := s.kubectl(t.Context(), "", "wait", "--for=jsonpath={.status.namespaces.populated}=2",
+		"nstpl/"+template.Name)
 	require.NoError(t, err)
 	out, err := s.kubectl(t.Context(), "", "get", "nstpl", template.Name, "--output=wide")
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 2)
-	require.Equal(t, []string{"NAME", "ACCEPTED", "POPULATED", "MATCHED", "FAILED", "DRIFTED", "DRIFT-POLICY", "DELETION-POLICY", "AGE"}, strings.Fields(lines[0]))
-	require.Equal(t, []string{template.Name, "True", "True", "2", "0", "0", "Correct", "Orphan"}, strings.Fields(lines[1])[:8])
+	require.Equal(t,
+		[]string{
+			"NAME", "ACCEPTED", "POPULATED", "MATCHED", "FAILED", "DRIFTED", "DRIFT-POLICY", "DELETION-POLICY", "AGE",
+		}, strings.Fields(lines[0]))
+	require.Equal(t, []string{template.Name, "True", "True", "2", "0", "0", "Correct", "Orphan"},
+		strings.Fields(lines[1])[:8])
 }

@@ -23,7 +23,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// sprockets is a custom resource with lists that are merged by key, fields without a schema, and the subresources status and scale.
+// sprockets is a custom resource with lists that are merged by key, fields without a schema, and the subresources
+// status and scale.
 const sprockets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -69,7 +70,8 @@ rules:
 - {apiGroups: [apps], resources: [deployments], verbs: [list, watch, create, patch, delete]}
 `
 
-// guardedKinds are declared objects, and for each an edit of declared fields, and a node of FieldsV1 that has only leaves below it.
+// guardedKinds are declared objects, and for each an edit of declared fields, and a node of FieldsV1 that has only
+// leaves below it.
 var guardedKinds = map[string]struct{ declared, edit, node string }{
 	"ConfigMap": {
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, labels: {a: b}}\ndata: {a: declared, b: declared}\n",
@@ -120,7 +122,10 @@ func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTe
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns.Name, Name: "more"},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"}},
+			{
+				APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"},
+				Verbs: []string{"*"},
+			},
 			{APIGroups: []string{"example.com"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 		},
 	}
@@ -195,7 +200,8 @@ func forge(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsE
 	object.SetManagedFields(entries)
 }
 
-// hollow returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for everything below it.
+// hollow returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for
+// everything below it.
 func hollow(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.FieldsV1 {
 	t.Helper()
 	leaves := regexp.MustCompile(`"` + node + `":\{("[^"]+":\{\},?)+\}`)
@@ -222,8 +228,10 @@ func (e evidence) attacks() map[string]func() error {
 		"patch as nstpl": patches(guardedKinds[e.kind].edit, client.FieldOwner(v1alpha1.FieldManager)),
 		"update as nstpl": updates(func(object *unstructured.Unstructured) { object.Object = e.edited(object).Object },
 			client.FieldOwner(v1alpha1.FieldManager)),
-		"reset by a patch":   patches(`{"metadata": {"managedFields": [{}]}}`),
-		"reset by an update": updates(func(object *unstructured.Unstructured) { object.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) }),
+		"reset by a patch": patches(`{"metadata": {"managedFields": [{}]}}`),
+		"reset by an update": updates(func(object *unstructured.Unstructured) {
+			object.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+		}),
 		"reset by a JSON patch": func() error {
 			return e.admin.Patch(e.t.Context(), e.live(), client.RawPatch(types.JSONPatchType,
 				[]byte(`[{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]`)))
@@ -232,14 +240,20 @@ func (e evidence) attacks() map[string]func() error {
 		"another manager's name": forged(func(entry *metav1.ManagedFieldsEntry) {
 			entry.Manager = "mine"
 		}),
-		"an Update": forged(func(entry *metav1.ManagedFieldsEntry) { entry.Operation = metav1.ManagedFieldsOperationUpdate }),
+		"an Update": forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.Operation = metav1.ManagedFieldsOperationUpdate
+		}),
 		"of status": forged(func(entry *metav1.ManagedFieldsEntry) { entry.Subresource = "status" }),
 		// A request that changes times only changes nothing.
 		"another time": updates(func(object *unstructured.Unstructured) {
 			object.SetFinalizers([]string{"example.com/mine"})
-			forge(object, func(entry *metav1.ManagedFieldsEntry) { entry.Time = &metav1.Time{Time: entry.Time.AddDate(0, 0, 1)} })
+			forge(object, func(entry *metav1.ManagedFieldsEntry) {
+				entry.Time = &metav1.Time{Time: entry.Time.AddDate(0, 0, 1)}
+			})
 		}),
-		"a version that is not served": forged(func(entry *metav1.ManagedFieldsEntry) { entry.APIVersion = "example.com/v0" }),
+		"a version that is not served": forged(func(entry *metav1.ManagedFieldsEntry) {
+			entry.APIVersion = "example.com/v0"
+		}),
 		"a field more": forged(func(entry *metav1.ManagedFieldsEntry) {
 			entry.FieldsV1 = metav1.NewFieldsV1(`{"f:more":{},` + entry.FieldsV1.GetRawString()[1:])
 		}),
@@ -257,7 +271,9 @@ func (e evidence) attacks() map[string]func() error {
 	}
 	if e.kind != "Sprocket" {
 		// For custom resources the API server takes an empty list for none.
-		all["an empty list"] = updates(func(object *unstructured.Unstructured) { object.SetManagedFields([]metav1.ManagedFieldsEntry{}) })
+		all["an empty list"] = updates(func(object *unstructured.Unstructured) {
+			object.SetManagedFields([]metav1.ManagedFieldsEntry{})
+		})
 		all["two updates in a row"] = func() error {
 			first, second := e.edited(before), e.edited(before)
 			first.SetResourceVersion("")
@@ -270,16 +286,18 @@ func (e evidence) attacks() map[string]func() error {
 	} else {
 		all["an item as whole"] = forged(func(entry *metav1.ManagedFieldsEntry) {
 			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `,"f:port":{}`, "", 1))
-			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `{".":{},"f:name":{}}`, "{}", 1))
+			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `{".":{},"f:name":{}}`,
+				"{}", 1))
 		})
 		// The API server would write down the same for an edit of all declared fields of an object without a schema.
-		all["edit all below a field without schema"] = patches(`{"spec": {"a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "changed"}}}}}}}`)
+		all["edit all below a field without schema"] = patches(
+			`{"spec": {"a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "changed"}}}}}}}`)
 	}
 	return all
 }
 
-// A user who may edit populated objects can't hide the edit: the API server's record of what the operator applied is changed by edits
-// only.
+// A user who may edit populated objects can't hide the edit: the API server's record of what the operator applied is
+// changed by edits only.
 func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	_, err := shared.kubectl(t.Context(), sprockets, "apply", "--filename", "-")
@@ -305,10 +323,13 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			})
 			e.honest()
 			// Whoever may patch the template may do all this.
-			e.permit(e.name("patch"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: e.name("admin")}, rbacv1.PolicyRule{
-				APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
-				ResourceNames: []string{e.name("defaults")}, Verbs: []string{"patch"},
-			})
+			e.permit(e.name("patch"),
+				rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: e.name("admin")},
+				rbacv1.PolicyRule{
+					APIGroups:     []string{v1alpha1.GroupVersion.Group},
+					Resources:     []string{v1alpha1.NamespaceTemplates.Resource},
+					ResourceNames: []string{e.name("defaults")}, Verbs: []string{"patch"},
+				})
 			e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.apply(v1alpha1.FieldManager)) })
 		})
 		t.Run(kind+"/Correct", func(t *testing.T) {
@@ -316,7 +337,8 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			e := newEvidence(t, kind)
 			attacks := e.attacks()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
-				// The operator may have corrected the edit in between: then there is nothing to hide, and nothing is refused.
+				// The operator may have corrected the edit in between: then there is nothing to hide, and nothing is
+				// refused.
 				if err := attacks[name](); err != nil {
 					require.True(t, apierrors.IsForbidden(err) || apierrors.IsConflict(err), "%s: %v", name, err)
 				}
@@ -334,17 +356,23 @@ func (e evidence) honest() {
 		"kubectl patch": func() error { return e.patch(edit, client.FieldOwner("kubectl-patch")) },
 		"no manager":    func() error { return e.patch(edit) },
 		"kubectl apply": func() error { return e.apply("kubectl") },
-		"kubectl edit":  func() error { return e.update(func(o *unstructured.Unstructured) { o.Object = e.edited(o).Object }) },
+		"kubectl edit": func() error {
+			return e.update(func(o *unstructured.Unstructured) { o.Object = e.edited(o).Object })
+		},
 		"metadata": func() error {
-			return e.patch(`{"metadata": {"labels": {"mine": "too"}, "annotations": {"mine": "too"}, "finalizers": []}}`)
+			return e.patch(
+				`{"metadata": {"labels": {"mine": "too"}, "annotations": {"mine": "too"}, "finalizers": []}}`)
 		},
 		"a declared one": func() error { return e.patch(`{"metadata": {"labels": {"a": "c"}}}`) },
 		"an owner": func() error {
-			owner := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "name": %q, "uid": %q}`, e.ns.Name, e.ns.UID)
+			owner := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "name": %q, "uid": %q}`, e.ns.Name,
+				e.ns.UID)
 			return e.patch(`{"metadata": {"ownerReferences": [` + owner + `]}}`)
 		},
-		"without managedFields": func() error { return e.update(func(o *unstructured.Unstructured) { o.SetManagedFields(nil) }) },
-		"a dry run as nstpl":    func() error { return e.apply(v1alpha1.FieldManager, client.DryRunAll) },
+		"without managedFields": func() error {
+			return e.update(func(o *unstructured.Unstructured) { o.SetManagedFields(nil) })
+		},
+		"a dry run as nstpl": func() error { return e.apply(v1alpha1.FieldManager, client.DryRunAll) },
 	} {
 		require.NoError(e.t, try(), name)
 	}
@@ -352,12 +380,14 @@ func (e evidence) honest() {
 		return
 	}
 	scale := func(replicas int, manager string, kind types.PatchType) error {
-		body := fmt.Sprintf(`{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "guarded", "namespace": %q}, "spec": {"replicas": %d}}`, e.ns.Name, replicas)
+		body := fmt.Sprintf(
+			`{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "guarded", "namespace": %q}, "spec": {"replicas": %d}}`, e.ns.Name, replicas)
 		options := []client.SubResourcePatchOption{client.FieldOwner(manager)}
 		if kind == types.ApplyPatchType {
 			options = append(options, client.ForceOwnership)
 		}
-		return e.admin.SubResource("scale").Patch(e.t.Context(), e.live(), client.RawPatch(kind, []byte(body)), options...)
+		return e.admin.SubResource("scale").Patch(e.t.Context(), e.live(), client.RawPatch(kind, []byte(body)),
+			options...)
 	}
 	require.NoError(e.t, scale(2, "kubectl", types.MergePatchType))
 	if e.kind == "Deployment" { // scales of custom resources can't be applied
@@ -396,11 +426,15 @@ func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
 	ns := s.populatedNamespace("a")
 	jane := s.person(s.name("jane"))
 	patch := func(body string, options metav1.PatchOptions) error {
-		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "large", types.MergePatchType, []byte(body), options)
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "large", types.MergePatchType, []byte(body),
+			options)
 		return err
 	}
 	require.NoError(t, patch(`{"data": {"key-1": "changed", "key-2": null, "mine": "too"}}`, metav1.PatchOptions{}))
-	require.NoError(t, patch(`{"metadata": {"annotations": {"mine": "`+strings.Repeat("x", 200_000)+`"}}}`, metav1.PatchOptions{}))
+	require.NoError(t,
+		patch(`{"metadata": {"annotations": {"mine": "`+strings.Repeat("x", 200_000)+`"}}}`, metav1.PatchOptions{}))
 	require.True(t, apierrors.IsForbidden(patch(`{"metadata": {"managedFields": [{}]}}`, metav1.PatchOptions{})))
-	require.True(t, apierrors.IsForbidden(patch(`{"data": {"key-1": "more"}}`, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})))
+	require.True(t,
+		apierrors.IsForbidden(patch(`{"data": {"key-1": "more"}}`,
+			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})))
 }

@@ -22,7 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// promptly is how long drift may last here. The goal, one second, is for a machine that does nothing else: make bench measures it.
+// promptly is how long drift may last here. The goal, one second, is for a machine that does nothing else: make bench
+// measures it.
 const promptly = 10 * time.Second
 
 // others are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes a
@@ -50,7 +51,8 @@ func writers(s *scene) map[string]func(*unstructured.Unstructured) error {
 			return patch(object, others[object.GetKind()], client.FieldOwner("kubectl-patch"))
 		},
 		"update": func(object *unstructured.Unstructured) error {
-			return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // Kubernetes writes what is used into quotas
+			// Kubernetes writes what is used into quotas
+			return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 				read := object.DeepCopy()
 				if err := s.client.Get(ctx, client.ObjectKeyFromObject(object), read); err != nil {
 					return err
@@ -73,7 +75,8 @@ func writers(s *scene) map[string]func(*unstructured.Unstructured) error {
 			if roleRef, ok := object.Object["roleRef"]; ok {
 				mine.Object["roleRef"] = roleRef
 			}
-			return s.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(mine), client.FieldOwner("argocd"), client.ForceOwnership)
+			return s.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(mine), client.FieldOwner("argocd"),
+				client.ForceOwnership)
 		},
 		"remove the label": func(object *unstructured.Unstructured) error {
 			return patch(object, `{"metadata": {"labels": {"policy/namespace-template-name": null}}}`)
@@ -161,7 +164,8 @@ func driftIsCorrected(t *testing.T, object *unstructured.Unstructured, way strin
 			}
 		}
 		assert.Equal(c, before.GetLabels(), after.GetLabels())
-		assert.Equal(c, before.GetAnnotations()[v1alpha1.HashAnnotation], after.GetAnnotations()[v1alpha1.HashAnnotation])
+		assert.Equal(c, before.GetAnnotations()[v1alpha1.HashAnnotation],
+			after.GetAnnotations()[v1alpha1.HashAnnotation])
 		if way == "delete" {
 			assert.NotEqual(c, before.GetUID(), after.GetUID())
 		} else {
@@ -193,8 +197,8 @@ func TestCorrectionIsOneWrite(t *testing.T) {
 	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.writes(ns))
 }
 
-// quiet returns when the operator has nothing left to do for what happened before to objects like these: the watch tells
-// of a later deletion in another namespace, and the queue brings it up, only after that.
+// quiet returns when the operator has nothing left to do for what happened before to objects like these: the watch
+// tells of a later deletion in another namespace, and the queue brings it up, only after that.
 func (s *scene) quiet(like string) {
 	s.t.Helper()
 	marker := s.populatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))

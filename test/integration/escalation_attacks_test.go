@@ -24,12 +24,14 @@ import (
 
 // templatesRule lets an author write NamespaceTemplates.
 var templatesRule = rbacv1.PolicyRule{
-	APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, Verbs: []string{"get", "create", "update", "patch", "delete"},
+	APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
+	Verbs: []string{"get", "create", "update", "patch", "delete"},
 }
 
 func rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
-		APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs), ResourceNames: names,
+		APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs),
+		ResourceNames: names,
 	}
 }
 
@@ -50,7 +52,8 @@ func (s *scene) authorWho(short string, rules ...rbacv1.PolicyRule) client.Clien
 func (s *scene) userWho(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	name := s.name(short)
-	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
+	require.NoError(s.t,
+		s.client.Create(s.t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
 	s.bind("", "ClusterRole", name, userSubject(name))
 	config, err := s.cluster.UserConfig(name)
 	require.NoError(s.t, err)
@@ -70,8 +73,12 @@ func (s *scene) may(user, namespace, verb, resource string) bool {
 
 func (s *scene) mayOf(user, namespace, verb, group, resource string) bool {
 	s.t.Helper()
-	attributes := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
+	attributes := &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: verb, Group: group, Resource: resource,
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: attributes,
+	}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), review))
 	return review.Status.Allowed
 }
@@ -93,12 +100,13 @@ func bindingOf(name, role, user string) string {
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + user + "}]\n"
 }
 
-// bindingAttack is a template by which an author who may write Roles and RoleBindings, and holds nothing but reading ConfigMaps,
-// tries to let SCENE-victim read Secrets.
+// bindingAttack is a template by which an author who may write Roles and RoleBindings, and holds nothing but reading
+// ConfigMaps, tries to let SCENE-victim read Secrets.
 type bindingAttack struct {
 	objects  string
 	overlays []v1alpha1.Overlay
-	// existing is in a namespace before the template selects it. By default it is the Role SCENE-worker, which may read Secrets.
+	// existing is in a namespace before the template selects it. By default it is the Role SCENE-worker, which may read
+	// Secrets.
 	existing string
 	// refuseRoles has the cluster refuse all Roles that the operator writes in the namespaces.
 	refuseRoles bool
@@ -108,25 +116,45 @@ type bindingAttack struct {
 }
 
 var bindingAttacks = map[string]bindingAttack{
-	"role of a version that is not served":      {objects: documents(ofVersion("v1beta1", roleWith("SCENE-worker", narrow)), workers)},
-	"role of a version that never was":          {objects: documents(ofVersion("v2", roleWith("SCENE-worker", narrow)), workers)},
-	"binding first":                             {objects: documents(workers, ofVersion("v1beta1", roleWith("SCENE-worker", narrow)))},
-	"role without rules of an unserved version": {objects: documents(ofVersion("v1alpha1", roleWith("SCENE-worker", "")), workers)},
+	"role of a version that is not served": {objects: documents(ofVersion("v1beta1",
+		roleWith("SCENE-worker", narrow)), workers)},
+	"role of a version that never was": {objects: documents(ofVersion("v2", roleWith("SCENE-worker", narrow)),
+		workers)},
+	"binding first": {objects: documents(workers,
+		ofVersion("v1beta1", roleWith("SCENE-worker", narrow)))},
+	"role without rules of an unserved version": {objects: documents(ofVersion("v1alpha1",
+		roleWith("SCENE-worker", "")), workers)},
 	"role that is too large with the operator's annotations": {
 		objects: documents(annotated(roleWith("SCENE-worker", narrow), 256*1024-len("a")), workers),
 	},
 	"role that an overlay makes too large": {
-		objects: documents(annotated(roleWith("SCENE-worker", narrow), 0), workers), overlays: patchingRole("/metadata/annotations/a", strings.Repeat("x", 256*1024-len("a"))),
+		objects:  documents(annotated(roleWith("SCENE-worker", narrow), 0), workers),
+		overlays: patchingRole("/metadata/annotations/a", strings.Repeat("x", 256*1024-len("a"))),
 	},
-	"overlay that replaces apiVersion":        {objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/apiVersion`, `rbac.authorization.k8s.io/v1beta1`)},
-	"overlay that replaces the group":         {objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/apiVersion`, `example.com/v1`)},
-	"overlay that replaces kind":              {objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/kind`, `ConfigMap`)},
-	"overlay that replaces the name":          {objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/metadata/name`, `SCENE-another`)},
-	"overlay that makes the role a generated": {objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/metadata/generateName`, `SCENE-worker`)},
+	"overlay that replaces apiVersion": {
+		objects:  documents(roleWith("SCENE-worker", narrow), workers),
+		overlays: patchingRole(`/apiVersion`, `rbac.authorization.k8s.io/v1beta1`),
+	},
+	"overlay that replaces the group": {
+		objects:  documents(roleWith("SCENE-worker", narrow), workers),
+		overlays: patchingRole(`/apiVersion`, `example.com/v1`),
+	},
+	"overlay that replaces kind": {
+		objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/kind`, `ConfigMap`),
+	},
+	"overlay that replaces the name": {
+		objects:  documents(roleWith("SCENE-worker", narrow), workers),
+		overlays: patchingRole(`/metadata/name`, `SCENE-another`),
+	},
+	"overlay that makes the role a generated": {
+		objects:  documents(roleWith("SCENE-worker", narrow), workers),
+		overlays: patchingRole(`/metadata/generateName`, `SCENE-worker`),
+	},
 	"overlay that swaps names": {
 		objects: documents(roleWith("SCENE-worker", narrow), roleWith("SCENE-other", narrow), workers),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{
-			jsonPatch("SCENE-worker", "/metadata/name", "SCENE-other"), jsonPatch("SCENE-other", "/metadata/name", "SCENE-worker"),
+			jsonPatch("SCENE-worker", "/metadata/name", "SCENE-other"),
+			jsonPatch("SCENE-other", "/metadata/name", "SCENE-worker"),
 		}}},
 	},
 	"overlay that deletes the role": {
@@ -144,46 +172,71 @@ var bindingAttacks = map[string]bindingAttack{
 	"overlay that rebinds": {
 		objects: documents(roleWith("SCENE-narrow", narrow), bindingOf("workers", "SCENE-narrow", "SCENE-victim")),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{{
-			Target: &v1alpha1.PatchTarget{Kind: "RoleBinding"}, Patch: `[{"op": "replace", "path": "/roleRef/name", "value": "SCENE-worker"}]`,
+			Target: &v1alpha1.PatchTarget{Kind: "RoleBinding"},
+			Patch:  `[{"op": "replace", "path": "/roleRef/name", "value": "SCENE-worker"}]`,
 		}}}},
 	},
-	"role that the cluster refuses":                  {objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true},
-	"role that the cluster refuses, ignored":         {objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true, change: []func(*v1alpha1.NamespaceTemplate){ignoreFailures}},
-	"role that the cluster refuses, reported":        {objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true, change: []func(*v1alpha1.NamespaceTemplate){report}},
-	"role that the cluster refuses, bound by a name": {objects: documents(roleWith("SCENE-$(NAMESPACE)", narrow), bindingOf("workers", "SCENE-$(NAMESPACE)", "SCENE-victim")), existing: roleWith("SCENE-NAMESPACE", wide), refuseRoles: true},
-	"role without rules":                             {objects: documents(roleWith("SCENE-worker", ""), workers)},
-	"role with rules that are null":                  {objects: documents(roleWith("SCENE-worker", "rules: null"), workers)},
-	"role with rules that are empty":                 {objects: documents(roleWith("SCENE-worker", "rules: []"), workers)},
-	"role that a user has widened before":            {objects: documents(roleWith("SCENE-worker", narrow), workers)},
-	"role that a user has widened before, reported":  {objects: documents(roleWith("SCENE-worker", narrow), workers), change: []func(*v1alpha1.NamespaceTemplate){report}},
-	"role that is not declared":                      {objects: workers},
+	"role that the cluster refuses": {
+		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
+	},
+	"role that the cluster refuses, ignored": {
+		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
+		change: []func(*v1alpha1.NamespaceTemplate){ignoreFailures},
+	},
+	"role that the cluster refuses, reported": {
+		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
+		change: []func(*v1alpha1.NamespaceTemplate){report},
+	},
+	"role that the cluster refuses, bound by a name": {objects: documents(roleWith("SCENE-$(NAMESPACE)", narrow),
+		bindingOf("workers", "SCENE-$(NAMESPACE)", "SCENE-victim")), existing: roleWith("SCENE-NAMESPACE", wide),
+		refuseRoles: true},
+	"role without rules": {objects: documents(roleWith("SCENE-worker", ""), workers)},
+	"role with rules that are null": {objects: documents(roleWith("SCENE-worker", "rules: null"),
+		workers)},
+	"role with rules that are empty": {objects: documents(roleWith("SCENE-worker", "rules: []"),
+		workers)},
+	"role that a user has widened before": {objects: documents(roleWith("SCENE-worker", narrow), workers)},
+	"role that a user has widened before, reported": {
+		objects: documents(roleWith("SCENE-worker", narrow), workers),
+		change:  []func(*v1alpha1.NamespaceTemplate){report},
+	},
+	"role that is not declared": {objects: workers},
 	"role that is refused for its owner": {
-		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}", "{name: SCENE-worker, ownerReferences: [{apiVersion: v1, kind: Pod, name: x, uid: ''}]}", 1), workers),
+		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}",
+			"{name: SCENE-worker, ownerReferences: [{apiVersion: v1, kind: Pod, name: x, uid: ''}]}", 1), workers),
 	},
 	"role that a creator's name makes invalid": {
-		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}", "{name: SCENE-worker, labels: {a: $(CREATOR)}}", 1), workers),
+		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}",
+			"{name: SCENE-worker, labels: {a: $(CREATOR)}}", 1), workers),
 	},
 	"role in a list": {
-		objects: documents("\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleList\nmetadata: {name: SCENE-worker}\nitems: []\n", workers),
+		objects: documents(
+			"\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleList\nmetadata: {name: SCENE-worker}\nitems: []\n",
+			workers),
 	},
 	"roleRef that is changed to a role that is refused": {
 		objects: documents(roleWith("SCENE-narrow", narrow), bindingOf("workers", "SCENE-narrow", "SCENE-victim")),
 		later: func(s *scene, author client.Client, template *v1alpha1.NamespaceTemplate) {
-			s.rewrite(author, template, documents(roleWith("SCENE-narrow", narrow), ofVersion("v1beta1", roleWith("SCENE-worker", narrow)), workers))
+			s.rewrite(author, template,
+				documents(roleWith("SCENE-narrow", narrow), ofVersion("v1beta1", roleWith("SCENE-worker", narrow)),
+					workers))
 		},
 	},
 	"subject that is added after the role is widened and reported": {
-		objects: documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "nobody")), change: []func(*v1alpha1.NamespaceTemplate){report},
+		objects: documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "nobody")),
+		change:  []func(*v1alpha1.NamespaceTemplate){report},
 		later: func(s *scene, author client.Client, template *v1alpha1.NamespaceTemplate) {
 			for _, ns := range []string{s.name("late"), s.name("new")} {
 				widened := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("mine")}}
-				body := client.RawPatch("application/merge-patch+json", []byte(`{"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}`))
+				body := client.RawPatch("application/merge-patch+json",
+					[]byte(`{"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}`))
 				require.NoError(s.t, s.client.Patch(s.t.Context(), widened, body))
 			}
 			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.EqualValues(c, 2, status.Namespaces.Drifted)
 			})
-			s.rewrite(author, template, documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "SCENE-victim")))
+			s.rewrite(author, template,
+				documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "SCENE-victim")))
 		},
 	},
 }
@@ -201,7 +254,8 @@ func annotated(object string, size int) string {
 
 func jsonPatch(role, path, value string) v1alpha1.Patch {
 	return v1alpha1.Patch{
-		Target: &v1alpha1.PatchTarget{Kind: "Role", Name: role}, Patch: fmt.Sprintf(`[{"op": "add", "path": %q, "value": %q}]`, path, value),
+		Target: &v1alpha1.PatchTarget{Kind: "Role", Name: role},
+		Patch:  fmt.Sprintf(`[{"op": "add", "path": %q, "value": %q}]`, path, value),
 	}
 }
 
@@ -213,8 +267,8 @@ func ignoreFailures(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 }
 
-// A template is denied, or populated without what its author could not grant: never for a moment does the victim hold more.
-// Names of Roles are the scene's, since a Role that two templates may declare is a matter of its own.
+// A template is denied, or populated without what its author could not grant: never for a moment does the victim hold
+// more. Names of Roles are the scene's, since a Role that two templates may declare is a matter of its own.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	t.Parallel()
 	w := ownWorld(t)
@@ -236,7 +290,8 @@ func (s *scene) attack(attack bindingAttack) {
 		s.refuseRoles(late, created)
 	}
 	existing := func(ns *corev1.Namespace) string {
-		return strings.NewReplacer("SCENE", s.id, "NAMESPACE", ns.Name).Replace(cmp.Or(attack.existing, roleWith("SCENE-worker", wide)))
+		return strings.NewReplacer("SCENE", s.id, "NAMESPACE",
+			ns.Name).Replace(cmp.Or(attack.existing, roleWith("SCENE-worker", wide)))
 	}
 	delete(late.Labels, sceneLabel)
 	require.NoError(s.t, s.create(late))
@@ -269,8 +324,8 @@ func (s *scene) attack(attack bindingAttack) {
 	s.neverGranted(recorder, s.name("victim"), readSecrets, late, created)
 }
 
-// What an author may grant is populated, wherever a user had widened the Role before, and however many namespaces there are. Both
-// the declared Role and the ClusterRole are bound; for no moment is more bound than they allow.
+// What an author may grant is populated, wherever a user had widened the Role before, and however many namespaces there
+// are. Both the declared Role and the ClusterRole are bound; for no moment is more bound than they allow.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
@@ -285,8 +340,10 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 		s.put(ns.Name, roleWith("worker", wide))
 		namespaces = append(namespaces, ns)
 	}
-	viewers := strings.NewReplacer("kind: Role,", "kind: ClusterRole,").Replace(bindingOf("viewers", "view", s.name("viewer")))
-	objects := documents(bindingOf("workers", "worker", victim), roleWith("worker", narrow), roleWith("$(NAMESPACE)", "rules: []"),
+	viewers := strings.NewReplacer("kind: Role,",
+		"kind: ClusterRole,").Replace(bindingOf("viewers", "view", s.name("viewer")))
+	objects := documents(bindingOf("workers", "worker", victim), roleWith("worker", narrow),
+		roleWith("$(NAMESPACE)", "rules: []"),
 		bindingOf("nothing", "$(NAMESPACE)", victim), viewers)
 	template := s.template("honest", objects)
 	require.NoError(t, author.Create(t.Context(), template))
@@ -306,13 +363,16 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	s.neverGranted(recorder, victim, readSecrets, namespaces...)
 }
 
-// A Role that several templates declare is not bound for the author of one of them, unless that author could bind it, whichever
-// template comes first by name or by time. The binding of those who may is populated.
+// A Role that several templates declare is not bound for the author of one of them, unless that author could bind it,
+// whichever template comes first by name or by time. The binding of those who may is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	t.Parallel()
 	w := ownWorld(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
-		for _, order := range []string{"author first", "administrator first", "author first, elsewhere", "author first, disabled", "author first, in an overlay"} {
+		for _, order := range []string{
+			"author first", "administrator first", "author first, elsewhere", "author first, disabled",
+			"author first, in an overlay",
+		} {
 			t.Run(fmt.Sprintf("author's %s, administrator's %s, %s", names[0], names[1], order), func(t *testing.T) {
 				newScene(t, w).squat(names[0], names[1], order)
 			})
@@ -326,7 +386,8 @@ func (s *scene) squat(authors, administrators, order string) {
 	recorder := newRecorder(s.t, s.world, s.id, rbacKinds...)
 	author := s.authorWho("author", rbacRule, readConfig)
 	squatting := s.template(authors, documents(roleWith("SCENE-worker", "rules: []"), workers))
-	declared := s.template(administrators, documents(roleWith("SCENE-worker", wide), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
+	declared := s.template(administrators,
+		documents(roleWith("SCENE-worker", wide), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
 	ns := s.unborn("n")
 	switch order {
 	case "author first, elsewhere":
@@ -334,11 +395,13 @@ func (s *scene) squat(authors, administrators, order string) {
 	case "author first, disabled":
 		squatting.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	case "author first, in an overlay":
-		declared.Spec.Templates = raw(s.t, documents(roleWith("SCENE-worker", "rules: []"), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
-		declared.Spec.Overlays = []v1alpha1.Overlay{{Name: "wide", Namespaces: declared.Spec.Namespaces, Patches: []v1alpha1.Patch{{
-			Target: &v1alpha1.PatchTarget{Kind: "Role"},
-			Patch:  `[{"op": "replace", "path": "/rules", "value": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}]`,
-		}}}}
+		declared.Spec.Templates = raw(s.t,
+			documents(roleWith("SCENE-worker", "rules: []"), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
+		declared.Spec.Overlays = []v1alpha1.Overlay{{Name: "wide", Namespaces: declared.Spec.Namespaces,
+			Patches: []v1alpha1.Patch{{
+				Target: &v1alpha1.PatchTarget{Kind: "Role"},
+				Patch:  `[{"op": "replace", "path": "/rules", "value": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}]`,
+			}}}}
 	}
 	s.inScene(squatting)
 	s.inScene(declared)
@@ -359,12 +422,14 @@ func (s *scene) squat(authors, administrators, order string) {
 	}
 	for _, body := range []string{
 		`{"metadata": {"annotations": {"` + v1alpha1.TemplateApplyAnnotation + `": null}}}`,
-		`{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"no": null, "` + sceneLabel + `": "` + s.id + `"}}}}}`,
+		`{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"no": null, "` + sceneLabel + `": "` + s.id +
+			`"}}}}}`,
 	} {
 		if err != nil {
 			break
 		}
-		if err := author.Patch(s.t.Context(), squatting.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body))); err != nil {
+		if err := author.Patch(s.t.Context(), squatting.DeepCopy(),
+			client.RawPatch("application/merge-patch+json", []byte(body))); err != nil {
 			s.denied(err)
 		}
 	}
@@ -392,15 +457,19 @@ func (s *scene) denied(err error) {
 }
 
 // neverGranted fails if RoleBindings let a user do something at any moment, or do now.
-func (s *scene) neverGranted(recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace) {
+func (s *scene) neverGranted(
+	recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace,
+) {
 	s.t.Helper()
 	_, err := recorder.catchUp(s.t.Context())
 	require.NoError(s.t, err)
 	records := recorder.take(s.id)
 	for _, ns := range namespaces {
 		held := escalation.Author{Rules: escalation.Granted(records, nil, ns.Name, userSubject(user))}
-		assert.False(s.t, held.Holds([]rbacv1.PolicyRule{right}), "%s was granted in namespace %s: %v", user, ns.Name, held.Rules)
-		assert.False(s.t, s.may(user, ns.Name, right.Verbs[0], right.Resources[0]), "%s may in namespace %s: %v", user, ns.Name, right)
+		assert.False(s.t, held.Holds([]rbacv1.PolicyRule{right}), "%s was granted in namespace %s: %v", user, ns.Name,
+			held.Rules)
+		assert.False(s.t, s.may(user, ns.Name, right.Verbs[0], right.Resources[0]), "%s may in namespace %s: %v", user,
+			ns.Name, right)
 	}
 }
 
@@ -417,8 +486,8 @@ func (s *scene) rewrite(user client.Client, template *v1alpha1.NamespaceTemplate
 	s.taken(changed)
 }
 
-// refuseRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the cluster might. It labels
-// the namespaces, which do not exist yet.
+// refuseRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the cluster
+// might. It labels the namespaces, which do not exist yet.
 func (s *scene) refuseRoles(namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	for _, ns := range namespaces {
@@ -430,7 +499,8 @@ func (s *scene) refuseRoles(namespaces ...*corev1.Namespace) {
 	require.NoError(s.t, s.create(probe))
 	operator := s.as(s.t, operatorUser)
 	s.eventually(func(c *assert.CollectT) { // until the API server goes by it
-		_, err := operator.RbacV1().Roles(probe.Name).Create(s.t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+		_, err := operator.RbacV1().Roles(probe.Name).Create(s.t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		assert.True(c, apierrors.IsInvalid(err), "%v", err)
 	})

@@ -13,16 +13,20 @@ import (
 
 // createRules are what the create-author may do besides writing templates.
 var createRules = []rbacv1.PolicyRule{
-	rule("create", "", "resourcequotas configmaps serviceaccounts"), rule("create", "networking.k8s.io", "networkpolicies"),
+	rule("create", "", "resourcequotas configmaps serviceaccounts"),
+	rule("create", "networking.k8s.io", "networkpolicies"),
 }
 
-// Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side apply does.
+// Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side
+// apply does.
 func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	creates := s.authorWho("create-author", createRules...)
-	patches := s.authorWho("patch-author", rule("patch", "", "configmaps resourcequotas serviceaccounts"), rule("patch", "networking.k8s.io", "networkpolicies"))
-	both := s.authorWho("both-author", rule("create patch", "", "configmaps resourcequotas serviceaccounts"), rule("create patch", "networking.k8s.io", "networkpolicies"))
+	patches := s.authorWho("patch-author", rule("patch", "", "configmaps resourcequotas serviceaccounts"),
+		rule("patch", "networking.k8s.io", "networkpolicies"))
+	both := s.authorWho("both-author", rule("create patch", "", "configmaps resourcequotas serviceaccounts"),
+		rule("create patch", "networking.k8s.io", "networkpolicies"))
 	declared := map[string]string{
 		"quota":     quotaOf("existing"),
 		"configmap": configMap("existing", "changed"),
@@ -64,25 +68,39 @@ var removals = map[string]func(*scene, client.Client, *v1alpha1.NamespaceTemplat
 	"an overlay that deletes": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template, map[string]any{"overlays": []any{map[string]any{
 			"name": "drop", "namespaces": map[string]any{"labelSelector": map[string]any{}},
-			"patches": []any{map[string]any{"patch": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: existing}\n$patch: delete\n"}},
+			"patches": []any{
+				map[string]any{
+					"patch": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: existing}\n$patch: delete\n",
+				},
+			},
 		}}})
 	},
 	"disabled": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json",
-			[]byte(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
+			[]byte(
+				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
 	},
 	"another selector": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}}}})
+		return s.merge(user, template,
+			map[string]any{
+				"namespaces": map[string]any{
+					"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}},
+				},
+			})
 	},
 	"deleted": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return user.Delete(s.t.Context(), template.DeepCopy())
 	},
 	"authoritative": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}}})
+		return s.merge(user, template,
+			map[string]any{
+				"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}},
+			})
 	},
 }
 
-// A user who has objects pruned needs the right to delete objects of their kinds, in whatever way the template is changed.
+// A user who has objects pruned needs the right to delete objects of their kinds, in whatever way the template is
+// changed.
 func TestAuthorsNeedToDeleteWhatTheyPrune(t *testing.T) {
 	t.Parallel()
 	for way, remove := range removals {
@@ -136,8 +154,10 @@ func TestOverridingATemplateTakesTheRightToPatchIt(t *testing.T) {
 	ns := s.populatedNamespace("n")
 	config := rule("create patch delete", "", "configmaps")
 	group := v1alpha1.GroupVersion.Group
-	other := s.userWho("other-author", config, rule("create", group, "namespacetemplates"), rule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
-	owner := s.userWho("owner-author", config, rule("create", group, "namespacetemplates"), rule("patch", group, "namespacetemplates", s.name("a")))
+	other := s.userWho("other-author", config, rule("create", group, "namespacetemplates"),
+		rule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
+	owner := s.userWho("owner-author", config, rule("create", group, "namespacetemplates"),
+		rule("patch", group, "namespacetemplates", s.name("a")))
 	s.denied(other.Create(t.Context(), s.template("z", configMap("existing", "overridden"))))
 	s.denied(other.Create(t.Context(), s.template("token", configMap("$(CREATOR)", "overridden"))))
 	mine := s.template("z", configMap("mine", "v"))

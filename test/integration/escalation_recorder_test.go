@@ -37,7 +37,8 @@ var rbacKinds = []schema.GroupVersionResource{
 // recordedKinds are those whose writes are judged, and those that explain them.
 var recordedKinds = append(slices.Clone(rbacKinds),
 	corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithResource("resourcequotas"),
-	corev1.SchemeGroupVersion.WithResource("serviceaccounts"), networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
 	corev1.SchemeGroupVersion.WithResource("namespaces"), v1alpha1.GroupVersion.WithResource("namespacetemplates"),
 )
 
@@ -51,8 +52,8 @@ type recorder struct {
 	records []escalation.Record
 	// seen is the revision of the last event of each kind.
 	seen map[schema.GroupVersionResource]uint64
-	// writers and deleters are the users who made a write, by its revision, and who deleted an object, by its UID. All other
-	// writes are the operator's.
+	// writers and deleters are the users who made a write, by its revision, and who deleted an object, by its UID. All
+	// other writes are the operator's.
 	writers  map[uint64]string
 	deleters map[types.UID]string
 	// taken are the prefixes of what is not recorded any more.
@@ -76,11 +77,13 @@ func newRecorder(t *testing.T, w *world, prefix string, kinds ...schema.GroupVer
 	})
 	for _, kind := range kinds {
 		object := marker(kind, prefix)
-		_, err := clients.Resource(kind).Namespace(object.GetNamespace()).Create(t.Context(), object, metav1.CreateOptions{})
+		_, err := clients.Resource(kind).Namespace(object.GetNamespace()).Create(t.Context(), object,
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		list, err := clients.Resource(kind).List(t.Context(), metav1.ListOptions{Limit: 1})
 		require.NoError(t, err)
-		source := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		source := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context,
+			options metav1.ListOptions) (watch.Interface, error) {
 			return clients.Resource(kind).Watch(ctx, options)
 		}}
 		events, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), source)
@@ -106,7 +109,8 @@ func (r *recorder) add(kind schema.GroupVersionResource, event watch.Event) {
 	r.seen[kind] = revision
 	gone := slices.ContainsFunc(r.taken, func(prefix string) bool { return strings.HasPrefix(scopeOf(object), prefix) })
 	if event.Type != watch.Bookmark && strings.HasPrefix(scopeOf(object), r.prefix) && !gone {
-		r.records = append(r.records, escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
+		r.records = append(r.records,
+			escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
 	}
 }
 
@@ -143,7 +147,8 @@ func (r *recorder) deletes(user string, object metav1.Object) {
 // marker returns an object of a kind that is changed only to see how far a watch has come.
 func marker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstructured {
 	kinds := map[string]string{
-		"roles": "Role", "rolebindings": "RoleBinding", "configmaps": "ConfigMap", "resourcequotas": "ResourceQuota", "serviceaccounts": "ServiceAccount",
+		"roles": "Role", "rolebindings": "RoleBinding", "configmaps": "ConfigMap", "resourcequotas": "ResourceQuota",
+		"serviceaccounts": "ServiceAccount",
 		"networkpolicies": "NetworkPolicy", "namespaces": "Namespace", "namespacetemplates": "NamespaceTemplate",
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -152,7 +157,11 @@ func marker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstr
 	switch kind.Resource {
 	case "namespaces":
 	case "namespacetemplates":
-		object.Object["spec"] = map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}}}}
+		object.Object["spec"] = map[string]any{
+			"namespaces": map[string]any{
+				"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}},
+			},
+		}
 	case "rolebindings":
 		object.Object["roleRef"] = map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": "marker"}
 		fallthrough
@@ -169,7 +178,8 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 	body := fmt.Appendf(nil, `{"metadata": {"annotations": {"marked": "%d"}}}`, r.marks.Add(1))
 	for _, kind := range r.kinds {
 		object := marker(kind, r.prefix)
-		marked, err := r.client.Resource(kind).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.MergePatchType, body, metav1.PatchOptions{})
+		marked, err := r.client.Resource(kind).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(),
+			types.MergePatchType, body, metav1.PatchOptions{})
 		if err != nil {
 			return 0, fmt.Errorf("mark %s: %w", kind.Resource, err)
 		}
@@ -177,22 +187,25 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 			first = wanted[kind]
 		}
 	}
-	return first, wait.PollUntilContextTimeout(ctx, 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for kind, revision := range wanted {
-			if r.seen[kind] < revision {
-				return false, nil
+	return first,
+		wait.PollUntilContextTimeout(ctx, 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for kind, revision := range wanted {
+				if r.seen[kind] < revision {
+					return false, nil
+				}
 			}
-		}
-		return true, nil
-	})
+			return true, nil
+		})
 }
 
 // isOfKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated it.
 func isOfKubernetes(object *unstructured.Unstructured) bool {
 	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
-	return !populated && (object.GetKind() == "ServiceAccount" && object.GetName() == "default" || object.GetName() == "kube-root-ca.crt")
+	return !populated &&
+		(object.GetKind() == "ServiceAccount" && object.GetName() == "default" ||
+			object.GetName() == "kube-root-ca.crt")
 }
 
 // take returns the records of namespaces and templates with a prefix, with their writers, and records no more of them.

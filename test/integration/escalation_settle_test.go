@@ -27,9 +27,9 @@ type settler struct {
 // settledName is a ConfigMap that the settler has populated.
 const settledName = "settled"
 
-// settle returns when the operator has done what was to do in the namespaces when settle was called. A change of another template
-// is seen there three times: the operator takes templates in one after the other, its second pass through a namespace begins
-// when the first has ended, and what is left for a later pass has had one.
+// settle returns when the operator has done what was to do in the namespaces when settle was called. A change of
+// another template is seen there three times: the operator takes templates in one after the other, its second pass
+// through a namespace begins when the first has ended, and what is left for a later pass has had one.
 func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 	for range 3 {
 		s.pass++
@@ -39,7 +39,8 @@ func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 		}
 		for _, namespace := range namespaces {
 			if err := s.await(ctx, namespace, value); err != nil {
-				return fmt.Errorf("wait until the operator has changed ConfigMap %s in namespace %s: %w", settledName, namespace, err)
+				return fmt.Errorf("wait until the operator has changed ConfigMap %s in namespace %s: %w", settledName,
+					namespace, err)
 			}
 		}
 	}
@@ -48,7 +49,8 @@ func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 
 func (s *settler) declare(ctx context.Context, value string) error {
 	raw, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": settledName}, "data": map[string]any{"pass": value},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": settledName},
+		"data": map[string]any{"pass": value},
 	})
 	if err != nil {
 		return err
@@ -70,9 +72,10 @@ func (s *settler) declare(ctx context.Context, value string) error {
 }
 
 func (s *settler) await(ctx context.Context, namespace, value string) error {
-	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		found := &corev1.ConfigMap{}
-		err := s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: settledName}, found)
-		return err == nil && found.Data["pass"] == value, client.IgnoreNotFound(err)
-	})
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			found := &corev1.ConfigMap{}
+			err := s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: settledName}, found)
+			return err == nil && found.Data["pass"] == value, client.IgnoreNotFound(err)
+		})
 }

@@ -28,8 +28,10 @@ import (
 )
 
 var (
-	escalationFor   = flag.Duration("escalation.for", time.Minute, "how long to look for escalations: rounds that have begun are played to their end")
-	escalationSeed  = flag.Uint64("escalation.seed", 1, "the seed that the rounds are made from; 0 chooses one at random")
+	escalationFor = flag.Duration("escalation.for", time.Minute,
+		"how long to look for escalations: rounds that have begun are played to their end")
+	escalationSeed = flag.Uint64("escalation.seed", 1,
+		"the seed that the rounds are made from; 0 chooses one at random")
 	escalationRound = flag.Int("escalation.round", -1, "the only round to play, repeatedly; -1 plays every round once")
 )
 
@@ -40,8 +42,9 @@ const (
 	escalationFailures = 3
 )
 
-// Random authors write random templates for namespaces in which others have objects. Whatever the operator then creates, changes, deletes
-// or grants, at any moment, an author of the responsible template could have done by hand. To run it longer:
+// Random authors write random templates for namespaces in which others have objects. Whatever the operator then
+// creates, changes, deletes or grants, at any moment, an author of the responsible template could have done by hand. To
+// run it longer:
 //
 //	go test ./test/integration -run 'TestEscalation$' -timeout 0 -args -escalation.for=1h -escalation.seed=0
 func TestEscalation(t *testing.T) {
@@ -71,13 +74,16 @@ type fuzzer struct {
 	begin    time.Time
 	// clusterRoles are their rules.
 	clusterRoles map[string][]rbacv1.PolicyRule
-	// next counts rounds, accepted and denied writes of templates, judged writes of the operator, and failures failed rounds.
+	// next counts rounds, accepted and denied writes of templates, judged writes of the operator, and failures failed
+	// rounds.
 	next, accepted, denied, judged, failures atomic.Int64
 }
 
 func newFuzzer(t *testing.T) *fuzzer {
 	t.Helper()
-	f := &fuzzer{world: ownWorld(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{}}
+	f := &fuzzer{
+		world: ownWorld(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{},
+	}
 	if f.seed == 0 {
 		f.seed = rand.Uint64()
 	}
@@ -90,14 +96,19 @@ func newFuzzer(t *testing.T) *fuzzer {
 	}
 	_, err := f.kubectl(t.Context(), refusalOfFuzzer, "apply", "--filename", "-")
 	require.NoError(t, err)
-	probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "probe-of-refusal", Labels: map[string]string{escalation.RefuseLabel: "true"}}}
+	probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "probe-of-refusal", Labels: map[string]string{escalation.RefuseLabel: "true"},
+	}}
 	require.NoError(t, f.client.Create(t.Context(), probe))
 	operator := f.as(t, operatorUser)
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := operator.RbacV1().Roles(probe.Name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsInvalid(err), nil
-	}))
+	require.NoError(t,
+		wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				_, err := operator.RbacV1().Roles(probe.Name).Create(ctx,
+					&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return apierrors.IsInvalid(err), nil
+			}))
 	return f
 }
 
@@ -131,7 +142,9 @@ func (f *fuzzer) play(t *testing.T) {
 		number = int64(*escalationRound)
 	}
 	random := rand.New(rand.NewPCG(f.seed, uint64(number)))
-	p := &player{fuzzer: f, round: escalation.NewRound(random, fmt.Sprintf("round%d", turn)), users: map[string]client.Client{}}
+	p := &player{
+		fuzzer: f, round: escalation.NewRound(random, fmt.Sprintf("round%d", turn)), users: map[string]client.Client{},
+	}
 	violations, err := p.play(t.Context())
 	if err != nil {
 		f.failures.Add(1)
@@ -182,7 +195,9 @@ func (p *player) play(ctx context.Context) ([]escalation.Violation, error) {
 	p.tell(records)
 	history := escalation.History{
 		Records: records, ClusterRoles: p.clusterRoles, Settled: p.settled,
-		Authors: map[string]escalation.Author{p.round.Author.Name: p.round.Author, escalation.Admin: escalation.Administrator(escalation.Admin)},
+		Authors: map[string]escalation.Author{
+			p.round.Author.Name: p.round.Author, escalation.Admin: escalation.Administrator(escalation.Admin),
+		},
 	}
 	return escalation.Judge(history), p.leave(ctx)
 }
@@ -210,8 +225,10 @@ func (p *player) tell(records []escalation.Record) {
 				grants += fmt.Sprintf(" %s=%v", field, value)
 			}
 		}
-		p.story = append(p.story, fmt.Sprintf("%d: %s %s %s %s/%s (template %q)%s", record.Revision, writer, what, o.GetKind(), o.GetNamespace(), o.GetName(),
-			o.GetLabels()[v1alpha1.TemplateNameLabel], grants))
+		p.story = append(p.story,
+			fmt.Sprintf("%d: %s %s %s %s/%s (template %q)%s", record.Revision, writer, what, o.GetKind(),
+				o.GetNamespace(), o.GetName(),
+				o.GetLabels()[v1alpha1.TemplateNameLabel], grants))
 	}
 }
 
@@ -235,10 +252,14 @@ func (p *player) arrive(ctx context.Context) error {
 		return err
 	}
 	p.users[author.Name] = user
-	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-probe"}, Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: selector("no", "namespace")}}
-		return user.Create(ctx, probe, client.DryRunAll) == nil, nil
-	})
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			probe := &v1alpha1.NamespaceTemplate{
+				ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-probe"},
+				Spec:       v1alpha1.NamespaceTemplateSpec{Namespaces: selector("no", "namespace")},
+			}
+			return user.Create(ctx, probe, client.DryRunAll) == nil, nil
+		})
 }
 
 // clientOf returns a client of a user.
@@ -285,7 +306,8 @@ func (p *player) answered(step escalation.Step, err error) error {
 		p.story = append(p.story, fmt.Sprintf("%s may %s %s", step.User, step.Action, step.Object.GetName()))
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		p.denied.Add(1)
-		p.story = append(p.story, fmt.Sprintf("%s may not %s %s: %.300s", step.User, step.Action, step.Object.GetName(), err))
+		p.story = append(p.story,
+			fmt.Sprintf("%s may not %s %s: %.300s", step.User, step.Action, step.Object.GetName(), err))
 	default:
 		return err
 	}

@@ -53,7 +53,9 @@ func (s *scene) initializer(name string) {
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
 	s.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id}}}
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id},
+		}}
 		assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll))
 		assert.Contains(c, probe.Annotations[v1alpha1.PendingAnnotation], s.name(name))
 	})
@@ -84,8 +86,11 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 	s.populated(ns)
 	// Kubernetes itself writes, though the namespace waits.
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{}))
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "kube-root-ca.crt"}, &corev1.ConfigMap{}))
+		assert.NoError(c,
+			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{}))
+		assert.NoError(c,
+			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "kube-root-ca.crt"},
+				&corev1.ConfigMap{}))
 	})
 
 	// Nobody without the verb initialize writes meanwhile, in whatever way.
@@ -95,14 +100,17 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 		done <- err
 	}()
 	go func() {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("dry"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		done <- err
 	}()
 	go func() {
 		done <- user.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})
 	}()
 	// Who may initialize does.
-	require.NoError(t, s.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))
+	require.NoError(t,
+		s.client.Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))
 	select {
 	case err := <-done:
 		require.Fail(t, "a write was not held", "%v", err)
@@ -114,7 +122,9 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 	}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 	require.NotContains(t, ns.Labels, v1alpha1.InitializingLabel)
-	require.True(t, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "dry"}, &corev1.ConfigMap{})))
+	require.True(t,
+		apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "dry"},
+			&corev1.ConfigMap{})))
 }
 
 func TestHoldAsksToComeAgain(t *testing.T) {
@@ -130,11 +140,14 @@ func TestHoldAsksToComeAgain(t *testing.T) {
 	})
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		var status apierrors.APIStatus
-		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(settings("mine")).MaxRetries(0).
+		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(
+			settings("mine")).MaxRetries(0).
 			Do(t.Context()).Error()
-		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) { // 403 until RBAC lets the user
+		// 403 until RBAC lets the user
+		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) {
 			assert.EqualValues(c, 1, status.Status().Details.RetryAfterSeconds)
-			assert.ErrorContains(c, err, "namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: resourcequota/bad")
+			assert.ErrorContains(c, err,
+				"namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: resourcequota/bad")
 		}
 	})
 }
@@ -183,7 +196,8 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	require.Equal(t, "admin", ns.Annotations[v1alpha1.CreatorAnnotation])
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	s.eventually(func(c *assert.CollectT) {
-		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), settings("mine"),
+			metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
 	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
@@ -216,7 +230,8 @@ subjects:
 	})
 	_, err := w.kubectl(t.Context(), "", "apply", "--filename", "../../manifests/samples/namespace-creator.yaml")
 	require.NoError(t, err)
-	_, err = w.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator", "--group=creators")
+	_, err = w.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator",
+		"--group=creators")
 	require.NoError(t, err)
 	var group sync.WaitGroup
 	errs := make([]error, users)

@@ -24,16 +24,21 @@ import (
 // failingObject is refused by every API server.
 const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"-1\"\n"
 
-// initializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts them on
-// their list.
-func (s *scene) initializers(timeout int32, policy v1alpha1.FailurePolicy, shorts ...string) *v1alpha1.NamespaceInitializationConfiguration {
+// initializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts
+// them on their list.
+func (s *scene) initializers(
+	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
+) *v1alpha1.NamespaceInitializationConfiguration {
 	s.t.Helper()
-	configuration := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name(shorts[0])}}
+	configuration := &v1alpha1.NamespaceInitializationConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(shorts[0])},
+	}
 	var names []string
 	for _, short := range shorts {
 		names = append(names, s.name(short))
 		configuration.Initializers = append(configuration.Initializers, v1alpha1.Initializer{
-			Name: s.name(short), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: timeout, FailurePolicy: policy,
+			Name: s.name(short), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: timeout,
+			FailurePolicy: policy,
 		})
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
@@ -45,7 +50,9 @@ func (s *scene) initializers(timeout int32, policy v1alpha1.FailurePolicy, short
 func (s *scene) born(entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id}}}
+		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id},
+		}}
 		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
 			assert.Subset(c, initialize.Pending(probe), entries)
 		}
@@ -76,7 +83,8 @@ func (s *scene) waitsFor(ns *corev1.Namespace, entries ...string) {
 	})
 }
 
-// stillWaitsFor fails if a namespace does not wait for just these initializers after the operator has looked at it again.
+// stillWaitsFor fails if a namespace does not wait for just these initializers after the operator has looked at it
+// again.
 func (s *scene) stillWaitsFor(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	// An entry that is nobody's goes with the next look.
@@ -99,7 +107,9 @@ func (s *scene) mayInitialize(short string) kubernetes.Interface {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "update"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "update"},
+		}},
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), role))
 	s.allow(s.name(short), role.Name)
@@ -108,7 +118,9 @@ func (s *scene) mayInitialize(short string) kubernetes.Interface {
 }
 
 // finishes takes an initializer's own entry off a namespace's list, as the initializer would.
-func (s *scene) finishes(clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions) error {
+func (s *scene) finishes(
+	clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions,
+) error {
 	namespaces := clients.CoreV1().Namespaces()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		found, err := namespaces.Get(s.t.Context(), ns.Name, metav1.GetOptions{})
@@ -174,18 +186,23 @@ func TestInitializersFinishAtTheSameTime(t *testing.T) {
 	probe := s.namespace("probe-rights")
 	for i, short := range shorts {
 		s.eventually(func(c *assert.CollectT) { // until RBAC lets them
-			assert.NoError(c, s.finishes(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
+			assert.NoError(c,
+				s.finishes(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		})
 	}
 	stranger := s.as(t, s.name("stranger"))
 	s.allow(s.name("stranger"), s.name("network"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, s.finishes(stranger, probe, "dns", metav1.UpdateOptions{}), "ask for the verb initialize on namespaces")
+		assert.ErrorContains(c, s.finishes(stranger, probe, "dns", metav1.UpdateOptions{}),
+			"ask for the verb initialize on namespaces")
 	})
 	for round := range 10 {
 		ns := s.namespace(fmt.Sprint(round))
-		require.ElementsMatch(t, []string{v1alpha1.TemplateInitializer, s.name("network"), s.name("dns")}, initialize.Pending(ns))
-		require.NoError(t, together(len(shorts), func(i int) error { return s.finishes(users[i], ns, shorts[i], metav1.UpdateOptions{}) }))
+		require.ElementsMatch(t, []string{v1alpha1.TemplateInitializer, s.name("network"), s.name("dns")},
+			initialize.Pending(ns))
+		require.NoError(t, together(len(shorts), func(i int) error {
+			return s.finishes(users[i], ns, shorts[i], metav1.UpdateOptions{})
+		}))
 		s.opens(ns)
 		s.populated(ns)
 		require.Equal(t, 1, s.writes(ns)["patch configmaps"])
@@ -222,12 +239,14 @@ func TestInitializerTimeouts(t *testing.T) {
 	ignored := s.namespace("ignored")
 	s.opens(ignored)
 	s.populated(ignored)
-	s.event(ignored, corev1.EventTypeWarning, "InitializerTimedOut", "initializer "+s.name("ignored")+" did not finish within 1 s; failurePolicy Ignore")
+	s.event(ignored, corev1.EventTypeWarning, "InitializerTimedOut",
+		"initializer "+s.name("ignored")+" did not finish within 1 s; failurePolicy Ignore")
 
 	s.initializers(1, v1alpha1.FailureFail, "required")
 	required := s.namespace("required")
 	s.waitsFor(required, s.name("required"))
-	s.event(required, corev1.EventTypeWarning, "InitializerTimedOut", "initializer "+s.name("required")+" did not finish within 1 s; failurePolicy Fail")
+	s.event(required, corev1.EventTypeWarning, "InitializerTimedOut",
+		"initializer "+s.name("required")+" did not finish within 1 s; failurePolicy Fail")
 	s.stillWaitsFor(required, s.name("required"))
 
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeouts(required), 2) })
@@ -278,7 +297,9 @@ func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
 		})
 	}
 	accepted(metav1.ConditionTrue, "")
-	for _, expression := range []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn}, {Key: "tier", Operator: metav1.LabelSelectorOpExists}} {
+	for _, expression := range []metav1.LabelSelectorRequirement{
+		{Key: "tier", Operator: metav1.LabelSelectorOpIn}, {Key: "tier", Operator: metav1.LabelSelectorOpExists},
+	} {
 		old := &v1alpha1.NamespaceInitializationConfiguration{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(configuration), old))
 		configuration = old.DeepCopy()
@@ -306,7 +327,8 @@ func TestInitializationOutlivesTheOperator(t *testing.T) {
 	// Before 1.36 nobody closes namespaces while the operator is down: these say it themselves.
 	waiting := func(ns *corev1.Namespace) {
 		ns.Labels[v1alpha1.InitializingLabel] = "true"
-		ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer + "," + s.name("network")}
+		ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer + "," +
+			s.name("network")}
 	}
 	born := s.namespace("born", waiting)
 	finished := s.namespace("finished", waiting)
@@ -375,9 +397,10 @@ func TestInitializationWaitsForFailingObjects(t *testing.T) {
 func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	s.declare("failing", documents(failingObject, configMap("settings", "v")), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
-	})
+	s.declare("failing", documents(failingObject, configMap("settings", "v")),
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.FailurePolicy = v1alpha1.FailureIgnore
+		})
 	s.initializers(3600, v1alpha1.FailureFail, "network")
 	ns := s.namespace("a")
 	s.waitsFor(ns, s.name("network"))
@@ -390,7 +413,8 @@ func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 	events := &eventsv1.EventList{}
 	require.NoError(t, s.client.List(t.Context(), events, client.InNamespace(ns.Name)))
 	for _, event := range events.Items {
-		require.Nil(t, event.Series, "what was announced before is not announced again when the namespace opens: %s", event.Note)
+		require.Nil(t, event.Series, "what was announced before is not announced again when the namespace opens: %s",
+			event.Note)
 	}
 }
 
@@ -400,7 +424,9 @@ func TestInitializationWithoutItsTemplate(t *testing.T) {
 		"deleted": func(s *scene, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
 		"switched off": func(s *scene, template *v1alpha1.NamespaceTemplate) {
 			s.editUnseen(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+				template.Annotations = map[string]string{
+					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
+				}
 			})
 		},
 	} {

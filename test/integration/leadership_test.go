@@ -20,7 +20,9 @@ import (
 func (s *scene) leader() string {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{}
-	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease}, lease))
+	require.NoError(s.t,
+		s.client.Get(s.t.Context(),
+			client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease}, lease))
 	if lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -37,7 +39,8 @@ func (s *scene) otherLeader(than string) {
 	})
 }
 
-// A leader that was suspended until another replica led writes nothing from then on: neither what it had planned nor what it learns then.
+// A leader that was suspended until another replica led writes nothing from then on: neither what it had planned nor
+// what it learns then.
 func TestASuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(t.Context())
@@ -80,7 +83,8 @@ func TestASuspendedLeaderWritesNothing(t *testing.T) {
 	}
 	require.NoError(t, suspended.Check())
 	require.Empty(t, s.writesSince(point, through.sentBy))
-	require.Contains(t, suspended.Log("so another replica may lead: nothing is written"), "error", "it had something to write")
+	require.Contains(t, suspended.Log("so another replica may lead: nothing is written"), "error",
+		"it had something to write")
 }
 
 // A replica that takes over does nothing before it knows what the leader knew: its watches may be late.
@@ -122,7 +126,8 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 	born := s.populatedNamespace("born", in("two"))
 	s.delete(gone)
 	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(gone), &corev1.Namespace{})))
+		assert.True(c,
+			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(gone), &corev1.Namespace{})))
 	})
 	leader := s.leader()
 	require.NoError(t, w.operator.Stop())

@@ -35,7 +35,9 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 	}
 	template := s.declare("defaults", documents(declared...))
 	require.NoError(t, together(namespaces, func(i int) error {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(fmt.Sprint(i)), Labels: map[string]string{sceneLabel: s.id}}}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name(fmt.Sprint(i)), Labels: map[string]string{sceneLabel: s.id},
+		}}
 		return s.client.Create(t.Context(), ns)
 	}))
 	s.eventually(func(c *assert.CollectT) {
@@ -53,7 +55,9 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Populated: namespaces}, status.Namespaces)
 	})
 	require.Equal(t, map[string]int{"patch configmaps": namespaces * each, "patch namespaces/status": namespaces},
-		audit.Count(s.writesSince(0, func(r request) bool { return strings.HasPrefix(r.ObjectRef.Namespace, s.name("")) })))
+		audit.Count(s.writesSince(0, func(r request) bool {
+			return strings.HasPrefix(r.ObjectRef.Namespace, s.name(""))
+		})))
 }
 
 // together does n things at the same time.
@@ -83,7 +87,8 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 					ns := s.recreate(fmt.Sprint(i), creator(fmt.Sprintf("user %d", life)))
 					if life == times-1 || random.IntN(2) == 0 { // otherwise it goes while it is being populated
 						s.populated(ns)
-						s.holds(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"), configMap("c", "v")))
+						s.holds(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
+							configMap("c", "v")))
 					}
 					if life < times-1 {
 						s.delete(ns)
@@ -103,7 +108,9 @@ func (s *scene) recreate(short string, change func(*corev1.Namespace)) *corev1.N
 	s.t.Helper()
 	var created *corev1.Namespace
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{sceneLabel: s.id}}}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+		}}
 		change(ns)
 		if assert.NoError(c, s.create(ns)) {
 			created = ns
@@ -119,7 +126,8 @@ func (s *scene) rested(round int) func(request) bool {
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)
+		looks, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total",
+			`controller="namespace"`)
 		assert.NoError(c, err)
 		assert.GreaterOrEqual(c, int(looks), len(list.Items))
 		for _, name := range []string{"workqueue_depth", "controller_runtime_active_workers"} {
@@ -130,9 +138,10 @@ func (s *scene) rested(round int) func(request) bool {
 	})
 	// The status of templates is written with a delay, in the order in which it is due. That of a later template is
 	// written after all others, but for what its own creation brings about.
-	marker := s.declare(fmt.Sprintf("rested-%d", round), configMap("marker", "v"), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selector(restedLabel, fmt.Sprint(round))
-	})
+	marker := s.declare(fmt.Sprintf("rested-%d", round), configMap("marker", "v"),
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selector(restedLabel, fmt.Sprint(round))
+		})
 	for i := range int32(2) {
 		s.populatedNamespace(fmt.Sprintf("rested-%d-%d", round, i), func(ns *corev1.Namespace) {
 			ns.Labels = map[string]string{restedLabel: fmt.Sprint(round)}
@@ -176,7 +185,8 @@ func TestRestart(t *testing.T) {
 	}
 	adopting := s.declare("adopting", documents(configMap("adopted", "v"), configMap("dropped", "v")))
 	s.populated(ns)
-	s.holds(ns, documents(rendered(ns.Name), configMap("left", "v"), configMap("adopted", "v"), configMap("dropped", "v")))
+	s.holds(ns, documents(rendered(ns.Name), configMap("left", "v"), configMap("adopted", "v"),
+		configMap("dropped", "v")))
 	s.populatedNamespace("b")
 
 	// Drift that is reported, and a template that doesn't compile.
@@ -190,7 +200,9 @@ func TestRestart(t *testing.T) {
 		assert.Contains(c, condition.Message, "configmap/deleted drifted")
 		assert.Contains(c, condition.Message, "kind is missing")
 	})
-	for _, template := range []*v1alpha1.NamespaceTemplate{correct, reported, broken, withdrawn, overridden, orphaned, adopting} {
+	for _, template := range []*v1alpha1.NamespaceTemplate{
+		correct, reported, broken, withdrawn, overridden, orphaned, adopting,
+	} {
 		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			counts := status.Namespaces
 			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
@@ -211,7 +223,9 @@ func TestRestart(t *testing.T) {
 		s := &scene{world: s.world, t: t, id: s.id}
 		require.NoError(t, s.operator.Kill())
 		s.unguard()
-		s.editUnseen(adopting, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("new", "v")) })
+		s.editUnseen(adopting, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = raw(t, configMap("new", "v"))
+		})
 		s.editUnseen(overridden, objects(t, ""))
 		s.delete(withdrawn)
 		s.delete(orphaned)
@@ -225,27 +239,34 @@ func TestRestart(t *testing.T) {
 
 		s.gone(withdrawn)
 		s.populated(born)
-		s.holds(born, documents(rendered(born.Name), configMap("left", "v"), configMap("deleted", "v"), configMap("new", "v")))
-		s.holds(ns, documents(rendered(ns.Name), configMap("left", "theirs"), configMap("new", "v"), configMap("orphaned", "v")))
+		s.holds(born,
+			documents(rendered(born.Name), configMap("left", "v"), configMap("deleted", "v"), configMap("new", "v")))
+		s.holds(ns, documents(rendered(ns.Name), configMap("left", "theirs"), configMap("new", "v"),
+			configMap("orphaned", "v")))
 		s.lacks(ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
 		for _, object := range theirs {
-			require.Equal(t, object.GetUID(), s.mustStored(ns, object).GetUID(), "%s is not ours to delete", object.GetName())
+			require.Equal(t, object.GetUID(), s.mustStored(ns, object).GetUID(), "%s is not ours to delete",
+				object.GetName())
 		}
 		s.drifted(reported, 1)
 		counted := s.rested(3)
 		require.Equal(t, map[string]int{
 			"patch configmaps": 2, "patch networkpolicies": 1, "delete configmaps": 2, "patch namespaces/status": 1,
-		}, audit.Count(s.writesSince(point, func(r request) bool { return counted(r) && r.ObjectRef.Namespace == ns.Name })))
+		}, audit.Count(s.writesSince(point, func(r request) bool {
+			return counted(r) && r.ObjectRef.Namespace == ns.Name
+		})))
 	})
 }
 
-// Killed at any point of a storm, the operator ends where it would have ended, and has not written twice what was right.
+// Killed at any point of a storm, the operator ends where it would have ended, and has not written twice what was
+// right.
 func TestKilledInAStorm(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
 	random := rand.New(rand.NewPCG(2, 3))
 	version := func(v int) string {
-		return documents(configMap("common", fmt.Sprint(v)), configMap("same", "$(NAMESPACE)"), configMap(fmt.Sprintf("only-%d", v), "v"))
+		return documents(configMap("common", fmt.Sprint(v)), configMap("same", "$(NAMESPACE)"),
+			configMap(fmt.Sprintf("only-%d", v), "v"))
 	}
 	const rounds, perRound = 8, 15
 	template := s.template("defaults", version(0))
@@ -261,7 +282,9 @@ func TestKilledInAStorm(t *testing.T) {
 		}
 		created := make(chan error, 1)
 		go func() {
-			created <- together(perRound, func(i int) error { return s.client.Create(t.Context(), all[round*perRound+i]) })
+			created <- together(perRound, func(i int) error {
+				return s.client.Create(t.Context(), all[round*perRound+i])
+			})
 		}()
 		until := 1 + random.IntN(3*perRound)
 		s.eventually(func(c *assert.CollectT) {
@@ -273,14 +296,18 @@ func TestKilledInAStorm(t *testing.T) {
 	}
 	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, template.Generation, status.ObservedGeneration)
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: int32(len(all)), Populated: int32(len(all))}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: int32(len(all)), Populated: int32(len(all))},
+			status.Namespaces)
 	})
 	list := &corev1.ConfigMapList{}
-	require.NoError(t, s.client.List(t.Context(), list, client.MatchingLabels{v1alpha1.TemplateNameLabel: template.Name}))
+	require.NoError(t,
+		s.client.List(t.Context(), list, client.MatchingLabels{v1alpha1.TemplateNameLabel: template.Name}))
 	require.Len(t, list.Items, 3*len(all), "what earlier versions declared is gone")
 	for _, ns := range all {
 		for _, object := range parse(t, version(rounds-1)) {
-			require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: object.GetName()}, &corev1.ConfigMap{}))
+			require.NoError(t,
+				s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: object.GetName()},
+					&corev1.ConfigMap{}))
 		}
 		s.populated(ns)
 	}
@@ -293,7 +320,8 @@ func TestKilledInAStorm(t *testing.T) {
 // leaseTakeover is longer than a Lease is valid whose holder does not renew it.
 const leaseTakeover = 45 * time.Second
 
-// Of two replicas one works; when it dies the other one takes over, and when it is stopped at once, after who asked it was led elsewhere.
+// Of two replicas one works; when it dies the other one takes over, and when it is stopped at once, after who asked it
+// was led elsewhere.
 func TestLeaderElection(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(t.Context())
@@ -323,8 +351,8 @@ func TestLeaderElection(t *testing.T) {
 	takeOver(func(o *operator.Process) error { return leave(t.Context(), o) }, "stopped")
 }
 
-// leave ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and what is
-// asked meanwhile is answered.
+// leave ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and
+// what is asked meanwhile is answered.
 func leave(ctx context.Context, o *operator.Process) error {
 	const clients = 8
 	begun := make(chan struct{}, clients)

@@ -49,7 +49,8 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, shared.end()) }()
-	if err := shared.startOperator(context.Background(), "--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
+	if err := shared.startOperator(context.Background(),
+		"--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
@@ -58,7 +59,8 @@ func run(m *testing.M) (code int, err error) {
 // buildOperator compiles the operator with the race detector if the tests have it.
 func buildOperator(path string) error {
 	args := []string{"build", "-o", path}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if info, ok := debug.ReadBuildInfo(); ok &&
+		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "nstpl.dev/nstpl/cmd/nstpl-operator")...).CombinedOutput()

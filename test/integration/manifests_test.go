@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// The component for cert-manager builds with the manifests and those for earlier versions, and has the operator take its
-// certificate from cert-manager.
+// The component for cert-manager builds with the manifests and those for earlier versions, and has the operator take
+// its certificate from cert-manager.
 func TestManifestsWithCertManager(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -57,8 +57,8 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// The NetworkPolicy of the installation opens the ports of webhooks and probes to all, and limits no connection of the operator: neither
-// the addresses of API servers nor their ports are the same everywhere.
+// The NetworkPolicy of the installation opens the ports of webhooks and probes to all, and limits no connection of the
+// operator: neither the addresses of API servers nor their ports are the same everywhere.
 func TestNetworkPolicyOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	policy, deployment := &networkingv1.NetworkPolicy{}, &appsv1.Deployment{}
@@ -86,16 +86,19 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	require.NoError(t, err)
 	written := func() (webhooks, secret string) {
 		t.Helper()
-		webhooks, err := shared.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName, "-o", "jsonpath={.webhooks}")
+		webhooks, err := shared.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName,
+			"-o", "jsonpath={.webhooks}")
 		require.NoError(t, err)
-		secret, err = shared.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.data}")
+		secret, err = shared.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n",
+			v1alpha1.OperatorNamespace, "-o", "jsonpath={.data}")
 		require.NoError(t, err)
 		return webhooks, secret
 	}
 	webhooks, secret := written()
 	require.Contains(t, webhooks, "hold.policy.nstpl.dev")
 	require.Contains(t, secret, "tls.key")
-	_, err = shared.kubectl(t.Context(), "", "patch", "configmap", v1alpha1.AutoOptOutConfigMap, "-n", v1alpha1.OperatorNamespace, "--type=merge", "-p", `{"data": {"users": "listed"}}`)
+	_, err = shared.kubectl(t.Context(), "", "patch", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
+		v1alpha1.OperatorNamespace, "--type=merge", "-p", `{"data": {"users": "listed"}}`)
 	require.NoError(t, err)
 	out, err := shared.kubectl(t.Context(), "", "apply", "--kustomize", filepath.Join("../..", folder))
 	require.NoError(t, err)
@@ -108,10 +111,12 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	webhooksAfter, secretAfter := written()
 	require.Contains(t, webhooksAfter, "hold.policy.nstpl.dev") // other tests add to them and take away
 	require.Equal(t, secret, secretAfter)
-	listed, err := shared.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.data.users}")
+	listed, err := shared.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
+		v1alpha1.OperatorNamespace, "-o", "jsonpath={.data.users}")
 	require.NoError(t, err)
 	require.Equal(t, "listed", listed)
-	generation, err := shared.kubectl(t.Context(), "", "get", "poddisruptionbudget", "nstpl-operator", "-n", v1alpha1.OperatorNamespace, "-o", "jsonpath={.metadata.generation}")
+	generation, err := shared.kubectl(t.Context(), "", "get", "poddisruptionbudget", "nstpl-operator", "-n",
+		v1alpha1.OperatorNamespace, "-o", "jsonpath={.metadata.generation}")
 	require.NoError(t, err)
 	require.Equal(t, "1", generation)
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What failed during an outage, and what nothing told of, is made good when the API server answers again, not after the time that passes
-// between attempts by then.
+// What failed during an outage, and what nothing told of, is made good when the API server answers again, not after the
+// time that passes between attempts by then.
 func TestEndOfAnOutage(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(t.Context())

@@ -30,24 +30,28 @@ func TestPreviewIsWhatIsStored(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	templates := []*v1alpha1.NamespaceTemplate{
-		s.template("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")), // the API server writes quantities its own way
-		s.template("override", documents(configMap("settings", "overridden for $(CREATOR)"), configMap("$(NAMESPACE)", "named"))),
-		s.template("overlays", documents(configMap("layered", "base"), configMap("dropped", "base")), func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Overlays = []v1alpha1.Overlay{
-				{
-					Name: "production", Namespaces: selector("tier", "production"),
-					Labels: map[string]string{"tier": "production"}, Annotations: map[string]string{"example.com/why": "$(NAMESPACE)"},
-					Patches: []v1alpha1.Patch{{Patch: configMap("layered", "for $(CREATOR)")}},
-				},
-				{
-					Name: "last", Namespaces: selector("tier", "production"),
-					Patches: []v1alpha1.Patch{{
-						Target: &v1alpha1.PatchTarget{Kind: "ConfigMap", Name: "dropped"},
-						Patch:  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped}\n$patch: delete\n",
-					}},
-				},
-			}
-		}),
+		// the API server writes quantities its own way
+		s.template("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")),
+		s.template("override",
+			documents(configMap("settings", "overridden for $(CREATOR)"), configMap("$(NAMESPACE)", "named"))),
+		s.template("overlays", documents(configMap("layered", "base"), configMap("dropped", "base")),
+			func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Overlays = []v1alpha1.Overlay{
+					{
+						Name: "production", Namespaces: selector("tier", "production"),
+						Labels:      map[string]string{"tier": "production"},
+						Annotations: map[string]string{"example.com/why": "$(NAMESPACE)"},
+						Patches:     []v1alpha1.Patch{{Patch: configMap("layered", "for $(CREATOR)")}},
+					},
+					{
+						Name: "last", Namespaces: selector("tier", "production"),
+						Patches: []v1alpha1.Patch{{
+							Target: &v1alpha1.PatchTarget{Kind: "ConfigMap", Name: "dropped"},
+							Patch:  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped}\n$patch: delete\n",
+						}},
+					},
+				}
+			}),
 		s.template("elsewhere", configMap("elsewhere", "v"), func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces = selector("no", "namespace")
 		}),
@@ -82,7 +86,9 @@ func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
 }
 
 func (s *scene) unborn(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{sceneLabel: s.id}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+	}}
 	for _, apply := range change {
 		apply(ns)
 	}
@@ -98,7 +104,8 @@ func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*co
 		s.taken(template)
 		found := &v1alpha1.NamespaceTemplate{}
 		require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found))
-		require.Equal(s.t, metav1.ConditionTrue, conditionOf(found.Status, v1alpha1.TemplateAccepted).Status, "%v", found.Status)
+		require.Equal(s.t, metav1.ConditionTrue, conditionOf(found.Status, v1alpha1.TemplateAccepted).Status, "%v",
+			found.Status)
 		index.Set(found)
 	}
 	for _, ns := range namespaces {
@@ -189,9 +196,12 @@ func (g *generator) pick(from ...string) string {
 
 // word returns a string that something may take for something else.
 func (g *generator) word() string {
-	word := g.pick("yes", "null", "~", "1e3", "0x1F", "007", "1_000", "12:30:45", "2001-01-01", "-", "", " ", "a: b", "- x", "# no", "{}", "[", "'", `"`,
-		"\t", "a\nb\n", "\n", "x\r\ny", "*a", "&a", "!!str x", "|", ">", "%", "@", "`", "é", "世界", "🎉", "\u0085", "\u2028", "\ufeff", "\x7f",
-		"$(NAMESPACE)", "$(CREATOR)", "$$(NAMESPACE)", "$$(CREATOR)", "$$$(NAMESPACE)", "$(NAMESPACE", "$", "${NAMESPACE}", "$(OTHER)")
+	word := g.pick("yes", "null", "~", "1e3", "0x1F", "007", "1_000", "12:30:45", "2001-01-01", "-", "", " ", "a: b",
+		"- x", "# no", "{}", "[", "'", `"`,
+		"\t", "a\nb\n", "\n", "x\r\ny", "*a", "&a", "!!str x", "|", ">", "%", "@", "`", "é", "世界", "🎉", "\u0085",
+		"\u2028", "\ufeff", "\x7f",
+		"$(NAMESPACE)", "$(CREATOR)", "$$(NAMESPACE)", "$$(CREATOR)", "$$$(NAMESPACE)", "$(NAMESPACE", "$",
+		"${NAMESPACE}", "$(OTHER)")
 	if g.IntN(3) == 0 {
 		word += g.word()
 	}
@@ -267,14 +277,19 @@ func (g *generator) object() map[string]any {
 	case 0:
 		return map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
-			"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "resourceNames": []any{"x" + g.word()}, "verbs": []any{"get"}}},
+			"rules": []any{map[string]any{
+				"apiGroups": []any{""}, "resources": []any{"pods"}, "resourceNames": []any{"x" + g.word()},
+				"verbs": []any{"get"},
+			}},
 		}
 	case 1:
 		return map[string]any{
 			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata,
 			"spec": map[string]any{
 				"podSelector": map[string]any{"matchLabels": g.labels()}, "policyTypes": []any{"Ingress"},
-				"ingress": []any{map[string]any{"ports": []any{map[string]any{"port": 1 + g.IntN(65535), "protocol": "TCP"}, map[string]any{"port": "web"}}}},
+				"ingress": []any{map[string]any{"ports": []any{map[string]any{
+					"port": 1 + g.IntN(65535), "protocol": "TCP",
+				}, map[string]any{"port": "web"}}}},
 			},
 		}
 	}
@@ -294,8 +309,9 @@ func (g *generator) overlay(i int, objects map[string]map[string]any) v1alpha1.O
 	for _, id := range slices.Sorted(maps.Keys(objects)) {
 		if object := objects[id]; object["kind"] == "ConfigMap" {
 			overlay.Patches = []v1alpha1.Patch{{Patch: string(g.json(map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": object["metadata"].(map[string]any)["name"]},
-				"data": map[string]any{"patched": g.word()},
+				"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": object["metadata"].(map[string]any)["name"]},
+				"data":     map[string]any{"patched": g.word()},
 			}))}}
 			break
 		}

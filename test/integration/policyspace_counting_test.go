@@ -17,13 +17,15 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// counted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a conflict.
+// counted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a
+// conflict.
 func (s *scene) counted(namespaces ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, ns := range namespaces {
 			counter := &corev1.ResourceQuota{}
-			if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter)) {
+			if assert.NoError(c,
+				s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter)) {
 				assert.NotContains(c, counter.Spec.Hard, corev1.ResourceName(v1alpha1.RecountResource))
 				assert.Len(c, counter.Status.Hard, len(counter.Spec.Hard))
 				assert.Len(c, counter.Status.Used, len(counter.Spec.Hard))
@@ -47,10 +49,13 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 		err := person.CoreV1().ResourceQuotas(ns).Delete(t.Context(), v1alpha1.QuotaName, metav1.DeleteOptions{})
 		assert.ErrorContains(c, err, "belongs to the operator: user jane needs the verb update on policyspaces/status")
 	})
-	require.ErrorContains(t, person.CoreV1().ResourceQuotas(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "belongs to the operator")
+	require.ErrorContains(t,
+		person.CoreV1().ResourceQuotas(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+		"belongs to the operator")
 	for _, subresource := range []string{"", "status"} {
 		body := `{"spec": {"hard": null}, "status": {"used": {"pods": "0"}}}`
-		_, err := person.CoreV1().ResourceQuotas(ns).Patch(t.Context(), v1alpha1.QuotaName, "application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresource)
+		_, err := person.CoreV1().ResourceQuotas(ns).Patch(t.Context(), v1alpha1.QuotaName,
+			"application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresource)
 		require.ErrorContains(t, err, "belongs to the operator")
 	}
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}}
@@ -95,7 +100,9 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 	var made atomic.Int32
 	require.NoError(t, together(5, func(i int) error {
 		ns := s.name(fmt.Sprint("n", i))
-		young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name("a")}}}
+		young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: ns, Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name("a")},
+		}}
 		if err := s.client.Create(t.Context(), young); err != nil {
 			return err
 		}
@@ -110,7 +117,8 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 		})
 	}))
 	require.Equal(t, int32(12), made.Load())
-	s.exceeds(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13", "persistentvolumeclaims=12")
+	s.exceeds(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13",
+		"persistentvolumeclaims=12")
 }
 
 // The operator doesn't wait for itself when it populates what is limited.
@@ -148,7 +156,9 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 		}
 	}
 	limit := s.unmadeSpace("a", "")
-	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), limit,
+			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
 	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 15/16", status.Quota)
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
@@ -157,7 +167,9 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 	require.NoError(t, s.insists(podNamed(namespaces[0], "last")))
 	s.exceeds(s.client.Create(t.Context(), podNamed(namespaces[4], "more")), "a", "pods=17", "pods=16")
 	// And forgotten when it goes.
-	require.NoError(t, s.client.Patch(t.Context(), limit, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), limit,
+			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
 	for _, ns := range namespaces {
 		s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 		require.NoError(t, s.insists(podNamed(ns, "more")))
@@ -187,7 +199,8 @@ func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
 	for i := range 2 {
 		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
 	}
-	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
 	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 2/2", status.Quota)
 	})
@@ -211,13 +224,16 @@ func TestPolicySpaceQuotaLetsGo(t *testing.T) {
 		if !counted {
 			return
 		}
-		space.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: ns, Used: resourceList("pods", "5"), Since: counter.ResourceVersion}}
+		space.Status.Bookings = []v1alpha1.QuotaBooking{{
+			Namespace: ns, Used: resourceList("pods", "5"), Since: counter.ResourceVersion,
+		}}
 		space.Status.Used, space.Status.Quota = resourceList("pods", "5"), "pods: 5/5"
 		assert.NoError(c, s.client.Status().Update(t.Context(), space))
 	}
 	s.eventually(book)
 	s.eventually(func(c *assert.CollectT) { // until the operator has seen it
-		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll), "requested: pods=6, limit: pods=5")
+		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll),
+			"requested: pods=6, limit: pods=5")
 	})
 	// At once if somebody wants it.
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "wanted"))) })

@@ -31,9 +31,11 @@ func stranger() *http.Client {
 	}
 }
 
-// forge claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that is allowed, and the
-// HTTP status of an answer that is no review.
-func (s *scene) forge(ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int) (allowed bool, status int, err error) {
+// forge claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that
+// is allowed, and the HTTP status of an answer that is no review.
+func (s *scene) forge(
+	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
+) (allowed bool, status int, err error) {
 	after := counter.DeepCopy()
 	after.Status.Used = resourceList("pods", fmt.Sprint(pods))
 	body := func(object *corev1.ResourceQuota) runtime.RawExtension {
@@ -55,7 +57,8 @@ func (s *scene) forge(ctx context.Context, from *http.Client, counter *corev1.Re
 	if err != nil {
 		return false, 0, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.webhookAddress+"/validate", bytes.NewReader(data))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.webhookAddress+"/validate",
+		bytes.NewReader(data))
 	if err != nil {
 		return false, 0, err
 	}
@@ -144,9 +147,12 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 	t.Cleanup(stop)
 	<-booked
 	s.eventually(func(c *assert.CollectT) { // it is full of what does not exist
-		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(namespaces[0], "dry"), client.DryRunAll), "exceeded quota in policyspace")
+		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(namespaces[0], "dry"), client.DryRunAll),
+			"exceeded quota in policyspace")
 	})
-	for i, ns := range []string{namespaces[0], namespaces[1], namespaces[0], namespaces[1], namespaces[2], namespaces[2]} {
+	for i, ns := range []string{
+		namespaces[0], namespaces[1], namespaces[0], namespaces[1], namespaces[2], namespaces[2],
+	} {
 		pod := podNamed(ns, fmt.Sprint("p", i))
 		s.eventually(func(c *assert.CollectT) {
 			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))

@@ -37,7 +37,8 @@ func (s *scene) opened(short, space string) string {
 	return ns.Name
 }
 
-// insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own controllers do.
+// insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own
+// controllers do.
 func (s *scene) insists(object client.Object) error {
 	again := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
@@ -57,7 +58,9 @@ func (s *scene) insists(object client.Object) error {
 // sum waits until a policyspace says what is used.
 func (s *scene) sum(short, quota string) {
 	s.t.Helper()
-	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) { assert.Equal(c, quota, status.Quota) })
+	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Equal(c, quota, status.Quota)
+	})
 }
 
 // exceeds checks that a request is refused in the source's words.
@@ -103,7 +106,9 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 	}
 	err = s.client.Create(t.Context(), podNamed("shipping-prod", "fourth"))
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	require.True(t, strings.HasSuffix(err.Error(), `exceeded quota in policyspace "shipping-app-backend", requested: pods=4, limit: pods=3`), "%v", err)
+	require.True(t,
+		strings.HasSuffix(err.Error(),
+			`exceeded quota in policyspace "shipping-app-backend", requested: pods=4, limit: pods=3`), "%v", err)
 	s.eventually(func(c *assert.CollectT) {
 		out, err := s.kubectl(t.Context(), "", "get", "policyspaces")
 		assert.NoError(c, err)
@@ -142,7 +147,11 @@ func TestPolicySpaceQuota(t *testing.T) {
 	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each has kube-root-ca.crt
 
 	// What is free is let in again, and other resources are not concerned.
-	require.NoError(t, create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}))
+	require.NoError(t,
+		create(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+		}))
 	s.delete(podNamed(a1, "p1"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(podNamed(a2, "p3", requesting("1")))) })
 	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
@@ -153,16 +162,21 @@ func TestPolicySpaceQuota(t *testing.T) {
 		require.NoError(t, create(configMapIn(a1, fmt.Sprint("c", i))))
 	}
 	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
-	s.event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded",
+	s.event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
+		"PolicySpaceQuotaExceeded",
 		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
 	s.eventually(func(c *assert.CollectT) {
-		used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota", fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
+		used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota",
+			fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
 		assert.NoError(c, err)
 		assert.InDelta(c, 6, used, 0)
 	})
 
 	// A limit may be set below what is used. Then nothing new is let in, and all that is there stays.
-	require.NoError(t, s.client.Patch(t.Context(), s.unmadeSpace("a", ""), client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), s.unmadeSpace("a", ""),
+			client.RawPatch("application/merge-patch+json",
+				[]byte(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`))))
 	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
 		if assert.NotNil(c, exceeded) {
@@ -189,7 +203,8 @@ func TestPolicySpaceQuota(t *testing.T) {
 	s.sum("root", "pods: 2/4, services: 0/1")
 }
 
-// What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to count.
+// What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to
+// count.
 func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -199,7 +214,10 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	}
 	for i := range 5 { // they are charged in any order
-		own := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("own", i)}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList("pods", "4")}}
+		own := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("own", i)},
+			Spec:       corev1.ResourceQuotaSpec{Hard: resourceList("pods", "4")},
+		}
 		require.NoError(t, s.client.Create(t.Context(), own))
 	}
 	for i := range 2 {
@@ -211,7 +229,8 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	for range 5 {
 		err := s.client.Create(t.Context(), podNamed(ns, "more", requesting))
 		require.Error(t, err)
-		if !apierrors.IsConflict(err) && !strings.Contains(err.Error(), "exceeded quota: own") { // it is counted again meanwhile
+		// it is counted again meanwhile
+		if !apierrors.IsConflict(err) && !strings.Contains(err.Error(), "exceeded quota: own") {
 			s.exceeds(err, "a", "requests.cpu=3", "requests.cpu=2")
 			exceeded = true
 		}
@@ -222,7 +241,8 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 		}
 	}
 	require.True(t, exceeded)
-	require.True(t, charged, "the API server charged what it did not let in: if it doesn't any more, nothing need be counted again")
+	require.True(t, charged,
+		"the API server charged what it did not let in: if it doesn't any more, nothing need be counted again")
 	s.eventually(func(c *assert.CollectT) {
 		quotas := &corev1.ResourceQuotaList{}
 		if !assert.NoError(c, s.client.List(t.Context(), quotas, client.InNamespace(ns))) {
@@ -262,7 +282,8 @@ func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 	require.Equal(t, int32(12), made.Load())
 }
 
-// Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once, and no less.
+// Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once,
+// and no less.
 func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5

@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// churn creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It counts how many it created, and returns the
-// most that there were at a time.
+// churn creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It
+// counts how many it created, and returns the most that there were at a time.
 func (s *scene) churn(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -104,7 +104,8 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 			s.space("engineering", "root", "pods", "3")
 			for i := range namespaces {
 				require.NoError(s.t, s.client.Patch(s.t.Context(), s.unmadeSpace(fmt.Sprint("team", i), ""),
-					client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec": {"parent": %q}}`, s.name("engineering")))))
+					client.RawPatch("application/merge-patch+json",
+						fmt.Appendf(nil, `{"spec": {"parent": %q}}`, s.name("engineering")))))
 			}
 			s.delete(s.unmadeSpace("eng", ""))
 		},
@@ -176,10 +177,13 @@ func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
 	s.counted(first, second)
 	require.NoError(t, s.insists(podNamed(first, "more")))
 	require.NoError(t, s.insists(podNamed(second, "more")))
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) { assert.Empty(c, status.SharedWith) })
+	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Empty(c, status.SharedWith)
+	})
 }
 
-// When the root of a tree is renamed, a prune by both names deletes what is left of the old one, and the operator says what that is.
+// When the root of a tree is renamed, a prune by both names deletes what is left of the old one, and the operator says
+// what that is.
 func TestPolicySpaceThatIsARenamedRoot(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
@@ -227,16 +231,20 @@ func TestPolicySpaceThatIsARenamedRoot(t *testing.T) {
 			ready := apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceReady)
 			if assert.NotNil(c, ready) {
 				assert.Equal(c, "Empty", ready.Reason)
-				assert.Contains(c, ready.Message, "kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l policy.nstpl.dev/tree=old")
+				assert.Contains(c, ready.Message,
+					"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l policy.nstpl.dev/tree=old")
 			}
 		}
 	})
-	apply("new", "--prune", "-l", "policy.nstpl.dev/tree in (old,new)", "--prune-allowlist=policy.nstpl.dev/v1alpha1/NamespaceTemplate",
+	apply("new", "--prune", "-l", "policy.nstpl.dev/tree in (old,new)",
+		"--prune-allowlist=policy.nstpl.dev/v1alpha1/NamespaceTemplate",
 		"--prune-allowlist=policy.nstpl.dev/v1alpha1/PolicySpace", "--prune-allowlist=core/v1/Namespace")
-	left, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates,namespaces", "-l", "policy.nstpl.dev/tree", "-o", "name")
+	left, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates,namespaces", "-l",
+		"policy.nstpl.dev/tree", "-o", "name")
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
-		"policyspace.policy.nstpl.dev/new", "policyspace.policy.nstpl.dev/eng", "namespacetemplate.policy.nstpl.dev/new", "namespace/dev", "namespace/prod",
+		"policyspace.policy.nstpl.dev/new", "policyspace.policy.nstpl.dev/eng",
+		"namespacetemplate.policy.nstpl.dev/new", "namespace/dev", "namespace/prod",
 	}, strings.Fields(left))
 	s.eventually(func(c *assert.CollectT) {
 		space := &v1alpha1.PolicySpace{}

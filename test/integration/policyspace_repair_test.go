@@ -15,14 +15,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// spoilings are what an administrator, or a template from before templates were vetted for it, may do to the ResourceQuota that counts.
+// spoilings are what an administrator, or a template from before templates were vetted for it, may do to the
+// ResourceQuota that counts.
 var spoilings = map[string]func(s *scene, counter *corev1.ResourceQuota){
 	"other values":     patches("", `{"spec": {"hard": {"pods": "100"}}}`),
 	"other resources":  patches("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
 	"enforced values":  patches("status", `{"status": {"hard": {"pods": "100"}}}`),
 	"nothing enforced": patches("status", `{"status": {"hard": null, "used": null}}`),
 	"no label":         patches("", `{"metadata": {"labels": null}}`),
-	"a template":       patches("", `{"metadata": {"labels": {"policy/namespace-template-name": "forged"}}, "spec": {"hard": {"pods": "100"}}}`),
+	"a template": patches("",
+		`{"metadata": {"labels": {"policy/namespace-template-name": "forged"}}, "spec": {"hard": {"pods": "100"}}}`),
 	"scopes": replaces(func(c *corev1.ResourceQuota) {
 		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	}),
@@ -33,7 +35,10 @@ var spoilings = map[string]func(s *scene, counter *corev1.ResourceQuota){
 	}),
 	"a selector": replaces(func(c *corev1.ResourceQuota) {
 		c.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
-			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"high"}},
+			{
+				ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn,
+				Values: []string{"high"},
+			},
 		}}
 	}),
 	"deletion": func(s *scene, counter *corev1.ResourceQuota) { s.delete(counter) },
@@ -56,8 +61,11 @@ func replaces(change func(*corev1.ResourceQuota)) func(*scene, *corev1.ResourceQ
 	return func(s *scene, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		other := &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{Namespace: counter.Namespace, Name: counter.Name, Labels: counter.Labels, Annotations: counter.Annotations},
-			Spec:       *counter.Spec.DeepCopy(),
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: counter.Namespace, Name: counter.Name, Labels: counter.Labels,
+				Annotations: counter.Annotations,
+			},
+			Spec: *counter.Spec.DeepCopy(),
 		}
 		change(other)
 		s.eventually(func(c *assert.CollectT) {
@@ -74,18 +82,23 @@ func (s *scene) full(short string) (first, second string) {
 	first, second = s.opened(short+"-first", short), s.opened(short+"-second", short)
 	s.counted(first, second)
 	for _, ns := range []string{first, first, second} {
-		require.NoError(s.t, s.insists(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "p-"}, Spec: podNamed(ns, "p").Spec}))
+		require.NoError(s.t,
+			s.insists(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "p-"}, Spec: podNamed(ns, "p").Spec,
+			}))
 	}
 	s.sum(short, "pods: 3/3")
 	return first, second
 }
 
-// stillFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any namespace.
+// stillFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any
+// namespace.
 func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}
 	s.eventually(func(c *assert.CollectT) {
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: spoiled, Name: v1alpha1.QuotaName}, counter)) {
+		if assert.NoError(c,
+			s.client.Get(s.t.Context(), client.ObjectKey{Namespace: spoiled, Name: v1alpha1.QuotaName}, counter)) {
 			assert.Equal(c, map[string]string{"app.kubernetes.io/managed-by": "nstpl"}, counter.Labels)
 			assert.Contains(c, counter.Annotations, v1alpha1.RecountAnnotation)
 			assert.Equal(c, "1E", counter.Spec.Hard.Pods().String())
@@ -101,7 +114,8 @@ func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
 				s.t.Errorf("allowed in %s: %v", ns, err)
 				return
 			}
-			assert.ErrorContains(c, err, fmt.Sprintf("exceeded quota in policyspace %q, requested: pods=4, limit: pods=3", s.name(short)))
+			assert.ErrorContains(c, err,
+				fmt.Sprintf("exceeded quota in policyspace %q, requested: pods=4, limit: pods=3", s.name(short)))
 		})
 	}
 	s.counted(namespaces...)
@@ -112,7 +126,8 @@ func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
 	})
 }
 
-// Whatever becomes of the ResourceQuota that counts, it is repaired, and nothing is allowed meanwhile that would exceed a quota.
+// Whatever becomes of the ResourceQuota that counts, it is repaired, and nothing is allowed meanwhile that would exceed
+// a quota.
 func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -120,7 +135,8 @@ func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 	for name, spoil := range spoilings {
 		t.Log(name)
 		counter := &corev1.ResourceQuota{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: first, Name: v1alpha1.QuotaName}, counter))
+		require.NoError(t,
+			s.client.Get(t.Context(), client.ObjectKey{Namespace: first, Name: v1alpha1.QuotaName}, counter))
 		spoil(s, counter)
 		s.stillFull("a", first, first, second)
 	}
@@ -139,7 +155,9 @@ func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
 	require.NoError(t, s.operator.Kill())
 	for name, spoil := range spoilings {
 		counter := &corev1.ResourceQuota{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName}, counter))
+		require.NoError(t,
+			s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName},
+				counter))
 		spoil(s, counter)
 	}
 	require.NoError(t, s.startOperator(t.Context()))

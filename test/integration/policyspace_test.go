@@ -99,7 +99,8 @@ func TestPolicySpaceIsInherited(t *testing.T) {
 	// What is written at once waits for what is inherited.
 	inA := s.namespace("in-a", s.in("a"))
 	person := s.person("jane")
-	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
+	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"of-root", "of-a"} {
 		s.mustStored(inA, parse(t, configMap(name, "v"))[0])
@@ -125,7 +126,9 @@ func TestPolicySpaceIsInherited(t *testing.T) {
 	})
 
 	// Whoever takes such a label away, or gives it, has it put right.
-	s.patchNamespace(inA, `{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(s.name("b"))+`": "1"}}}`)
+	s.patchNamespace(inA,
+		`{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(
+			s.name("b"))+`": "1"}}}`)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
 	})
@@ -163,7 +166,10 @@ func TestPolicySpaceMoves(t *testing.T) {
 
 	review := func() *authorizationv1.SubjectAccessReview {
 		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "jane-of-moves", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns.Name, Verb: "get", Resource: "configmaps"},
+			User: "jane-of-moves",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: ns.Name, Verb: "get", Resource: "configmaps",
+			},
 		}}
 	}
 	s.eventually(func(c *assert.CollectT) { // until the API server goes by the binding
@@ -190,7 +196,8 @@ func TestPolicySpaceMoves(t *testing.T) {
 		t.Helper()
 		body := `{"spec": {"parent": "` + s.name(parent) + `"}}`
 		target := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(space)}}
-		require.NoError(t, s.client.Patch(t.Context(), target, client.RawPatch("application/merge-patch+json", []byte(body))))
+		require.NoError(t,
+			s.client.Patch(t.Context(), target, client.RawPatch("application/merge-patch+json", []byte(body))))
 	}
 	for range 5 {
 		// The space moves, and its namespace with it.
@@ -208,7 +215,8 @@ func TestPolicySpaceMoves(t *testing.T) {
 	}
 	// The space is renamed: another one, with another template, takes its place in the same breath.
 	s.space("a-renamed", "root")
-	require.NoError(t, s.client.Create(t.Context(), s.template("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
+	require.NoError(t,
+		s.client.Create(t.Context(), s.template("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
 	moveTo("team", "a-renamed")
 	s.holds(ns, viewer("a-renamed.viewers"))
 	s.lacks(ns, viewer("a.viewers"))
@@ -221,7 +229,8 @@ func TestPolicySpaceMoves(t *testing.T) {
 	require.Equal(t, ns.UID, found.UID)
 }
 
-// Of a namespace whose policyspace does not exist, nothing is known: a new one waits, and an older one keeps what it has.
+// Of a namespace whose policyspace does not exist, nothing is known: a new one waits, and an older one keeps what it
+// has.
 func TestPolicySpaceThatIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -262,7 +271,8 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 	s.space("b", "a", "pods", "5")
 	s.space("c", "b")
 	circle := s.unmadeSpace("a", "c")
-	err := s.client.Patch(t.Context(), circle, client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"parent": "`+s.name("c")+`"}}`)))
+	err := s.client.Patch(t.Context(), circle,
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"parent": "`+s.name("c")+`"}}`)))
 	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is above itself")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("d", "d")), "can't be its own parent")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("e.f", "")), "a DNS label")
@@ -278,7 +288,9 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
 	require.NoError(t, s.clientOf(config).Create(t.Context(), s.unmadeSpace("h", "c", "pods", "6")))
-	require.Equal(t, []string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") + " above it to 5: the latter is met first"}, said.take())
+	require.Equal(t,
+		[]string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") +
+			" above it to 5: the latter is met first"}, said.take())
 }
 
 // Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
@@ -288,13 +300,21 @@ func TestPolicySpaceUse(t *testing.T) {
 	s.space("a", "")
 	s.space("b", "")
 	person := s.person(s.name("jane"))
-	s.permit(s.name("spaces"), userSubject(person.name), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"}, Verbs: []string{"create", "patch"}})
+	s.permit(s.name("spaces"), userSubject(person.name),
+		rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"},
+			Verbs: []string{"create", "patch"},
+		})
 	ns := func(short, space string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name(space)}}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: s.name(short), Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name(space)},
+		}}
 	}
 	_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	require.ErrorContains(t, err, "user "+person.name+" may not put namespaces into policyspace "+s.name("a")+": ask for the verb use on policyspaces/"+s.name("a"))
+	require.ErrorContains(t, err,
+		"user "+person.name+" may not put namespaces into policyspace "+s.name(
+			"a")+": ask for the verb use on policyspaces/"+s.name("a"))
 	person.permit("use", "policyspaces", s.name("a"))
 	s.eventually(func(c *assert.CollectT) {
 		_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
@@ -304,7 +324,8 @@ func TestPolicySpaceUse(t *testing.T) {
 	for _, subresource := range []string{"", "status"} {
 		for _, to := range []string{`"` + s.name("b") + `"`, "null"} {
 			patch := `{"metadata": {"labels": {"policy.nstpl.dev/policyspace": ` + to + `}}}`
-			_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json", []byte(patch), metav1.PatchOptions{DryRun: []string{"All"}}, subresource)
+			_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json",
+				[]byte(patch), metav1.PatchOptions{DryRun: []string{"All"}}, subresource)
 			if to == "null" {
 				require.NoError(t, err, "who may use it may leave it")
 			} else {
@@ -312,7 +333,8 @@ func TestPolicySpaceUse(t *testing.T) {
 			}
 		}
 		forged := `{"metadata": {"labels": {"` + hierarchy.DepthLabel(s.name("b")) + `": "1"}}}`
-		_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json", []byte(forged), metav1.PatchOptions{}, subresource)
+		_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json",
+			[]byte(forged), metav1.PatchOptions{}, subresource)
 		require.ErrorContains(t, err, "are kept by the operator", "by %q", subresource)
 	}
 	config, err := s.cluster.UserConfig(person.name)

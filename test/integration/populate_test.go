@@ -233,7 +233,8 @@ subjects:
 `)
 			ns := s.populatedNamespace("a", creator(name))
 			binding := &rbacv1.RoleBinding{}
-			require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "creator"}, binding))
+			require.NoError(t,
+				s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "creator"}, binding))
 			require.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}, binding.Subjects)
 			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.writes(ns))
 		})
@@ -403,7 +404,9 @@ spec:
 	require.Equal(t, first.GetUID(), s.mustStored(ns, first).GetUID())
 
 	consent := v1alpha1.ReplaceAnnotation + `: "true"`
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, job("v2", consent)) })
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, job("v2", consent))
+	})
 	s.populated(ns)
 	got, err := image(ns)()
 	require.NoError(t, err)
@@ -432,11 +435,14 @@ subjects:
 	s.populated(ns)
 
 	// A role that the operator may not bind leaves the binding as it was, not deleted.
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, binding("cluster-admin")) })
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, binding("cluster-admin"))
+	})
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
-	require.Empty(t, missing(parse(t, binding("edit"))[0].Object, s.mustStored(ns, parse(t, binding("edit"))[0]).Object))
+	require.Empty(t,
+		missing(parse(t, binding("edit"))[0].Object, s.mustStored(ns, parse(t, binding("edit"))[0]).Object))
 }
 
 // What can't be applied keeps nothing else from arriving.
@@ -460,9 +466,10 @@ spec:
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, shared)
-			template := s.declare("defaults", documents(append(good, invalid)...), func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.FailurePolicy = policy
-			})
+			template := s.declare("defaults", documents(append(good, invalid)...),
+				func(template *v1alpha1.NamespaceTemplate) {
+					template.Spec.FailurePolicy = policy
+				})
 			ns := s.namespace("a")
 			s.holds(ns, documents(good...))
 			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -478,9 +485,12 @@ spec:
 					assert.Contains(c, status.Failures[0].Message, "must be greater than or equal to 0")
 				}
 			})
-			require.Equal(t, 9, s.writes(ns)["patch configmaps"], "the good ones are written once, however often the bad one is tried")
+			require.Equal(t, 9, s.writes(ns)["patch configmaps"],
+				"the good ones are written once, however often the bad one is tried")
 
-			s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, documents(good...)) })
+			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Templates = raw(t, documents(good...))
+			})
 			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 				assert.Empty(c, status.Failures)
@@ -551,7 +561,8 @@ func TestObjectDeclaredTwice(t *testing.T) {
 	for _, template := range []*v1alpha1.NamespaceTemplate{earlier, later} {
 		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			message := conditionOf(status, v1alpha1.TemplatePopulated).Message
-			assert.Contains(c, message, fmt.Sprintf("configmap/settings is declared by templates %s and %s", earlier.Name, later.Name))
+			assert.Contains(c, message,
+				fmt.Sprintf("configmap/settings is declared by templates %s and %s", earlier.Name, later.Name))
 		})
 	}
 
@@ -579,19 +590,22 @@ func conditionOf(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Co
 func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	s.declare("defaults", documents(configMap("settings", "base"), configMap("extra", "base")), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Overlays = []v1alpha1.Overlay{
-			{
-				Name: "production", Namespaces: selector("tier", "production"),
-				Labels:  map[string]string{"tier": "production"},
-				Patches: []v1alpha1.Patch{{Patch: configMap("settings", "production in $(NAMESPACE)")}},
-			},
-			{
-				Name: "bare", Namespaces: selector("bare", "true"),
-				Patches: []v1alpha1.Patch{{Patch: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: extra\n$patch: delete\n"}},
-			},
-		}
-	})
+	s.declare("defaults", documents(configMap("settings", "base"), configMap("extra", "base")),
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays = []v1alpha1.Overlay{
+				{
+					Name: "production", Namespaces: selector("tier", "production"),
+					Labels:  map[string]string{"tier": "production"},
+					Patches: []v1alpha1.Patch{{Patch: configMap("settings", "production in $(NAMESPACE)")}},
+				},
+				{
+					Name: "bare", Namespaces: selector("bare", "true"),
+					Patches: []v1alpha1.Patch{
+						{Patch: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: extra\n$patch: delete\n"},
+					},
+				},
+			}
+		})
 	plain := s.populatedNamespace("plain")
 	s.holds(plain, documents(configMap("settings", "base"), configMap("extra", "base")))
 	ns := s.populatedNamespace("production", label("tier", "production"))
@@ -605,7 +619,8 @@ func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
 	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": null, "tier": null}}}`)
 	s.holds(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
 	require.NotContains(t, s.mustStored(ns, parse(t, configMap("settings", ""))[0]).GetLabels(), "tier")
-	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(plain), "nothing changed here")
+	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(plain),
+		"nothing changed here")
 }
 
 func TestOptOut(t *testing.T) {
@@ -668,8 +683,10 @@ func TestNamespacesThatAreNeverPopulated(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
 	})
 	for name, populated := range namespaces {
-		_, err := s.stored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, parse(t, configMap(s.id, ""))[0])
+		_, err := s.stored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			parse(t, configMap(s.id, ""))[0])
 		require.Equal(t, populated, !apierrors.IsNotFound(err), "%s: %v", name, err)
 	}
-	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, sceneLabel))
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, sceneLabel))
 }

@@ -80,7 +80,8 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 			}
 			return nil
 		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the client sees what the proxy sees
+		// the client sees what the proxy sees
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		if p.note(r) {
@@ -100,7 +101,9 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 	require.NoError(t, operator.WriteKubeconfig(t.Context(), w.cluster, path, func(cluster *clientcmdapi.Cluster) {
 		cluster.Server = server.URL
 		cluster.CertificateAuthority = ""
-		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
+			Type: "CERTIFICATE", Bytes: server.Certificate().Raw,
+		})
 	}))
 	p.kubeconfig = "--kubeconfig=" + path
 	return p
@@ -132,7 +135,8 @@ func (p *proxy) mend() {
 	p.isCut, p.isReady = false, time.Time{}
 }
 
-// written returns the requests that change something in a namespace and came after a time; all if the namespace is empty.
+// written returns the requests that change something in a namespace and came after a time; all if the namespace is
+// empty.
 func (p *proxy) written(namespace string, after time.Time) []proxied {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +160,8 @@ func (p *proxy) watchedAfter(after time.Time) []proxied {
 	return slices.Clone(p.watches[first:])
 }
 
-// readySince returns when the operator was last told that the API server is ready, since it was cut off; the zero time if it was not.
+// readySince returns when the operator was last told that the API server is ready, since it was cut off; the zero time
+// if it was not.
 func (p *proxy) readySince() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -92,7 +92,8 @@ func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
 		assert.Contains(c, condition.Message, "0 objects of "+template.Name)
 	})
 	require.Equal(t, map[string]int{
-		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1, "patch namespaces/status": 4,
+		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1,
+		"patch namespaces/status": 4,
 	}, s.writes(ns))
 }
 
@@ -118,7 +119,9 @@ func TestDeletionPolicy(t *testing.T) {
 		},
 		"off": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
 			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+				template.Annotations = map[string]string{
+					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
+				}
 			})
 		},
 		"relabelled": func(s *scene, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
@@ -139,7 +142,9 @@ func TestDeletionPolicy(t *testing.T) {
 			s.bystanders(ns, template.Name)
 			withdraw(s, template, ns)
 			s.lacks(ns, policyKinds)
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Empty(c, condition)
+			})
 		})
 		t.Run(way+"/orphan", func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +153,9 @@ func TestDeletionPolicy(t *testing.T) {
 			ns := s.populatedNamespace("a")
 			s.bystanders(ns, template.Name)
 			withdraw(s, template, ns)
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Empty(c, condition)
+			})
 			for _, object := range parse(t, rendered(ns.Name)) {
 				require.Empty(t, missing(object.Object, s.mustStored(ns, object).Object))
 			}
@@ -208,7 +215,9 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 		})
 	}
 	finalizers(v1alpha1.DeletionFinalizer)
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan })
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
+	})
 	finalizers()
 	s.edit(template, deletes)
 	finalizers(v1alpha1.DeletionFinalizer)
@@ -232,17 +241,20 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 			s := newScene(t, shared)
 			ns := s.namespace("a")
 			var theirs []client.Object
-			for _, object := range parse(t, documents(configMap("same", "v"), configMap("different", "theirs"), before, viewers)) {
+			for _, object := range parse(t,
+				documents(configMap("same", "v"), configMap("different", "theirs"), before, viewers)) {
 				object.SetNamespace(ns.Name)
 				require.NoError(t, s.client.Create(t.Context(), object, options))
 				theirs = append(theirs, object)
 			}
-			template := s.declare("defaults", documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletes)
+			template := s.declare("defaults",
+				documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletes)
 			s.populated(ns)
 			s.holds(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
 
 			// An object that the operator had created would be replaced.
-			s.edit(template, objects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
+			s.edit(template,
+				objects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
 			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, corev1.ConditionFalse, condition.Status)
 				assert.Contains(c, condition.Message, "existed before it was populated, so delete it yourself")
@@ -284,7 +296,8 @@ func roleBinding(name, clusterRole, group string) string {
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: " + group + "}]\n"
 }
 
-// The ServiceAccount default, which Kubernetes creates without managedFields, is adopted like any object that existed before.
+// The ServiceAccount default, which Kubernetes creates without managedFields, is adopted like any object that existed
+// before.
 func TestDefaultServiceAccountIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
@@ -330,8 +343,9 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
 		"spec.templates[0]: kind is missing": objects(t, "apiVersion: v1\nkind: \"\"\nmetadata: {name: x}\n"),
 		"is there twice":                     objects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
-		"sets metadata.namespace":            objects(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
-		"is not namespace-scoped":            objects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
+		"sets metadata.namespace": objects(t,
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
+		"is not namespace-scoped": objects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
 		"overlay production": func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{{
 				Name: "production", Namespaces: selector("tier", "production"),
@@ -352,7 +366,8 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 			assert.Equal(c, metav1.ConditionFalse, conditionOf(status, v1alpha1.TemplatePopulated).Status)
 		})
 		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Overlays, template.Spec.Templates = nil, raw(t, documents(configMap("keep", "v"), configMap("drop", "v")))
+			template.Spec.Overlays, template.Spec.Templates = nil,
+				raw(t, documents(configMap("keep", "v"), configMap("drop", "v")))
 		})
 		s.populated(ns)
 	}
@@ -366,7 +381,8 @@ func TestFailureKeepsWhatItWasToReplace(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	quota := func(name, pods string) string {
-		return fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: %s\nspec:\n  hard: {pods: %q}\n", name, pods)
+		return fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: %s\nspec:\n  hard: {pods: %q}\n",
+			name, pods)
 	}
 	template := s.declare("defaults", quota("old", "1"))
 	ns := s.populatedNamespace("a")

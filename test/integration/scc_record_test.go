@@ -25,7 +25,8 @@ func (s *scene) podAdmin(name string) (client.Client, kubernetes.Interface) {
 	s.t.Helper()
 	s.permit(s.name(name), userSubject(name), rbacv1.PolicyRule{
 		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{
-			"namespaces", "pods", "bindings", "pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/resize", "pods/status",
+			"namespaces", "pods", "bindings", "pods/binding", "pods/ephemeralcontainers", "pods/eviction",
+			"pods/resize", "pods/status",
 		},
 	})
 	config, err := s.cluster.UserConfig(name)
@@ -44,7 +45,8 @@ func (s *scene) record(pod *corev1.Pod) [2]string {
 }
 
 func annotating(key, value string) client.Patch {
-	return client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
+	return client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
 }
 
 // Every update that is judged records which constraint admits the pod, whatever the update says about that.
@@ -64,7 +66,8 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 			require.Equal(t, [2]string{"restricted", "user"}, s.record(plain), "%s: %s", key, value)
 		}
 	}
-	_, err := s.kubectl(t.Context(), `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
+	_, err := s.kubectl(t.Context(),
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
 		"apply", "--server-side", "--force-conflicts", "--filename", "-")
 	require.NoError(t, err)
 	require.Equal(t, "restricted", s.record(plain)[0])
@@ -76,19 +79,28 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 		}
 	}
 
-	// Another constraint that admits the pod by now is recorded: at a label, and at an image. Subresources change no annotation.
+	// Another constraint that admits the pod by now is recorded: at a label, and at an image. Subresources change no
+	// annotation.
 	raised := `[{"op": "add", "path": "/priority", "value": 7}]`
 	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
 	require.NoError(t, err)
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"),
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))))
-		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": null}}}`))))
+		assert.NoError(c,
+			jane.Patch(t.Context(), plain.DeepCopy(),
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))))
+		assert.NoError(c,
+			jane.Patch(t.Context(), plain.DeepCopy(),
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": null}}}`))))
 		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.record(plain))
 	})
-	require.NoError(t, s.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bindingOf(ns, "privileged")}}))
+	require.NoError(t,
+		s.client.Delete(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bindingOf(ns, "privileged")}}))
 	image := func(name string) client.Patch {
-		return client.RawPatch(types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
+		return client.RawPatch(types.StrategicMergePatchType,
+			fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
 	}
 	tries := 0
 	s.eventually(func(c *assert.CollectT) {
@@ -99,7 +111,9 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 	found := &corev1.Pod{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
 	found.Annotations[v1alpha1.SCCAnnotation] = "privileged"
-	found.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	found.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
 	require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
 	require.Equal(t, [2]string{"restricted", "user"}, s.record(plain))
 }
@@ -139,9 +153,15 @@ func TestSCCRecordBySubresources(t *testing.T) {
 		require.ErrorContains(t, err, "cannot be changed through", key)
 	}
 	try := func() {
-		for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation, v1alpha1.RequiredSCCAnnotation} {
-			for _, kind := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType} {
-				body := fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {%q: "privileged"}}}`, key)
+		for _, key := range []string{
+			v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation, v1alpha1.RequiredSCCAnnotation,
+		} {
+			for _, kind := range []types.PatchType{
+				types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType,
+			} {
+				body := fmt.Appendf(nil,
+					`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {%q: "privileged"}}}`,
+					key)
 				options := metav1.PatchOptions{}
 				if kind == types.ApplyPatchType {
 					options = metav1.PatchOptions{FieldManager: "jane", Force: new(true)}
@@ -157,27 +177,35 @@ func TestSCCRecordBySubresources(t *testing.T) {
 			refused(err, key)
 
 			binding := &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{key: "privileged"}},
-				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: ns, Name: "p", Annotations: map[string]string{key: "privileged"},
+				},
+				Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
 			}
 			refused(pods.Bind(t.Context(), binding, metav1.CreateOptions{}), key)
-			refused(jane.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").Body(binding).Do(t.Context()).Error(), key)
+			refused(
+				jane.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").Body(binding).Do(
+					t.Context()).Error(), key)
 			refused(pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
 		}
 		require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
 	}
 	try()
 	_, err := pods.Patch(t.Context(), "p", types.StrategicMergePatchType,
-		[]byte(`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
+		[]byte(
+			`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
 	require.NoError(t, err)
 	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
 
 	require.NoError(t, s.operator.Kill())
 	try()
-	_, err = pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{}, "status")
+	_, err = pods.Patch(t.Context(), "p", types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{},
+		"status")
 	require.NoError(t, err)
 	require.NoError(t, pods.Bind(t.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{"b": "c"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{"b": "c"}},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
 	}, metav1.CreateOptions{}))
 	found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -211,24 +239,31 @@ func TestSCCOfWindowsPods(t *testing.T) {
 		pod := windows()
 		if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
 			assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
-			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)}, pod.Spec.Containers[0].SecurityContext, "nothing that Windows does not know")
+			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)}, pod.Spec.Containers[0].SecurityContext,
+				"nothing that Windows does not know")
 		}
 	})
 	for says, change := range map[string]func(*corev1.PodSpec){
 		"windowsOptions.hostProcess": hostProcess,
 		"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
 			spec.HostNetwork = true
-			spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true), RunAsUserName: new("a")}}
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true), RunAsUserName: new("a")},
+			}
 		},
 		"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
 		"hostPath volumes": func(spec *corev1.PodSpec) {
-			spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}}}}
+			spec.Volumes = []corev1.Volume{{
+				Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
+			}}
 		},
 		"hostPort": func(spec *corev1.PodSpec) {
 			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
 		},
 		"runAsUserName": func(spec *corev1.PodSpec) {
-			spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")}}
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
+			}
 		},
 	} {
 		err := jane.Create(t.Context(), windows(change), client.DryRunAll)
@@ -245,13 +280,19 @@ func TestSCCOfWindowsPods(t *testing.T) {
 	pod := windows(hostProcess)
 	require.NoError(t, s.client.Create(t.Context(), pod))
 	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
 	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()), "hostProcess")
 	plain := windows()
 	plain.Name = "plain"
 	require.NoError(t, jane.Create(t.Context(), plain))
 	plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "d", Image: "d", SecurityContext: &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}},
+		Name: "d", Image: "d",
+		SecurityContext: &corev1.SecurityContext{
+			WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
+		},
 	}}}
-	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()), "spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
+		"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
 }

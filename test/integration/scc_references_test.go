@@ -16,7 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Whoever creates a deleted ServiceAccount or Namespace again inherits no constraint, whether the operator saw the deletion or not.
+// Whoever creates a deleted ServiceAccount or Namespace again inherits no constraint, whether the operator saw the
+// deletion or not.
 func TestSCCReferencesEnd(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
@@ -30,8 +31,11 @@ func TestSCCReferencesEnd(t *testing.T) {
 	}
 	hosts := &v1alpha1.SecurityContextConstraints{
 		ObjectMeta: metav1.ObjectMeta{Name: "hosts"}, AllowHostNetwork: true, AllowHostPorts: true,
-		RunAsUser: v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny}, SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
-		Users:  []string{"jane", user(a, "x"), user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x")},
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+		Users: []string{
+			"jane", user(a, "x"), user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x"),
+		},
 		Groups: []string{"devs", "system:serviceaccounts:" + b, "system:serviceaccounts:nowhere"},
 	}
 	require.NoError(t, s.client.Create(t.Context(), hosts))
@@ -55,7 +59,9 @@ func TestSCCReferencesEnd(t *testing.T) {
 		}), client.DryRunAll)
 	}
 	s.eventually(func(c *assert.CollectT) {
-		for _, each := range []*corev1.ServiceAccount{account(a, "x"), account(a, "y"), account(b, "x"), account(b, "")} {
+		for _, each := range []*corev1.ServiceAccount{
+			account(a, "x"), account(a, "y"), account(b, "x"), account(b, ""),
+		} {
 			seen(c, each.Namespace, each.Name)
 		}
 		assert.NoError(c, admitted(a, "x"))
@@ -66,7 +72,8 @@ func TestSCCReferencesEnd(t *testing.T) {
 	require.NoError(t, s.client.Delete(t.Context(), account(a, "x")))
 	require.NoError(t, s.client.Create(t.Context(), account(a, "x")))
 	require.True(t, apierrors.IsForbidden(admitted(a, "x")))
-	names("jane", user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x"), "devs", "system:serviceaccounts:"+b, "system:serviceaccounts:nowhere")
+	names("jane", user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x"), "devs",
+		"system:serviceaccounts:"+b, "system:serviceaccounts:nowhere")
 	require.True(t, apierrors.IsForbidden(admitted(a, "x")))
 	s.eventually(func(c *assert.CollectT) {
 		events := &eventsv1.EventList{}
@@ -110,7 +117,8 @@ func TestSCCReferencesEnd(t *testing.T) {
 	require.NoError(t, err)
 	s.restartOperator(t)
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="sccreference"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total",
+			`controller="sccreference"`, `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})

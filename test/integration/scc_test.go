@@ -130,8 +130,10 @@ func TestSCCOfPods(t *testing.T) {
 	err = jane.Create(t.Context(), forged)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	for _, says := range []string{
-		"no SecurityContextConstraints admit it for user \"jane\"", "constraint privileged: not usable by user or serviceaccount",
-		"constraint restricted: spec.hostNetwork: it is not allowed", "spec.containers[0].securityContext.privileged: privileged containers are not allowed",
+		"no SecurityContextConstraints admit it for user \"jane\"",
+		"constraint privileged: not usable by user or serviceaccount",
+		"constraint restricted: spec.hostNetwork: it is not allowed",
+		"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
 	} {
 		require.ErrorContains(t, err, says)
 	}
@@ -140,8 +142,11 @@ func TestSCCOfPods(t *testing.T) {
 	sudo := podNamed(ns, "sudo", privileged)
 	require.NoError(t, operator.Create(t.Context(), sudo))
 	require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
-	require.NoError(t, s.client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "infra"})
+	require.NoError(t,
+		s.client.Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "infra"})
 	infra := s.deploymentOf(ns, "infra", 1, nil)
 	infra.Spec.Template.Spec.ServiceAccountName = "infra"
 	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
@@ -172,30 +177,39 @@ func TestSCCOfPods(t *testing.T) {
 		return who.Patch(t.Context(), p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
 	}
 	require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
-	require.ErrorContains(t, patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`), "can't be changed")
-	require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`), "privileged containers are not allowed")
+	require.ErrorContains(t,
+		patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`),
+		"can't be changed")
+	require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`),
+		"privileged containers are not allowed")
 	require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
 
 	// Ephemeral containers are made to fit, and nothing else is.
 	debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
 		p = p.DeepCopy()
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
-		}})
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
+			}})
 		return who.SubResource("ephemeralcontainers").Update(t.Context(), p)
 	}
 	require.NoError(t, debug(jane, plain, nil))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), plain))
 	require.Equal(t, blocks[0].Min, *plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
-	require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}), "spec.ephemeralContainers[1].securityContext.privileged")
+	require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}),
+		"spec.ephemeralContainers[1].securityContext.privileged")
 	require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
 
 	// A required constraint binds.
-	required := podNamed(ns, "required", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"} })
+	required := podNamed(ns, "required", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+	})
 	require.NoError(t, operator.Create(t.Context(), required))
 	require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
-	none := podNamed(ns, "none", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"} })
+	none := podNamed(ns, "none", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
+	})
 	require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
 
 	// Nobody enters a pod that they could not have made.
@@ -205,13 +219,16 @@ func TestSCCOfPods(t *testing.T) {
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
 		return clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(p.Name).SubResource(verb).
-			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true}, clientgoscheme.ParameterCodec).Do(t.Context()).Error()
+			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+				clientgoscheme.ParameterCodec).Do(t.Context()).Error()
 	}
 	for _, verb := range []string{"exec", "attach"} {
 		err := enter("jane", verb, sudo)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, verb+" is not allowed because the pod's security context exceeds your permissions")
-		require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)), "no node runs it, but that is another matter")
+		require.ErrorContains(t, err,
+			verb+" is not allowed because the pod's security context exceeds your permissions")
+		require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)),
+			"no node runs it, but that is another matter")
 		require.False(t, apierrors.IsForbidden(enter("jane", verb, plain)))
 	}
 }
@@ -222,7 +239,8 @@ func (s *scene) sccRole(constraint string) string {
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"}, ResourceNames: []string{constraint}, Verbs: []string{"use"},
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"},
+			ResourceNames: []string{constraint}, Verbs: []string{"use"},
 		}},
 	}))
 	return s.name(constraint)
@@ -233,7 +251,8 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
 	hooks := func() (names []string) {
-		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{},
+			&admissionregistrationv1.MutatingWebhookConfiguration{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, validating))
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, mutating))
 		for _, webhook := range validating.Webhooks {
@@ -272,17 +291,20 @@ func TestSCCStrictly(t *testing.T) {
 		err := operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
 		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
 	})
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"),
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
 	pod := podNamed(ns, "p", privileged)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })
 	config, err := s.cluster.UserConfig("jane")
 	require.NoError(t, err)
-	s.permit(s.name("exec"), userSubject("jane"), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	s.permit(s.name("exec"), userSubject("jane"),
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		err := clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name("p").SubResource("exec").
-			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true}, clientgoscheme.ParameterCodec).Do(t.Context()).Error()
+			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+				clientgoscheme.ParameterCodec).Do(t.Context()).Error()
 		assert.ErrorContains(c, err, "exceeds your permissions")
 	})
 }
@@ -292,18 +314,24 @@ func TestSCCThatIsBroken(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
 	definition := `{"spec": {"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
-	_, err := s.kubectl(t.Context(), "", "patch", "crd", "securitycontextconstraints.policy.nstpl.dev", "--type=merge", "--patch", definition)
+	_, err := s.kubectl(t.Context(), "", "patch", "crd", "securitycontextconstraints.policy.nstpl.dev", "--type=merge",
+		"--patch", definition)
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		_, err := s.kubectl(t.Context(), strings.NewReplacer("name: restricted", "name: broken", "type: MustRunAsRange", "type: MustRunAs", "priority: null", "priority: 9").
-			Replace(strings.Split(someConstraints, "---")[0]), "apply", "--filename", "-")
+		_, err := s.kubectl(t.Context(),
+			strings.NewReplacer("name: restricted", "name: broken", "type: MustRunAsRange", "type: MustRunAs",
+				"priority: null", "priority: 9").
+				Replace(strings.Split(someConstraints, "---")[0]), "apply", "--filename", "-")
 		assert.NoError(c, err)
 	})
 	ns := s.namespace("a").Name
 	jane := s.user("jane")
 	s.eventually(func(c *assert.CollectT) {
-		required := podNamed(ns, "p", func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "broken"} })
-		assert.ErrorContains(c, jane.Create(t.Context(), required, client.DryRunAll), "it can't be evaluated: runAsUser.uid is missing")
+		required := podNamed(ns, "p", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "broken"}
+		})
+		assert.ErrorContains(c, jane.Create(t.Context(), required, client.DryRunAll),
+			"it can't be evaluated: runAsUser.uid is missing")
 	})
 	require.NoError(t, jane.Create(t.Context(), podNamed(ns, "p")))
 }
@@ -344,12 +372,14 @@ func TestSCCAllocations(t *testing.T) {
 				}
 				owners[value] = ns.Name
 			}
-			assert.Equal(c, ns.Annotations[v1alpha1.UIDRangeAnnotation], ns.Annotations[v1alpha1.SupplementalGroupsAnnotation])
+			assert.Equal(c, ns.Annotations[v1alpha1.UIDRangeAnnotation],
+				ns.Annotations[v1alpha1.SupplementalGroupsAnnotation])
 		}
 	}
 	s.eventuallyWithin(2*time.Minute, unique)
 
-	require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
+	require.NoError(t,
+		s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
 	// Its own service account, since the controller that makes the default one is busy with the others.
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
 	require.NoError(t, s.client.Create(t.Context(), account))
@@ -365,7 +395,9 @@ func TestSCCAllocations(t *testing.T) {
 	first, second := &corev1.Namespace{}, &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
-	s.patchNamespace(second, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation, first.Annotations[v1alpha1.UIDRangeAnnotation]))
+	s.patchNamespace(second,
+		fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
+			first.Annotations[v1alpha1.UIDRangeAnnotation]))
 	s.event(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
 	s.eventually(unique)
 	// With everything in place, a restart gives nothing.
@@ -373,7 +405,8 @@ func TestSCCAllocations(t *testing.T) {
 	require.NoError(t, err)
 	s.restartOperator(t)
 	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`, `result="success"`)
+		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`,
+			`result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, looks)
 	})

@@ -68,11 +68,15 @@ func (s *scene) name(short string) string {
 }
 
 // template returns a template with the scene's selector and the objects of a YAML text.
-func (s *scene) template(short, objects string, change ...func(*v1alpha1.NamespaceTemplate)) *v1alpha1.NamespaceTemplate {
+func (s *scene) template(
+	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
+) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
-		Spec:       v1alpha1.NamespaceTemplateSpec{Namespaces: selector(sceneLabel, s.id), Templates: raw(s.t, objects)},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: selector(sceneLabel, s.id), Templates: raw(s.t, objects),
+		},
 	}
 	for _, apply := range change {
 		apply(template)
@@ -81,7 +85,9 @@ func (s *scene) template(short, objects string, change ...func(*v1alpha1.Namespa
 }
 
 func selector(label, value string) v1alpha1.NamespaceSelector {
-	return v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
+	return v1alpha1.NamespaceSelector{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
+	}
 }
 
 func raw(t *testing.T, objects string) []runtime.RawExtension {
@@ -114,7 +120,9 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 }
 
 // declare creates a template and returns when the operator has taken it in.
-func (s *scene) declare(short, objects string, change ...func(*v1alpha1.NamespaceTemplate)) *v1alpha1.NamespaceTemplate {
+func (s *scene) declare(
+	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
+) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
 	template := s.template(short, objects, change...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), template))
@@ -140,8 +148,8 @@ func (s *scene) editUnseen(template *v1alpha1.NamespaceTemplate, change func(*v1
 	template.ObjectMeta, template.Spec = changed.ObjectMeta, changed.Spec
 }
 
-// editUnvetted changes a template in a way that is refused: as it may have been stored before there was anybody to refuse it.
-// The operator is restarted for it.
+// editUnvetted changes a template in a way that is refused: as it may have been stored before there was anybody to
+// refuse it. The operator is restarted for it.
 func (s *scene) editUnvetted(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
 	require.NoError(s.t, s.operator.Kill())
@@ -172,7 +180,9 @@ func (s *scene) taken(template *v1alpha1.NamespaceTemplate) {
 }
 
 // status waits until a template's status is as expected.
-func (s *scene) status(template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus)) {
+func (s *scene) status(
+	template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus),
+) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &v1alpha1.NamespaceTemplate{}
@@ -191,7 +201,9 @@ func (s *scene) delete(object client.Object) {
 // namespace creates a namespace of the scene.
 func (s *scene) namespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: map[string]string{sceneLabel: s.id}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+	}}
 	for _, apply := range change {
 		apply(ns)
 	}
@@ -216,13 +228,15 @@ func (s *scene) create(ns *corev1.Namespace) error {
 	return user.Create(s.t.Context(), ns)
 }
 
-// older returns a namespace that was there before admission was, so that nobody knows its creator. It is none of the scene's
-// yet: see adopt.
+// older returns a namespace that was there before admission was, so that nobody knows its creator. It is none of the
+// scene's yet: see adopt.
 func (s *scene) older(change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	number := int(s.olderTaken.Add(1)) - 1
 	require.Less(s.t, number, olderNamespaces, "make more of them")
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: olderName(number), Labels: map[string]string{sceneLabel: s.id}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: olderName(number), Labels: map[string]string{sceneLabel: s.id},
+	}}
 	for _, apply := range change {
 		apply(ns)
 	}
@@ -248,7 +262,8 @@ func (s *scene) populatedNamespace(short string, change ...func(*corev1.Namespac
 // patchNamespace changes labels and annotations by a merge patch.
 func (s *scene) patchNamespace(ns *corev1.Namespace, patch string) {
 	s.t.Helper()
-	require.NoError(s.t, s.client.Patch(s.t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
+	require.NoError(s.t,
+		s.client.Patch(s.t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // populated waits until a namespace says that it is populated.
@@ -319,7 +334,8 @@ func (s *scene) lacks(ns *corev1.Namespace, objects string) {
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range parse(s.t, objects) {
 			found, err := s.stored(ns, object)
-			assert.True(c, apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "%s is there: %v", object.GetName(), found.Object)
+			assert.True(c, apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "%s is there: %v", object.GetName(),
+				found.Object)
 		}
 	})
 }

@@ -44,14 +44,16 @@ func (w *warnings) take() []string {
 	return said
 }
 
-// The policy that asks for permission is bound in such a way that it says which templates select a namespace, and refuses
-// nothing. That is held against the selectors of Go.
+// The policy that asks for permission is bound in such a way that it says which templates select a namespace, and
+// refuses nothing. That is held against the selectors of Go.
 func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
 	w := ownWorld(t)
 	s := newScene(t, w)
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
+	}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 	require.NoError(t, s.client.Update(t.Context(), binding))
@@ -67,7 +69,8 @@ func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 	selecting := func(name string, set labels.Set) []string {
 		said.take()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
-		_, err := jane.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := jane.CoreV1().Namespaces().Create(t.Context(), ns,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -107,14 +110,16 @@ func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 			}
 			slices.Sort(want)
 			matches += len(want)
-			require.Equal(t, want, selecting(name, set), "seed %d: namespace %s, labels %v, templates %v", seed, name, set, all)
+			require.Equal(t, want, selecting(name, set), "seed %d: namespace %s, labels %v, templates %v", seed, name,
+				set, all)
 		}
 		for _, template := range append(all, last) {
 			s.delete(template)
 		}
 	}
 	require.Greater(t, rounds*templates*sets, 4000)
-	require.InDelta(t, 0.4, float64(matches)/float64(rounds*(templates+1)*sets), 0.25, "a test of what nearly always, or nearly never, matches says little")
+	require.InDelta(t, 0.4, float64(matches)/float64(rounds*(templates+1)*sets), 0.25,
+		"a test of what nearly always, or nearly never, matches says little")
 }
 
 type selectors struct{ *rand.Rand }
@@ -143,7 +148,9 @@ func (g selectors) selector() *metav1.LabelSelector {
 		selector.MatchLabels = map[string]string{g.key(): g.value()}
 	}
 	for range g.IntN(3) {
-		requirement := metav1.LabelSelectorRequirement{Key: g.key(), Operator: metav1.LabelSelectorOperator(g.pick("In", "NotIn", "Exists", "DoesNotExist"))}
+		requirement := metav1.LabelSelectorRequirement{
+			Key: g.key(), Operator: metav1.LabelSelectorOperator(g.pick("In", "NotIn", "Exists", "DoesNotExist")),
+		}
 		if requirement.Operator == metav1.LabelSelectorOpIn || requirement.Operator == metav1.LabelSelectorOpNotIn {
 			for range 1 + g.IntN(3) {
 				requirement.Values = append(requirement.Values, g.value())
@@ -190,7 +197,8 @@ func TestAdmissionLeavesTheSameNamespacesAlone(t *testing.T) {
 		require.NoError(t, err)
 		found := lists.FindAllString(string(text), -1)
 		require.Len(t, found, count, file)
-		require.Equal(t, count+1, len(strings.Split(string(text), "'kube-system'")), "%s: no other expression names them", file)
+		require.Equal(t, count+1, len(strings.Split(string(text), "'kube-system'")),
+			"%s: no other expression names them", file)
 		for _, list := range found {
 			names := strings.Split(strings.Trim(list, "[]"), ", ")
 			for _, name := range names {

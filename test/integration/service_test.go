@@ -8,7 +8,8 @@ import (
 	"nstpl.dev/nstpl/test/operator"
 )
 
-// newService has the operators that start from now on in a world be asked through a service, whose certificate is theirs.
+// newService has the operators that start from now on in a world be asked through a service, whose certificate is
+// theirs.
 func newService(t *testing.T, w *world) *operator.Service {
 	t.Helper()
 	w.behindService = true

@@ -24,11 +24,16 @@ func (s *scene) author() client.Client {
 	require.NoError(s.t, err)
 	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
 	s.permit(s.name("templates"), me, rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
+		APIGroups: []string{v1alpha1.GroupVersion.Group},
+		Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
 	})
-	s.permit(s.name("configmaps"), me, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch", "delete"}})
+	s.permit(s.name("configmaps"), me,
+		rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch", "delete"},
+		})
 	s.permit(s.name("bindings"), me, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"}, Verbs: []string{"create", "patch", "delete"},
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"},
+		Verbs: []string{"create", "patch", "delete"},
 	})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
@@ -62,11 +67,13 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	generated.Name, generated.GenerateName = "", s.id+"-"
 	refused(author.Create(t.Context(), generated))
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate", "metadata": map[string]any{"name": evil.Name}, "spec": evil.Spec,
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate",
+		"metadata": map[string]any{"name": evil.Name}, "spec": evil.Spec,
 	})
 	require.NoError(t, err)
 	apply := func(body []byte, template *v1alpha1.NamespaceTemplate) error {
-		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.ApplyPatchType, body), client.FieldOwner("author"), client.ForceOwnership)
+		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.ApplyPatchType, body),
+			client.FieldOwner("author"), client.ForceOwnership)
 	}
 	refused(apply(body, evil))
 
@@ -88,10 +95,12 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))
 	require.Equal(t, good.Spec, changed.Spec)
 
-	// Somebody else's template can't be widened, nor switched on again, by who could not have written it. It can be labelled.
+	// Somebody else's template can't be widened, nor switched on again, by who could not have written it. It can be
+	// labelled.
 	theirs := s.declare("theirs", grant, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations = map[string]string{
-			v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable, v1alpha1.RequirePermissionAnnotation: "true",
+			v1alpha1.TemplateApplyAnnotation:     v1alpha1.TemplateApplyDisable,
+			v1alpha1.RequirePermissionAnnotation: "true",
 		}
 	})
 	patch := func(body string) error {
@@ -105,7 +114,8 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	// With the right to bind that very role, it is allowed.
 	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
 	s.permit(s.name("bind"), me, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"}, Verbs: []string{"bind"},
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"},
+		Verbs: []string{"bind"},
 	})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), evil.DeepCopy(), client.DryRunAll))

@@ -58,17 +58,24 @@ metadata: {name: budget}
 spec: {hard: {pods: "PODS"}}
 `
 
-// Server-side apply creates and changes: `create` alone neither raises a quota that is there, nor one that another template declares.
+// Server-side apply creates and changes: `create` alone neither raises a quota that is there, nor one that another
+// template declares.
 func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	creates := s.templateAuthor("creates", mayOn("", []string{"create"}, "resourcequotas", "configmaps", "serviceaccounts"))
-	for _, object := range []string{strings.Replace(budget, "PODS", "100", 1), configMap("a", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default}"} {
+	creates := s.templateAuthor("creates",
+		mayOn("", []string{"create"}, "resourcequotas", "configmaps", "serviceaccounts"))
+	for _, object := range []string{
+		strings.Replace(budget, "PODS", "100", 1), configMap("a", "v"),
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default}",
+	} {
 		forbids(t, creates.Create(t.Context(), s.template("raise", object)), "may not patch")
 	}
 	changes := s.templateAuthor("changes", mayOn("", []string{"create", "patch"}, "resourcequotas", "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, changes.Create(t.Context(), s.template("probe", strings.Replace(budget, "PODS", "100", 1)), client.DryRunAll))
+		assert.NoError(c,
+			changes.Create(t.Context(), s.template("probe", strings.Replace(budget, "PODS", "100", 1)),
+				client.DryRunAll))
 	})
 }
 
@@ -78,7 +85,8 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 	s := newScene(t, shared)
 	ours := s.declare("m-ours", strings.Replace(budget, "PODS", "1", 1))
 	s.permit(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, Verbs: []string{"create"},
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
+		Verbs: []string{"create"},
 	})
 	s.permit(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
 	config, err := s.cluster.UserConfig(s.name("limited"))
@@ -90,12 +98,16 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 		assert.NoError(c, limited.Create(t.Context(), s.template("a-mine", raised), client.DryRunAll))
 	})
 	for _, objects := range []string{raised, strings.Replace(raised, "name: budget", "name: bud$(NAMESPACE)", 1)} {
-		forbids(t, limited.Create(t.Context(), s.template("z-mine", objects)), `namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
+		forbids(t, limited.Create(t.Context(), s.template("z-mine", objects)),
+			`namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
 	}
-	elsewhere := s.template("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Namespaces = selector(sceneLabel, "none") })
+	elsewhere := s.template("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selector(sceneLabel, "none")
+	})
 	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
 	s.permit(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"}, ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
+		ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
 	})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, limited.Create(t.Context(), s.template("z-mine", raised), client.DryRunAll))
@@ -117,7 +129,10 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	const says = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
 		Name: "drop", Namespaces: selector(sceneLabel, s.id),
-		Patches: []v1alpha1.Patch{{Patch: "{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}", Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}}},
+		Patches: []v1alpha1.Patch{{
+			Patch:  "{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}",
+			Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"},
+		}},
 	}
 	overlays, err := json.Marshal([]v1alpha1.Overlay{drop})
 	require.NoError(t, err)
@@ -133,9 +148,12 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 		forbids(t, patch(theirs, `{"spec": {"templates": []}}`), says)
 		forbids(t, patch(stays, `{"spec": {"templates": []}}`), says)
 		forbids(t, patch(stays, `{"spec": {"templates": null}}`), says)
-		forbids(t, patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`), says)
-		forbids(t, patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`), says)
-		forbids(t, patch(theirs, `{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), says)
+		forbids(t, patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`),
+			says)
+		forbids(t, patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`),
+			says)
+		forbids(t, patch(theirs,
+			`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), says)
 		forbids(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), says)
 		if name == "writes" {
 			for _, template := range []*v1alpha1.NamespaceTemplate{theirs, stays} {
@@ -144,12 +162,14 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "which deletes nothing")
 		}
 		forbids(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
-		forbids(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{}, client.MatchingFields{"metadata.name": theirs.Name}), says)
+		forbids(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{},
+			client.MatchingFields{"metadata.name": theirs.Name}), says)
 		require.NoError(t, patch(theirs, `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 	}
 	// What stays is its template's no longer, and nobody else prunes it by taking the template's name.
 	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
-	forbids(t, writes.Create(t.Context(), s.template("stays", configMap("d", "v"))), "is left from template "+stays.Name)
+	forbids(t, writes.Create(t.Context(), s.template("stays", configMap("d", "v"))),
+		"is left from template "+stays.Name)
 	require.NoError(t, writes.Create(t.Context(), s.template("stays", configMap("c", "v"))))
 	s.holds(ns, all)
 	require.Equal(t, before, s.uids(ns.Name))
@@ -198,45 +218,57 @@ func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 		return "apiVersion: rbac.authorization.k8s.io/" + version + "\nkind: Role\nmetadata: {name: squat}\nrules: []\n"
 	}
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, author.Create(t.Context(), s.template("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
+		assert.NoError(c,
+			author.Create(t.Context(), s.template("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
 	})
 	for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
 		err := author.Create(t.Context(), s.template("version", documents(empty(version), bind("squat"))))
-		forbids(t, err, "serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
+		forbids(t, err,
+			"serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
 	}
 	overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
 		return func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{{
-				Name: "o", Namespaces: selector(sceneLabel, s.id), Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
+				Name: "o", Namespaces: selector(sceneLabel, s.id),
+				Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
 			}}
 		}
 	}
 	for _, patch := range []string{
-		`[{"op": "replace", "path": "/apiVersion", "value": "rbac.authorization.k8s.io/v1beta1"}]`, `[{"op": "replace", "path": "/kind", "value": "RoleX"}]`,
-		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`, `[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
+		`[{"op": "replace", "path": "/apiVersion", "value": "rbac.authorization.k8s.io/v1beta1"}]`,
+		`[{"op": "replace", "path": "/kind", "value": "RoleX"}]`,
+		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`,
+		`[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
 	} {
 		err := author.Create(t.Context(), s.template("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
 		forbids(t, err, "overlay o")
 	}
-	large := strings.Replace(empty("v1"), "{name: squat}", "{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
-	forbids(t, author.Create(t.Context(), s.template("large", documents(large, bind("squat")))), "the operator adds its own")
+	large := strings.Replace(empty("v1"), "{name: squat}",
+		"{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
+	forbids(t, author.Create(t.Context(), s.template("large", documents(large, bind("squat")))),
+		"the operator adds its own")
 
 	// Somebody may escalate, but not bind, nor change the template that binds.
 	require.NoError(t, author.Create(t.Context(), s.template("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
-	s.permit(s.name("escalates"), userSubject(s.name("escalator")), mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
-	s.permit(s.name("creates"), userSubject(s.name("escalator")), mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
+	s.permit(s.name("escalates"), userSubject(s.name("escalator")),
+		mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
+	s.permit(s.name("creates"), userSubject(s.name("escalator")),
+		mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
 	config, err := s.cluster.UserConfig(s.name("escalator"))
 	require.NoError(t, err)
 	escalator, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, escalator.Create(t.Context(), s.template("a-probe", strings.Replace(wide, "squat", "other", 1)), client.DryRunAll))
+		assert.NoError(c,
+			escalator.Create(t.Context(), s.template("a-probe", strings.Replace(wide, "squat", "other", 1)),
+				client.DryRunAll))
 	})
 	forbids(t, escalator.Create(t.Context(), s.template("a-wide", wide)), "template "+s.name("z-squat")+" may bind it")
 	// And the other way round.
 	s.declare("a-first", strings.Replace(wide, "squat", "first", 1))
-	forbids(t, author.Create(t.Context(), s.template("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
+	forbids(t, author.Create(t.Context(),
+		s.template("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
 		"another template may declare Role first too")
 }
 
@@ -245,19 +277,23 @@ func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
-		err := s.client.Create(t.Context(), s.template("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
+		err := s.client.Create(t.Context(),
+			s.template("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
 		forbids(t, err, "is reserved")
 	}
 	for _, metadata := range []string{
-		"labels: {policy/namespace-template-name: other}", "annotations: {policy.nstpl.dev/adopted: 'true'}", "annotations: {policy.nstpl.dev/applied-hash: a}",
-		"labels: {a.tree.policy.nstpl.dev/depth: '1'}", "annotations: {authorization.k8s.io/creator: jane}", "annotations: {policy.nstpl.dev/recounted: now}",
+		"labels: {policy/namespace-template-name: other}", "annotations: {policy.nstpl.dev/adopted: 'true'}",
+		"annotations: {policy.nstpl.dev/applied-hash: a}",
+		"labels: {a.tree.policy.nstpl.dev/depth: '1'}", "annotations: {authorization.k8s.io/creator: jane}",
+		"annotations: {policy.nstpl.dev/recounted: now}",
 	} {
 		object := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, " + metadata + "}\n"
 		forbids(t, s.client.Create(t.Context(), s.template("key", object)), "is set by nstpl itself")
 	}
 	marked := s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "o", Namespaces: selector(sceneLabel, s.id), Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
+			Name: "o", Namespaces: selector(sceneLabel, s.id),
+			Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
 		}}
 	})
 	forbids(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
@@ -265,38 +301,48 @@ func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), s.template("allowed", replaceable), client.DryRunAll))
 }
 
-// A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of others slow.
+// A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of
+// others slow.
 func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
 	roles := func(count int) string {
 		var all []string
 		for i := range count {
-			all = append(all, fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r%d}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]", i))
+			all = append(all,
+				fmt.Sprintf(
+					"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r%d}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]", i))
 		}
 		return documents(all...)
 	}
 	sixOverlays := func(template *v1alpha1.NamespaceTemplate) {
 		for i := range 6 {
 			template.Spec.Overlays = append(template.Spec.Overlays, v1alpha1.Overlay{
-				Name: fmt.Sprintf("o%d", i), Namespaces: selector(sceneLabel, s.id), Labels: map[string]string{fmt.Sprintf("o%d", i): "yes"},
+				Name: fmt.Sprintf("o%d", i), Namespaces: selector(sceneLabel, s.id),
+				Labels: map[string]string{fmt.Sprintf("o%d", i): "yes"},
 			})
 		}
 	}
-	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles"), mayOn("", []string{"get"}, "pods"))
+	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles"),
+		mayOn("", []string{"get"}, "pods"))
 	bare := s.templateAuthor("bare")
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), s.template("probe", roles(1)), client.DryRunAll))
 	})
 	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.template("many", roles(4000), sixOverlays))))
 	// Both are answered before anything is compiled: that would take longer than the API server waits.
-	forbids(t, bare.Create(t.Context(), s.template("many", roles(500), sixOverlays), client.DryRunAll), "may not create or patch roles")
-	forbids(t, author.Create(t.Context(), s.template("many", roles(250), sixOverlays), client.DryRunAll), "too many combinations")
+	forbids(t, bare.Create(t.Context(), s.template("many", roles(500), sixOverlays), client.DryRunAll),
+		"may not create or patch roles")
+	forbids(t, author.Create(t.Context(), s.template("many", roles(250), sixOverlays), client.DryRunAll),
+		"too many combinations")
 
 	for name, change := range map[string]func(*metav1.LabelSelector){
 		"expressions": func(selector *metav1.LabelSelector) {
 			for i := range 37_000 {
-				selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprintf("k%d", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+				selector.MatchExpressions = append(selector.MatchExpressions,
+					metav1.LabelSelectorRequirement{
+						Key: fmt.Sprintf("k%d", i), Operator: metav1.LabelSelectorOpDoesNotExist,
+					})
 			}
 		},
 		"values": func(selector *metav1.LabelSelector) {
@@ -315,8 +361,12 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 		slow := s.template("slow", configMap("a", "v"))
 		change(slow.Spec.Namespaces.LabelSelector)
 		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), slow)), name)
-		initialization := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name("slow")}}
-		initialization.Initializers = []v1alpha1.Initializer{{Name: "slow.example.com", NamespaceSelector: slow.Spec.Namespaces.LabelSelector}}
+		initialization := &v1alpha1.NamespaceInitializationConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: s.name("slow")},
+		}
+		initialization.Initializers = []v1alpha1.Initializer{{
+			Name: "slow.example.com", NamespaceSelector: slow.Spec.Namespaces.LabelSelector,
+		}}
 		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), initialization)), name)
 	}
 }
@@ -328,7 +378,10 @@ func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
 		var fastest time.Duration
 		for i := range count {
 			start := time.Now()
-			require.NoError(t, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.id, i)}}, client.DryRunAll))
+			require.NoError(t,
+				s.client.Create(t.Context(),
+					&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.id, i)}},
+					client.DryRunAll))
 			if took := time.Since(start); fastest == 0 || took < fastest {
 				fastest = took
 			}
@@ -339,7 +392,9 @@ func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
 	worst := func(expressions, values int) *metav1.LabelSelector {
 		selector := &metav1.LabelSelector{}
 		for i := range expressions {
-			wanted := metav1.LabelSelectorRequirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn}
+			wanted := metav1.LabelSelectorRequirement{
+				Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn,
+			}
 			for j := range values / expressions {
 				wanted.Values = append(wanted.Values, fmt.Sprintf("v-%d-%d", i, j))
 			}
@@ -351,11 +406,16 @@ func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
 		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 		template.Spec.Namespaces.LabelSelector = worst(32, 1024)
 	})
-	initialization := &v1alpha1.NamespaceInitializationConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.name("worst")}}
+	initialization := &v1alpha1.NamespaceInitializationConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("worst")},
+	}
 	for i := range 32 {
 		selector := worst(16, 128)
-		selector.MatchExpressions[15] = metav1.LabelSelectorRequirement{Key: "none", Operator: metav1.LabelSelectorOpExists}
-		initialization.Initializers = append(initialization.Initializers, v1alpha1.Initializer{Name: fmt.Sprintf("worst-%d.example.com", i), NamespaceSelector: selector})
+		selector.MatchExpressions[15] = metav1.LabelSelectorRequirement{
+			Key: "none", Operator: metav1.LabelSelectorOpExists,
+		}
+		initialization.Initializers = append(initialization.Initializers,
+			v1alpha1.Initializer{Name: fmt.Sprintf("worst-%d.example.com", i), NamespaceSelector: selector})
 	}
 	require.NoError(t, s.client.Create(t.Context(), initialization))
 	with := create(30)

@@ -30,13 +30,15 @@ func (s *scene) asOperator() person {
 	return person{Interface: clients, s: s, name: operatorUser}
 }
 
-// trySubresource tries to change the metadata of a namespace through a subresource, by a dry run. A nil value takes away.
+// trySubresource tries to change the metadata of a namespace through a subresource, by a dry run. A nil value takes
+// away.
 func (p person) trySubresource(subresource, name, field, key string, value *string) error {
 	ctx, namespaces := p.s.t.Context(), p.CoreV1().Namespaces()
 	if subresource == "status" {
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
 		require.NoError(p.s.t, err)
-		_, err = namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
+		_, err = namespaces.Patch(ctx, name, types.MergePatchType, body,
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
 		return err
 	}
 	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
@@ -50,13 +52,15 @@ func (p person) trySubresource(subresource, name, field, key string, value *stri
 func TestTemplateUseBySubresource(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, shared)
-	privileged := s.declare("privileged", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
-	})
+	privileged := s.declare("privileged", configMap("a", "v"), requiresPermission,
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
+		})
 	nobody, one, all := s.person(s.name("nobody")), s.person(s.name("one")), s.person(s.name("all"))
 	on := func(verb string, names ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource}, ResourceNames: names, Verbs: []string{verb},
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
+			ResourceNames: names, Verbs: []string{verb},
 		}
 	}
 	for _, user := range []person{nobody, one, all} { // to opt in or out is another permission
@@ -89,27 +93,54 @@ func TestTemplateUseBySubresource(t *testing.T) {
 	for _, test := range []struct {
 		what, namespace, field, key string
 		value                       *string
-		// Why a user without the verb, the user who has it for all templates, and the operator may not. An empty reason means that they may.
+		// Why a user without the verb, the user who has it for all templates, and the operator may not. An empty reason
+		// means that they may.
 		without, with, operator string
 	}{
-		{what: "a label that a template selects", namespace: plain.Name, field: "labels", key: "class", value: new("privileged"), without: use},
-		{what: "a label that no template selects", namespace: plain.Name, field: "labels", key: "class", value: new("other"), without: use},
-		{what: "another value", namespace: selected.Name, field: "labels", key: "class", value: new("other"), without: use},
-		{what: "a label that goes", namespace: selected.Name, field: "labels", key: "class", without: use},
-		{what: "a label of an opted-out namespace", namespace: out.Name, field: "labels", key: "class", value: new("privileged")},
-		{what: "a label of the system", namespace: "kube-public", field: "labels", key: "class", value: new("privileged")},
-		{what: "opting in", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, without: use, operator: optout},
 		{
-			what: "opting in by another value", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, value: new("false"),
+			what: "a label that a template selects", namespace: plain.Name, field: "labels", key: "class",
+			value: new("privileged"), without: use,
+		},
+		{
+			what: "a label that no template selects", namespace: plain.Name, field: "labels", key: "class",
+			value: new("other"), without: use,
+		},
+		{
+			what: "another value", namespace: selected.Name, field: "labels", key: "class", value: new("other"),
+			without: use,
+		},
+		{what: "a label that goes", namespace: selected.Name, field: "labels", key: "class", without: use},
+		{
+			what: "a label of an opted-out namespace", namespace: out.Name, field: "labels", key: "class",
+			value: new("privileged"),
+		},
+		{
+			what: "a label of the system", namespace: "kube-public", field: "labels", key: "class",
+			value: new("privileged"),
+		},
+		{
+			what: "opting in", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, without: use,
+			operator: optout,
+		},
+		{
+			what: "opting in by another value", namespace: out.Name, field: "annotations",
+			key: v1alpha1.OptOutAnnotation, value: new("false"),
 			without: use, operator: optout,
 		},
-		{what: "opting out", namespace: plain.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, value: new("true"), operator: optout},
+		{
+			what: "opting out", namespace: plain.Name, field: "annotations", key: v1alpha1.OptOutAnnotation,
+			value: new("true"), operator: optout,
+		},
 		{what: "another annotation", namespace: plain.Name, field: "annotations", key: "a", value: new("b")},
 		{
-			what: "initialization", namespace: plain.Name, field: "labels", key: v1alpha1.InitializingLabel, value: new("true"),
+			what: "initialization", namespace: plain.Name, field: "labels", key: v1alpha1.InitializingLabel,
+			value:   new("true"),
 			without: either, with: initialize,
 		},
-		{what: "depth", namespace: plain.Name, field: "labels", key: "x" + v1alpha1.DepthLabelSuffix, value: new("1"), without: either, with: kept},
+		{
+			what: "depth", namespace: plain.Name, field: "labels", key: "x" + v1alpha1.DepthLabelSuffix,
+			value: new("1"), without: either, with: kept,
+		},
 	} {
 		expect := func(user person, subresource, reason string) {
 			t.Helper()
@@ -118,7 +149,8 @@ func TestTemplateUseBySubresource(t *testing.T) {
 				require.NoError(t, err, "%s by %s through %s", test.what, user.name, subresource)
 				return
 			}
-			require.True(t, apierrors.IsForbidden(err), "%s by %s through %s: %v", test.what, user.name, subresource, err)
+			require.True(t, apierrors.IsForbidden(err), "%s by %s through %s: %v", test.what, user.name, subresource,
+				err)
 			require.ErrorContains(t, err, reason, "%s by %s through %s", test.what, user.name, subresource)
 		}
 		for _, subresource := range []string{"status", "finalize"} {
@@ -133,10 +165,13 @@ func TestTemplateUseBySubresource(t *testing.T) {
 // unknownParameters is what the API server says while it does not know the kind of a policy's parameters.
 const unknownParameters = "failed to find resource referenced by paramKind"
 
-// lookUp has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that reason, or allowed.
+// lookUp has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that
+// reason, or allowed.
 func (s *scene) lookUp(kind string, refused bool) {
 	s.t.Helper()
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"}}
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
+	}
 	patch := `{"spec": {"paramKind": {"kind": "` + kind + `"}}}`
 	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, client.RawPatch(types.MergePatchType, []byte(patch))))
 	s.eventually(func(c *assert.CollectT) {
@@ -161,8 +196,8 @@ func (s *scene) notRefused() {
 	}
 }
 
-// For some time after its start, the API server may not know the kind of the parameters. Until it does, it refuses whatever may have a
-// namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
+// For some time after its start, the API server may not know the kind of the parameters. Until it does, it refuses
+// whatever may have a namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
 func TestTemplateUseWithoutParameters(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
@@ -173,7 +208,8 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 	s.waitsFor(deleted, s.name("network"))
 
 	s.lookUp("NotInstalledYet", true)
-	require.ErrorContains(t, s.client.Create(t.Context(), s.unborn("never")), unknownParameters, "a namespace that may not be held")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.unborn("never")), unknownParameters,
+		"a namespace that may not be held")
 	labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
 	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParameters)
 	jane := s.person("jane")
@@ -185,14 +221,18 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 	})
 	s.holds(held, configMap("a", "w"))
 	s.failing(held, "resourcequota/bad")
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("a", "x")) })
+	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = raw(t, configMap("a", "x"))
+	})
 	s.populated(held)
-	finished := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`))
+	finished := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`))
 	require.NoError(t, s.client.Status().Patch(t.Context(), held.DeepCopy(), finished))
 	s.opens(held)
 	s.delete(deleted)
 	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(deleted), &corev1.Namespace{})))
+		assert.True(c,
+			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(deleted), &corev1.Namespace{})))
 	})
 	s.notRefused()
 
@@ -212,7 +252,9 @@ func TestRestartOfTheAPIServer(t *testing.T) {
 		})
 		s.holds(ns, configMap("a", value))
 		s.failing(ns, "resourcequota/bad")
-		s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, configMap("a", value)) })
+		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = raw(t, configMap("a", value))
+		})
 		s.populated(ns)
 		next := s.unborn("created-" + value)
 		s.eventually(func(c *assert.CollectT) { // namespaces may be refused for half a minute

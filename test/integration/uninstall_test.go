@@ -41,8 +41,9 @@ func (s *scene) uids(namespace string) map[string]types.UID {
 	return found
 }
 
-// As docs/operations.md has it: first the definitions, while the operator lets go of what they define, and then all else. What was
-// populated stays, whatever the templates say of their own deletion, and one template does not clear away what another one declared.
+// As docs/operations.md has it: first the definitions, while the operator lets go of what they define, and then all
+// else. What was populated stays, whatever the templates say of their own deletion, and one template does not clear
+// away what another one declared.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, ownWorld(t))
@@ -52,17 +53,20 @@ func TestUninstall(t *testing.T) {
 
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a") // deletionPolicy is Delete
-	s.declare("z-authoritative", documents(role("root"), viewer("root")), inSpace, authoritative(v1alpha1.AuthoritativeDelete))
+	s.declare("z-authoritative", documents(role("root"), viewer("root")), inSpace,
+		authoritative(v1alpha1.AuthoritativeDelete))
 	s.declare("deleted", documents(role("of-another"), viewer("of-another"), configMap("deleted", "v")), inSpace)
 	s.declare("orphaned", configMap("orphaned", "v"))
 	ns := s.namespace("n", s.in("a"))
 	s.opens(ns)
-	s.holds(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"), configMap("deleted", "v"), configMap("orphaned", "v")))
+	s.holds(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"),
+		configMap("deleted", "v"), configMap("orphaned", "v")))
 	s.sum("a", "pods: 0/50")
 	s.holds(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
 	before := s.uids(ns.Name)
 
-	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl", "--timeout=1m")
+	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl",
+		"--timeout=1m")
 	require.NoError(t, err)
 	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: v1alpha1.QuotaName}})
 	_, err = s.kubectl(t.Context(), "", "delete", "--kustomize", manifests, "--ignore-not-found", "--timeout=1m")
@@ -75,9 +79,11 @@ func TestUninstall(t *testing.T) {
 
 	// Nothing stands in anybody's way: not in what was populated, nor elsewhere.
 	require.NoError(t, s.client.Create(t.Context(), podNamed(ns.Name, "p")))
-	require.NoError(t, s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
+	require.NoError(t,
+		s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
 	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}))
 	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns.Name}, &corev1.Namespace{})))
+		assert.True(c,
+			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns.Name}, &corev1.Namespace{})))
 	})
 }

@@ -91,7 +91,8 @@ func newWorld(ctx context.Context, apiServerArgs ...string) (w *world, err error
 	w.webhookAddress = addresses[0]
 	w.audit = &audit.Log{Path: filepath.Join(w.dir, "audit.log")}
 	w.cluster, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: append([]string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.Path, "--audit-log-mode=blocking", "--audit-log-maxsize=100000",
+		"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit.Path, "--audit-log-mode=blocking",
+		"--audit-log-maxsize=100000",
 	}, apiServerArgs...)})
 	if err != nil {
 		return nil, err
@@ -124,7 +125,8 @@ func olderName(number int) string { return fmt.Sprintf("older-%02d", number) }
 // install applies the manifests as the README says, and gives the operator a token.
 func (w *world) install(ctx context.Context) error {
 	for i := range olderNamespaces {
-		if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: olderName(i)}}); err != nil {
+		if err := w.client.Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: olderName(i)}}); err != nil {
 			return err
 		}
 	}
@@ -138,7 +140,8 @@ func (w *world) install(ctx context.Context) error {
 	if _, err := w.kubectl(ctx, moreKinds, "apply", "--filename", "-"); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "namespacetemplates.policy.nstpl.dev"); err != nil {
+	if _, err := w.kubectl(ctx, "", "wait", "--for=condition=Established", "crd",
+		"namespacetemplates.policy.nstpl.dev"); err != nil {
 		return err
 	}
 	if err := w.aggregated(ctx); err != nil {
@@ -151,11 +154,12 @@ func (w *world) install(ctx context.Context) error {
 	return operator.WriteKubeconfig(ctx, w.cluster, w.operatorKubeconfig)
 }
 
-// guarded returns when the API server goes by the admission policies, which stamp or refuse a forged creator. Until it has
-// their parameters, it refuses all namespaces.
+// guarded returns when the API server goes by the admission policies, which stamp or refuse a forged creator. Until it
+// has their parameters, it refuses all namespaces.
 func (w *world) guarded(ctx context.Context) error {
 	return w.probe(ctx, func(probe *corev1.Namespace, err error) bool {
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), v1alpha1.CreatorAnnotation) || err == nil && stamped(probe)
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), v1alpha1.CreatorAnnotation) || err == nil &&
+			stamped(probe)
 	})
 }
 
@@ -165,31 +169,33 @@ func stamped(probe *corev1.Namespace) bool {
 
 // probe has a namespace with a forged creator created, by a dry run, until what becomes of it is as expected.
 func (w *world) probe(ctx context.Context, expected func(*corev1.Namespace, error) bool) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "nobody"},
-		}}
-		err := w.client.Create(ctx, probe, client.DryRunAll)
-		return expected(probe, err), nil
-	})
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "nobody"},
+			}}
+			err := w.client.Create(ctx, probe, client.DryRunAll)
+			return expected(probe, err), nil
+		})
 }
 
 // aggregated returns when the rules of the operator's ClusterRole are the sum of the others'.
 func (w *world) aggregated(ctx context.Context) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		parts, sum := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
-		if err := w.client.List(ctx, parts, client.MatchingLabels{v1alpha1.AggregateLabel: "true"}); err != nil {
-			return false, err
-		}
-		if err := w.client.Get(ctx, client.ObjectKey{Name: "nstpl-operator-populate"}, sum); err != nil {
-			return false, err
-		}
-		rules := 0
-		for _, part := range parts.Items {
-			rules += len(part.Rules)
-		}
-		return len(sum.Rules) == rules, nil
-	})
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			parts, sum := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
+			if err := w.client.List(ctx, parts, client.MatchingLabels{v1alpha1.AggregateLabel: "true"}); err != nil {
+				return false, err
+			}
+			if err := w.client.Get(ctx, client.ObjectKey{Name: "nstpl-operator-populate"}, sum); err != nil {
+				return false, err
+			}
+			rules := 0
+			for _, part := range parts.Items {
+				rules += len(part.Rules)
+			}
+			return len(sum.Rules) == rules, nil
+		})
 }
 
 // startOperator starts an operator and returns when it is ready, and creators are stamped.
@@ -224,7 +230,8 @@ func (w *world) end() error {
 
 // kubectl runs the cluster's own kubectl as its administrator.
 func (w *world) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, w.cluster.Kubectl, append([]string{"--kubeconfig", w.cluster.Kubeconfig}, args...)...)
+	cmd := exec.CommandContext(ctx, w.cluster.Kubectl,
+		append([]string{"--kubeconfig", w.cluster.Kubeconfig}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// admissionTemplates is how many templates admission holds each new namespace against. None matches, so that nothing but
-// the creation itself is measured; every other one requires permission.
+// admissionTemplates is how many templates admission holds each new namespace against. None matches, so that nothing
+// but the creation itself is measured; every other one requires permission.
 const admissionTemplates = 100
 
 // creations creates namespaces that no template matches, one by one, and returns how long each request took.
@@ -36,7 +36,8 @@ func (b *bench) creations(ctx context.Context, what string) ([]time.Duration, er
 	return took, nil
 }
 
-// admission measures what templates cost those who create namespaces, against the cluster before anything was installed.
+// admission measures what templates cost those who create namespaces, against the cluster before anything was
+// installed.
 func (b *bench) admission(ctx context.Context) error {
 	b.say("%d creations with %d templates", b.sizes.Creations, admissionTemplates)
 	if err := b.compareCreations(ctx, "without-templates", "nstpl without templates"); err != nil {
@@ -82,7 +83,8 @@ func unmatched() []*v1alpha1.NamespaceTemplate {
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{
 			MatchLabels: map[string]string{"tier": "test"},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: "team", Operator: metav1.LabelSelectorOpIn, Values: []string{fmt.Sprintf("b-%d", i), fmt.Sprintf("c-%d", i)},
+				Key: "team", Operator: metav1.LabelSelectorOpIn,
+				Values: []string{fmt.Sprintf("b-%d", i), fmt.Sprintf("c-%d", i)},
 			}},
 		}
 		template.Spec.Templates = []runtime.RawExtension{{

@@ -94,7 +94,8 @@ func (b *bench) start(ctx context.Context) (err error) {
 		if err := b.applyTemplate(ctx, of, "a"); err != nil {
 			return err
 		}
-		if err := b.kubectl(ctx, nil, "wait", "--for=condition=Accepted", "namespacetemplate/"+templateName(of)); err != nil {
+		if err := b.kubectl(ctx, nil, "wait", "--for=condition=Accepted",
+			"namespacetemplate/"+templateName(of)); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,8 @@ func (b *bench) drift(ctx context.Context) error {
 		seen := corrected.expect(namespace + "/" + object.GetKind())
 		start := time.Now()
 		_, err := editor.Resource(resourceOf(object)).Namespace(namespace).
-			Patch(ctx, object.GetName(), types.MergePatchType, []byte(edit), metav1.PatchOptions{FieldManager: "somebody"})
+			Patch(ctx, object.GetName(), types.MergePatchType, []byte(edit),
+				metav1.PatchOptions{FieldManager: "somebody"})
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,8 @@ func (b *bench) flood(ctx context.Context) error {
 			return err
 		}
 	}
-	b.say("requests of the floor: %v\nand of the operator: %v", floor.requests.toPopulate(), operator.requests.toPopulate())
+	b.say("requests of the floor: %v\nand of the operator: %v", floor.requests.toPopulate(),
+		operator.requests.toPopulate())
 	count := float64(b.sizes.Flood * b.sizes.Rounds)
 	compare := func(measure, unit string, of func(cost) float64, goal string) {
 		b.table.compare(measure, unit, of(floor), of(operator), goal)

@@ -1,5 +1,5 @@
-// Command load measures the operator, on a control plane of its own, against a floor: a bare client that writes the same
-// objects when it sees a new namespace, and has nothing else to do. It prints a table and judges nothing.
+// Command load measures the operator, on a control plane of its own, against a floor: a bare client that writes the
+// same objects when it sees a new namespace, and has nothing else to do. It prints a table and judges nothing.
 package main
 
 import (
@@ -39,7 +39,8 @@ func main() {
 	flag.IntVar(&s.Rounds, "rounds", 2, "how often to flood each side, and to roll out")
 	flag.IntVar(&s.Edits, "edits", 100, "populated objects to edit")
 	flag.DurationVar(&s.Idle, "idle", time.Minute, "how long to watch an idle operator")
-	flag.IntVar(&s.Namespaces, "namespaces", 0, "namespaces that the operator has at least populated before it is idle and restarted")
+	flag.IntVar(&s.Namespaces, "namespaces", 0,
+		"namespaces that the operator has at least populated before it is idle and restarted")
 	flag.StringVar(&s.operator, "operator", "bin/nstpl-operator", "the operator's program")
 	output := flag.String("o", "table", "what to print: table or json")
 	flag.Parse()
@@ -117,7 +118,8 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	b.table.latencies("new namespace during a rollout", busy, nil)
 	slowdown := func(of side) float64 { return float64(percentile(busy[of], 95)) / float64(percentile(idle[of], 95)) }
-	b.table.compare("new namespace during a rollout: p95 to that of idle", "x", slowdown(floorSide), slowdown(operatorSide), "at most 2")
+	b.table.compare("new namespace during a rollout: p95 to that of idle", "x", slowdown(floorSide),
+		slowdown(operatorSide), "at most 2")
 	if err := b.drift(ctx); err != nil {
 		return err
 	}

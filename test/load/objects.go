@@ -57,7 +57,9 @@ func template(of side, stage string) ([]byte, error) {
 	}
 	declared := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: templateName(of)}}
 	declared.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplate"))
-	declared.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{sideLabel: string(of)}}
+	declared.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{sideLabel: string(of)},
+	}
 	for _, object := range all {
 		declared.Spec.Templates = append(declared.Spec.Templates, runtime.RawExtension{Object: object})
 	}

@@ -95,11 +95,13 @@ func (b *bench) operatorKubeconfig() string {
 	return filepath.Join(b.dir, "kubeconfig")
 }
 
-// asOperator writes a kubeconfig with the rights of the operator's ServiceAccount and no others, and returns what it says.
+// asOperator writes a kubeconfig with the rights of the operator's ServiceAccount and no others, and returns what it
+// says.
 func (b *bench) asOperator(ctx context.Context) (*rest.Config, error) {
 	day := int64(24 * 60 * 60)
 	token, err := b.client.CoreV1().ServiceAccounts(v1alpha1.OperatorNamespace).CreateToken(ctx, "nstpl-operator",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get a token for the operator: %w", err)
 	}

@@ -40,8 +40,8 @@ func (s *sightings) see(key string) {
 	}
 }
 
-// watch watches from now on. The API server drops watchers when it is as busy as it is made here: this one goes on where
-// it was.
+// watch watches from now on. The API server drops watchers when it is as busy as it is made here: this one goes on
+// where it was.
 func (b *bench) watch(ctx context.Context, selector string,
 	start func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) (watch.Interface, error) {

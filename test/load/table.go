@@ -61,7 +61,8 @@ func (t table) print(out io.Writer) error {
 		if r.Ratio != nil {
 			ratio = strconv.FormatFloat(*r.Ratio, 'f', 2, 64) + "x"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Measure, cmp.Or(r.Unit, "-"), floor, figure(r.Operator), ratio, cmp.Or(r.Goal, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Measure, cmp.Or(r.Unit, "-"), floor, figure(r.Operator), ratio,
+			cmp.Or(r.Goal, "-"))
 	}
 	return w.Flush()
 }

@@ -26,7 +26,9 @@ func parse(text io.Reader) (families, error) {
 func (f families) sum(name, value string) float64 {
 	var sum float64
 	for _, metric := range f[name].GetMetric() {
-		if value == "" || slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value }) {
+		if value == "" || slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool {
+			return l.GetValue() == value
+		}) {
 			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
@@ -98,7 +100,8 @@ var theirs = []string{
 }
 
 // toPopulate leaves the requests that the two sides make, but for their watches. Left out is what those do who create
-// namespaces, and Kubernetes itself: in each namespace a ServiceAccount, a ConfigMap and the status of the ResourceQuota.
+// namespaces, and Kubernetes itself: in each namespace a ServiceAccount, a ConfigMap and the status of the
+// ResourceQuota.
 func (r requests) toPopulate() requests {
 	made := requests{}
 	for kind, count := range r {

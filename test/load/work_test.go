@@ -46,7 +46,8 @@ func TestRequestsToPopulate(t *testing.T) {
 	require.Equal(t, 2*time.Second, done.cpu)
 	made := done.requests.toPopulate()
 	require.Equal(t, requests{
-		"APPLY roles": 2, "GET namespaces": 1, "PATCH namespaces/status": 1, "PATCH namespacetemplates/status": 3, "POST events": 1,
+		"APPLY roles": 2, "GET namespaces": 1, "PATCH namespaces/status": 1, "PATCH namespacetemplates/status": 3,
+		"POST events": 1,
 	}, made)
 	require.Equal(t, 7.0, made.writes())
 	require.Equal(t, 1.0, made.reads())

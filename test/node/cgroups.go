@@ -16,8 +16,8 @@ func unified() bool {
 	return err == nil
 }
 
-// controlGroups are the folders of the control group that is above all that run the node's pods: one for each hierarchy, or the one of
-// version 2.
+// controlGroups are the folders of the control group that is above all that run the node's pods: one for each
+// hierarchy, or the one of version 2.
 func (p *place) controlGroups() []string {
 	if unified() {
 		return []string{filepath.Join(controlGroupRoot, p.name())}
@@ -33,7 +33,9 @@ func (p *place) controlGroups() []string {
 func (p *place) makeControlGroups() error {
 	var errs []error
 	if unified() { // what is not handed down can't be limited
-		errs = append(errs, os.WriteFile(filepath.Join(controlGroupRoot, "cgroup.subtree_control"), []byte("+cpu +cpuset +memory +pids"), 0o644))
+		errs = append(errs,
+			os.WriteFile(filepath.Join(controlGroupRoot, "cgroup.subtree_control"),
+				[]byte("+cpu +cpuset +memory +pids"), 0o644))
 	}
 	for _, group := range p.controlGroups() {
 		errs = append(errs, os.MkdirAll(group, 0o755))

@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// startControlPlane starts one that a node can join, and whose API server calls webhooks at the addresses of their pods: it knows no
-// addresses of Services, since kube-proxy is on the node only.
+// startControlPlane starts one that a node can join, and whose API server calls webhooks at the addresses of their
+// pods: it knows no addresses of Services, since kube-proxy is on the node only.
 func (c *Cluster) startControlPlane(ctx context.Context, progress io.Writer) (*controlplane.Cluster, error) {
 	return controlplane.Start(ctx, controlplane.Options{
 		Version: controlplane.DefaultVersion,

@@ -11,8 +11,8 @@ import (
 	"nstpl.dev/nstpl/krew/image"
 )
 
-// PodImage is an image that a node has from the start. Its program, which is all there is in it, waits to be ended; /pod id says who
-// runs it. It must not be pulled.
+// PodImage is an image that a node has from the start. Its program, which is all there is in it, waits to be ended;
+// /pod id says who runs it. It must not be pulled.
 const PodImage = "nstpl.test/pod:v1.0.0"
 
 // loadPod builds PodImage.
@@ -46,7 +46,8 @@ func (c *Cluster) loadPod(ctx context.Context) error {
 // LoadImage has the node know the image in a .tar of an OCI layout, by its tag and by its digest.
 func (c *Cluster) LoadImage(ctx context.Context, name, file string) error {
 	ctr := func(args ...string) error {
-		return c.command(ctx, append([]string{"ctr", "--address", c.path("containerd.sock"), "--namespace", "k8s.io"}, args...)...)
+		return c.command(ctx,
+			append([]string{"ctr", "--address", c.path("containerd.sock"), "--namespace", "k8s.io"}, args...)...)
 	}
 	if err := poll(ctx, func(context.Context) error { return ctr("version") }); err != nil {
 		return err

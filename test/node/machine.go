@@ -19,7 +19,9 @@ func Lacks(ctx context.Context) string {
 		return "a node needs root"
 	}
 	var missing []string
-	for _, program := range []string{"containerd", "runc", "ctr", "iptables", "conntrack", "ip", "unshare", "nsenter", "setpriv"} {
+	for _, program := range []string{
+		"containerd", "runc", "ctr", "iptables", "conntrack", "ip", "unshare", "nsenter", "setpriv",
+	} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing = append(missing, program)
 		}
@@ -33,7 +35,8 @@ func Lacks(ctx context.Context) string {
 		return "a node needs " + strings.Join(missing, ", ") +
 			", which are in the Debian packages containerd, runc, containernetworking-plugins, iptables, conntrack and iproute2"
 	}
-	if out, err := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "sh", "-ec", attempt).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "sh", "-ec",
+		attempt).CombinedOutput(); err != nil {
 		return fmt.Sprintf("a node needs namespaces with mounts, links and firewall rules of its own, which this machine does not give: %s",
 			strings.Join(strings.Fields(string(out)), " "))
 	}

@@ -10,8 +10,8 @@ import (
 // linkBits is the size of a link's network.
 const linkBits = "/30"
 
-// connect links the node's network, where a bridge has the pods, with this machine's, where the control plane is. The link goes when
-// the node's network does.
+// connect links the node's network, where a bridge has the pods, with this machine's, where the control plane is. The
+// link goes when the node's network does.
 func (c *Cluster) connect(ctx context.Context) error {
 	if err := c.place.disconnect(); err != nil {
 		return err
@@ -21,7 +21,8 @@ func (c *Cluster) connect(ctx context.Context) error {
 		{"ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(c.inside)},
 		{"ip", "address", "add", machineAddress + linkBits, "dev", link},
 		{"ip", "link", "set", link, "up"},
-		{"ip", "route", "add", c.place.podSubnet(), "via", nodeAddress}, // the API server calls webhooks at the addresses of their pods
+		// the API server calls webhooks at the addresses of their pods
+		{"ip", "route", "add", c.place.podSubnet(), "via", nodeAddress},
 	}
 	for _, args := range outside {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -32,7 +33,8 @@ func (c *Cluster) connect(ctx context.Context) error {
 		}
 		// A route needs the other end to be up.
 		for _, line := range []string{
-			"ip link set lo up", "ip address add " + nodeAddress + linkBits + " dev eth0", "ip link set eth0 up", "ip route add default via " + machineAddress,
+			"ip link set lo up", "ip address add " + nodeAddress + linkBits + " dev eth0", "ip link set eth0 up",
+			"ip route add default via " + machineAddress,
 		} {
 			if err := c.command(ctx, strings.Fields(line)...); err != nil {
 				return err

@@ -1,6 +1,6 @@
-// Package node gives a real control plane a real node: the scheduler, a kubelet with containerd, and kube-proxy. What the node does, it
-// does in namespaces of its own for processes, mounts and the network, which end with the process that started it and leave nothing
-// behind.
+// Package node gives a real control plane a real node: the scheduler, a kubelet with containerd, and kube-proxy. What
+// the node does, it does in namespaces of its own for processes, mounts and the network, which end with the process
+// that started it and leave nothing behind.
 package node
 
 import (
@@ -42,7 +42,8 @@ type Cluster struct {
 	stopped   bool
 }
 
-// Start starts a control plane with a node and returns when pods can be run. ctx bounds the start and not the life of the cluster.
+// Start starts a control plane with a node and returns when pods can be run. ctx bounds the start and not the life of
+// the cluster.
 func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	assets, err := controlplane.BuildNode(ctx, progress)
 	if err != nil {
@@ -99,8 +100,8 @@ func (c *Cluster) start(ctx context.Context, progress io.Writer) error {
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// holder says which process it is, seen from outside, and waits. Its own /proc is that of its namespace; /run is empty, where
-// containerd and network plugins put mounts and files, and so is where they keep which addresses are taken.
+// holder says which process it is, seen from outside, and waits. Its own /proc is that of its namespace; /run is empty,
+// where containerd and network plugins put mounts and files, and so is where they keep which addresses are taken.
 const holder = `
 read -r pid _ </proc/self/stat
 mount -t proc proc /proc
@@ -113,7 +114,8 @@ exec sleep infinity
 
 func (c *Cluster) makeNamespaces(ctx context.Context) error {
 	at := c.path("pid")
-	p, err := process.Start(c.dir, "namespaces", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", holder, "holder", at)
+	p, err := process.Start(c.dir, "namespaces", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh",
+		"-c", holder, "holder", at)
 	if err != nil {
 		return err
 	}
@@ -130,7 +132,10 @@ func (c *Cluster) makeNamespaces(ctx context.Context) error {
 
 // enter is the command line that runs another one inside. setpriv has it end with nsenter, which stays outside.
 func (c *Cluster) enter(args ...string) []string {
-	return append([]string{"nsenter", "--target", strconv.Itoa(c.inside), "--net", "--mount", "--pid", "--", "setpriv", "--pdeathsig", "KILL", "--"}, args...)
+	return append([]string{
+		"nsenter", "--target", strconv.Itoa(c.inside), "--net", "--mount", "--pid", "--", "setpriv", "--pdeathsig",
+		"KILL", "--",
+	}, args...)
 }
 
 // run starts a program inside.
@@ -155,7 +160,8 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 }
 
 func (c *Cluster) startKubelet() error {
-	if err := c.run("kubelet", filepath.Join(c.assets, "kubelet"), "--config="+c.path("kubelet.yaml"), "--kubeconfig="+c.path("kubelet.kubeconfig"),
+	if err := c.run("kubelet", filepath.Join(c.assets, "kubelet"), "--config="+c.path("kubelet.yaml"),
+		"--kubeconfig="+c.path("kubelet.kubeconfig"),
 		"--root-dir="+c.path("kubelet"), "--hostname-override="+Name, "--node-ip="+c.place.nodeAddress()); err != nil {
 		return err
 	}
@@ -190,12 +196,14 @@ func (c *Cluster) knowsPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + Name})
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + Name})
 	if err != nil {
 		return err
 	}
 	known := &corev1.PodList{}
-	if err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(Name).SubResource("proxy").Suffix("pods").Do(ctx).Into(known); err != nil {
+	if err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(Name).SubResource("proxy").Suffix("pods").Do(
+		ctx).Into(known); err != nil {
 		return err
 	}
 	if len(known.Items) < len(pods.Items) {
@@ -225,11 +233,13 @@ func (c *Cluster) await(ctx context.Context) error {
 			return fmt.Errorf("%w; the end of the kubelet's log:\n%s", err, c.kubelet.Tail())
 		}
 		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue &&
+				len(node.Spec.Taints) == 0 {
 				return nil
 			}
 		}
-		return fmt.Errorf("the node is not ready: %v, taints %v; the end of the kubelet's log:\n%s", node.Status.Conditions, node.Spec.Taints, c.kubelet.Tail())
+		return fmt.Errorf("the node is not ready: %v, taints %v; the end of the kubelet's log:\n%s",
+			node.Status.Conditions, node.Spec.Taints, c.kubelet.Tail())
 	})
 }
 

@@ -145,13 +145,14 @@ func TestNode(t *testing.T) {
 	cluster := startNode(t)
 	runsPods(t, cluster.Kubectl, cluster.Kubeconfig)
 	require.NoError(t, cluster.RestartKubelet(t.Context()))
-	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, cluster.Kubectl, cluster.Kubeconfig, "exec", "web", "--", "/pod", "id"))
+	require.Equal(t, "uid=12345 gid=23456\n",
+		kubectl(t, cluster.Kubectl, cluster.Kubeconfig, "exec", "web", "--", "/pod", "id"))
 	require.NoError(t, cluster.Stop())
 	leavesNothing(t, cluster)
 }
 
-// Two processes start a node at the same time, as go test does when it tests several packages. When one of them is killed, the other's
-// node goes on, and another node can be started.
+// Two processes start a node at the same time, as go test does when it tests several packages. When one of them is
+// killed, the other's node goes on, and another node can be started.
 func TestNodesOfTwoProcesses(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)
@@ -169,7 +170,8 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 	require.Error(t, owner.Wait(), "it was killed")
 	next := startNode(t)
 	runsPods(t, next.Kubectl, next.Kubeconfig)
-	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, mine.Kubectl, mine.Kubeconfig, "exec", "web", "--", "/pod", "id"))
+	require.Equal(t, "uid=12345 gid=23456\n",
+		kubectl(t, mine.Kubectl, mine.Kubeconfig, "exec", "web", "--", "/pod", "id"))
 	for _, cluster := range []*Cluster{mine, next} {
 		require.NoError(t, cluster.Stop())
 		leavesNothing(t, cluster)

@@ -10,15 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is what a node has of this machine for itself, besides its folder: a network link with the addresses of both its ends, a range of
-// addresses for pods, and a control group. All go by a number, so that several nodes can run at a time, also those of different processes.
+// place is what a node has of this machine for itself, besides its folder: a network link with the addresses of both
+// its ends, a range of addresses for pods, and a control group. All go by a number, so that several nodes can run at a
+// time, also those of different processes.
 type place struct {
 	number int
 	// held is a socket whose name holds the number. The kernel lets go of it when this process ends in whatever way.
 	held net.Listener
 }
 
-// places is how many there are: the addresses are of the half of the range that RFC 2544 sets aside for tests of networks.
+// places is how many there are: the addresses are of the half of the range that RFC 2544 sets aside for tests of
+// networks.
 const places = 128
 
 // takePlace returns a place that no other node has.
@@ -61,8 +63,8 @@ func (p *place) linkExists() bool {
 	return err == nil
 }
 
-// disconnect deletes the link, if there is one. The kernel deletes it, too, some time after the node's network is gone: a process
-// that was killed may have left it.
+// disconnect deletes the link, if there is one. The kernel deletes it, too, some time after the node's network is gone:
+// a process that was killed may have left it.
 func (p *place) disconnect() error {
 	if !p.linkExists() {
 		return nil

@@ -14,16 +14,19 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// WriteKubeconfig writes a kubeconfig with the rights of the operator's ServiceAccount and no others. The functions may change
-// where it leads to.
-func WriteKubeconfig(ctx context.Context, cluster *controlplane.Cluster, path string, change ...func(*clientcmdapi.Cluster)) error {
+// WriteKubeconfig writes a kubeconfig with the rights of the operator's ServiceAccount and no others. The functions may
+// change where it leads to.
+func WriteKubeconfig(
+	ctx context.Context, cluster *controlplane.Cluster, path string, change ...func(*clientcmdapi.Cluster),
+) error {
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
 		return err
 	}
 	day := int64(24 * 60 * 60)
 	token, err := client.CoreV1().ServiceAccounts(v1alpha1.OperatorNamespace).CreateToken(ctx, "nstpl-operator",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("get a token for the operator: %w", err)
 	}

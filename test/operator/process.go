@@ -61,7 +61,10 @@ func Start(options Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Metrics: addresses[0], Probes: addresses[1], Webhooks: addresses[2], log: log.Name(), Exited: make(chan struct{})}
+	p := &Process{
+		Metrics: addresses[0], Probes: addresses[1], Webhooks: addresses[2], log: log.Name(),
+		Exited: make(chan struct{}),
+	}
 	if options.Webhooks != "" {
 		p.Webhooks = options.Webhooks
 	}
@@ -108,14 +111,15 @@ func (p *Process) startGuard() error {
 
 // AwaitReady returns when the operator is ready, or an error with its log if it has ended, or is not ready in a minute.
 func (p *Process) AwaitReady(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-p.Exited:
-			return false, errors.New("the process has ended")
-		default:
-		}
-		return p.Get(ctx, p.Probes, "/readyz", io.Discard) == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			select {
+			case <-p.Exited:
+				return false, errors.New("the process has ended")
+			default:
+			}
+			return p.Get(ctx, p.Probes, "/readyz", io.Discard) == nil, nil
+		})
 	if err != nil {
 		return fmt.Errorf("the operator is not ready: %w\n%s", err, p.Log(""))
 	}

@@ -19,7 +19,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Service stands before the webhooks of several replicas, as a Service does, and has each request answered by another one.
+// Service stands before the webhooks of several replicas, as a Service does, and has each request answered by another
+// one.
 type Service struct {
 	server *http.Server
 	ended  chan error
@@ -43,7 +44,9 @@ func NewService(ctx context.Context, reader client.Reader, address string) (*Ser
 	s := &Service{ended: make(chan error, 1)}
 	s.server = &http.Server{
 		ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate() }},
+		TLSConfig: &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return certificate()
+		}},
 		Handler: &httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(s.backend()) },
 			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // both ends are the test's

@@ -58,8 +58,8 @@ var (
 	spaces    = regexp.MustCompile(` {2,}`)
 )
 
-// Normalize takes out of what a command prints what differs from run to run: how long things took, which makes columns wider, and the
-// order in which objects arrive.
+// Normalize takes out of what a command prints what differs from run to run: how long things took, which makes columns
+// wider, and the order in which objects arrive.
 func Normalize(output string) string {
 	output = spaces.ReplaceAllString(durations.ReplaceAllString(output, "<duration>"), " ")
 	lines := strings.Split(strings.TrimSpace(output), "\n")

@@ -6,7 +6,8 @@ import (
 	"net"
 )
 
-// The ports that FreeAddresses gives out: below those that the kernel takes for connections, which could take one before it is listened at.
+// The ports that FreeAddresses gives out: below those that the kernel takes for connections, which could take one
+// before it is listened at.
 const firstPort, endPort = 20000, 32768
 
 // FreeAddresses returns n different host:port pairs of this machine at which nobody listens.

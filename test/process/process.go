@@ -33,8 +33,8 @@ type Process struct {
 	alive io.Closer // closing it ends the process
 }
 
-// Start runs a program in the folder dir, with its log in the file name.log there. It gets a process group of its own: an interrupt from
-// the terminal is for the test, which may still need its cluster to clean up.
+// Start runs a program in the folder dir, with its log in the file name.log there. It gets a process group of its own:
+// an interrupt from the terminal is for the test, which may still need its cluster to clean up.
 func Start(dir, name, path string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

@@ -4,9 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceInitializationConfiguration names controllers that must finish their work in a new namespace before others may
-// write into it ("Extending Initializers" of the Namespace Population proposal). Each takes its name from the namespace's
-// annotation policy/namespace-initializers-pending when it is done, for which it needs the verb initialize on namespaces.
+// NamespaceInitializationConfiguration names controllers that must finish their work in a new namespace before others
+// may write into it ("Extending Initializers" of the Namespace Population proposal). Each takes its name from the
+// namespace's annotation policy/namespace-initializers-pending when it is done, for which it needs the verb initialize
+// on namespaces.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=nsinit
@@ -40,7 +41,8 @@ type NamespaceInitializationConfigurationList struct {
 
 // Initializer is a controller that a new namespace waits for.
 type Initializer struct {
-	// name is what stands in the pending list: a DNS name that tells whose controller it is, such as network.example.com.
+	// name is what stands in the pending list: a DNS name that tells whose controller it is, such as
+	// network.example.com.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -61,8 +63,8 @@ type Initializer struct {
 	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// failurePolicy says what a timeout does: Fail keeps the namespace closed until the initializer finishes, Ignore opens
-	// it as if it had.
+	// failurePolicy says what a timeout does: Fail keeps the namespace closed until the initializer finishes, Ignore
+	// opens it as if it had.
 	// +optional
 	// +kubebuilder:default=Fail
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
@@ -81,6 +83,6 @@ type NamespaceInitializationConfigurationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// InitializationAccepted is the condition of a NamespaceInitializationConfiguration that says whether its selectors can be
-// read, and why not.
+// InitializationAccepted is the condition of a NamespaceInitializationConfiguration that says whether its selectors can
+// be read, and why not.
 const InitializationAccepted = "Accepted"

@@ -81,8 +81,8 @@ type NamespaceTemplateSpec struct {
 	// +kubebuilder:default=Orphan
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// authoritative are kinds of which the selected namespaces hold what templates declare, and nothing else: objects that no
-	// template declares are deleted, whoever made them. What Kubernetes itself puts into every namespace stays.
+	// authoritative are kinds of which the selected namespaces hold what templates declare, and nothing else: objects
+	// that no template declares are deleted, whoever made them. What Kubernetes itself puts into every namespace stays.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

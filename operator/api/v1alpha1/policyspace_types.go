@@ -5,9 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicySpace is a place in a hierarchy of policies. Namespaces are in one by the label policy.nstpl.dev/policyspace, and inherit
-// what is declared for it and for all spaces above it, by NamespaceTemplates that select the label which the operator keeps:
-// <space>.tree.policy.nstpl.dev/depth. It follows "Policy Hierarchy Operations" of the Git User Guide.
+// PolicySpace is a place in a hierarchy of policies. Namespaces are in one by the label policy.nstpl.dev/policyspace,
+// and inherit what is declared for it and for all spaces above it, by NamespaceTemplates that select the label which
+// the operator keeps: <space>.tree.policy.nstpl.dev/depth. It follows "Policy Hierarchy Operations" of the Git User
+// Guide.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ps
@@ -54,9 +55,9 @@ type PolicySpaceSpec struct {
 
 // PolicySpaceQuota is a quota for many namespaces together.
 type PolicySpaceQuota struct {
-	// hard limits each named resource: those that a ResourceQuota knows, by the same names. It may be set below what is used: then
-	// nothing new is let in until enough has gone. As with a ResourceQuota, a limit on cpu or memory makes every pod state what it
-	// requests.
+	// hard limits each named resource: those that a ResourceQuota knows, by the same names. It may be set below what is
+	// used: then nothing new is let in until enough has gone. As with a ResourceQuota, a limit on cpu or memory makes
+	// every pod state what it requests.
 	// +required
 	// +kubebuilder:validation:MaxProperties=64
 	Hard corev1.ResourceList `json:"hard"`
@@ -96,15 +97,15 @@ type PolicySpaceStatus struct {
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 
-	// uncounted names some of the namespaces whose usage is unknown, because their ResourceQuota nstpl-policyspace is missing or was
-	// changed. The operator repairs it. Until then, everything that the quota limits is denied.
+	// uncounted names some of the namespaces whose usage is unknown, because their ResourceQuota nstpl-policyspace is
+	// missing or was changed. The operator repairs it. Until then, everything that the quota limits is denied.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Uncounted []string `json:"uncounted,omitempty"`
 
-	// sharedWith names policyspaces whose namespaces count here too, because namespaces move between the two: one of them takes the place
-	// of the other, as if it were renamed. No more is used in both together than either allows.
+	// sharedWith names policyspaces whose namespaces count here too, because namespaces move between the two: one of
+	// them takes the place of the other, as if it were renamed. No more is used in both together than either allows.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -130,7 +131,8 @@ type PolicySpaceShare struct {
 	Until metav1.Time `json:"until"`
 }
 
-// QuotaBooking is room that is taken before the API server writes it down, so that no two requests are let in on the same.
+// QuotaBooking is room that is taken before the API server writes it down, so that no two requests are let in on the
+// same.
 type QuotaBooking struct {
 	Namespace string `json:"namespace"`
 	// used is what the namespace uses with it.

@@ -21,9 +21,9 @@ const (
 	RoleKind        = "Role"
 )
 
-// ProtectedAttribute says which role a requester must hold to set, change or remove a label or an annotation on the objects
-// of its namespace, and on the pod templates in them ("Protected attributes"). Where several rules protect the same
-// attribute, each one opens it to the role that it names; what no rule opens is closed.
+// ProtectedAttribute says which role a requester must hold to set, change or remove a label or an annotation on the
+// objects of its namespace, and on the pod templates in them ("Protected attributes"). Where several rules protect the
+// same attribute, each one opens it to the role that it names; what no rule opens is closed.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=pattr
@@ -53,10 +53,10 @@ type ProtectedAttributeList struct {
 	Items []ProtectedAttribute `json:"items"`
 }
 
-// ClusterProtectedAttribute says which ClusterRole a requester must hold to set, change or remove a label or an annotation on
-// any object, in namespaces and outside of them, and on the pod templates in them ("Protected attributes"). A RoleBinding to
-// the ClusterRole counts in its own namespace. Where several rules protect the same attribute, each one opens it to the role
-// that it names; what no rule opens is closed.
+// ClusterProtectedAttribute says which ClusterRole a requester must hold to set, change or remove a label or an
+// annotation on any object, in namespaces and outside of them, and on the pod templates in them ("Protected
+// attributes"). A RoleBinding to the ClusterRole counts in its own namespace. Where several rules protect the same
+// attribute, each one opens it to the role that it names; what no rule opens is closed.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cpattr
@@ -106,8 +106,8 @@ type AttributeRule struct {
 	// +required
 	RoleRef RoleReference `json:"roleRef"`
 
-	// protectedValues are the values that the role opens: its holders may set them, change one of them into another, and
-	// remove them. Without any, they may do so with every value.
+	// protectedValues are the values that the role opens: its holders may set them, change one of them into another,
+	// and remove them. Without any, they may do so with every value.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64

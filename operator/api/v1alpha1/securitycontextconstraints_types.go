@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SecurityContextConstraints say what pods may ask for, and who may use them: the users and groups that are listed, and those
-// with the verb use on them in the pod's namespace ("Security context constraints"). The fields are those of OpenShift's
-// security.openshift.io/v1, with the same names, meanings and defaults.
+// SecurityContextConstraints say what pods may ask for, and who may use them: the users and groups that are listed, and
+// those with the verb use on them in the pod's namespace ("Security context constraints"). The fields are those of
+// OpenShift's security.openshift.io/v1, with the same names, meanings and defaults.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=scc,path=securitycontextconstraints,singular=securitycontextconstraints
@@ -63,8 +63,8 @@ type SecurityContextConstraints struct {
 	// +optional
 	AllowHostDirVolumePlugin bool `json:"allowHostDirVolumePlugin,omitempty"`
 
-	// volumes are the types of volumes that pods may have, by the name of the volume's field; * is all, none is none. Without
-	// it, all but hostPath are.
+	// volumes are the types of volumes that pods may have, by the name of the volume's field; * is all, none is none.
+	// Without it, all but hostPath are.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
@@ -141,8 +141,8 @@ type SecurityContextConstraints struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	Groups []string `json:"groups,omitempty"`
 
-	// seccompProfiles may be used: runtime/default, unconfined, localhost/ and the name of a file, or * for all. Pods without
-	// one get the first. Without any, pods may have none.
+	// seccompProfiles may be used: runtime/default, unconfined, localhost/ and the name of a file, or * for all. Pods
+	// without one get the first. Without any, pods may have none.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64

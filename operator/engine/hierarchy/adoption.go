@@ -45,15 +45,16 @@ func Adopt(objects []*unstructured.Unstructured) {
 	}
 }
 
-// MayBeInTree reports whether a tree may manage a namespace. A namespace that is still being initialized is new: nobody could write
-// into it yet. One without a UID does not exist yet.
+// MayBeInTree reports whether a tree may manage a namespace. A namespace that is still being initialized is new: nobody
+// could write into it yet. One without a UID does not exist yet.
 func MayBeInTree(ns *corev1.Namespace) bool {
 	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns) || createdInSpace(ns)
 }
 
-// createdInSpace reports whether the request that created a namespace put it into its policyspace. It is for namespaces that were
-// created while nothing marked new ones as initializing, nor noted their creator: before Kubernetes 1.36 the operator's webhook does
-// that, and the operator may be down. managedFields then name one writer in the second of the creation, who owns the label.
+// createdInSpace reports whether the request that created a namespace put it into its policyspace. It is for namespaces
+// that were created while nothing marked new ones as initializing, nor noted their creator: before Kubernetes 1.36 the
+// operator's webhook does that, and the operator may be down. managedFields then name one writer in the second of the
+// creation, who owns the label.
 func createdInSpace(ns *corev1.Namespace) bool {
 	if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; known {
 		return false
@@ -61,7 +62,8 @@ func createdInSpace(ns *corev1.Namespace) bool {
 	writers, owned := 0, false
 	for i := range ns.ManagedFields {
 		entry := &ns.ManagedFields[i]
-		if entry.Subresource != "" || entry.Time == nil || entry.Time.After(ns.CreationTimestamp.Time) || entry.FieldsV1 == nil {
+		if entry.Subresource != "" || entry.Time == nil || entry.Time.After(ns.CreationTimestamp.Time) ||
+			entry.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {

@@ -18,7 +18,8 @@ func ofTree(space *v1alpha1.PolicySpace, tree string) *v1alpha1.PolicySpace {
 	return space
 }
 
-// A namespace enters a tree when it is created in it or is adopted, moves freely then, and is a stranger again once it left.
+// A namespace enters a tree when it is created in it or is adopted, moves freely then, and is a stranger again once it
+// left.
 func TestPlacedInATree(t *testing.T) {
 	t.Parallel()
 	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{
@@ -35,24 +36,50 @@ func TestPlacedInATree(t *testing.T) {
 		inTree      bool
 		tree        string // that leaves it alone
 	}{
-		"created in it":                  {space: "team", initial: true, want: []string{"team", "1", "corp", "2"}, inTree: true},
-		"existed before":                 {space: "team", tree: "corp"},
-		"existed in another space":       {space: "team", depths: []string{"by-hand", "1"}, want: []string{"by-hand", "1"}, tree: "corp"},
-		"existed in a space taken over":  {space: "corp", depths: []string{"corp", "1"}, want: []string{"corp", "1"}, tree: "corp"},
+		"created in it": {
+			space: "team", initial: true, want: []string{"team", "1", "corp", "2"}, inTree: true,
+		},
+		"existed before": {space: "team", tree: "corp"},
+		"existed in another space": {
+			space: "team", depths: []string{"by-hand", "1"}, want: []string{"by-hand", "1"}, tree: "corp",
+		},
+		"existed in a space taken over": {
+			space: "corp", depths: []string{"corp", "1"}, want: []string{"corp", "1"}, tree: "corp",
+		},
 		"a space of nobody below a tree": {space: "by-hand-in-corp", tree: "corp"},
-		"adopted":                        {space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "true"}, want: []string{"team", "1", "corp", "2"}, inTree: true},
-		"not quite adopted":              {space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "yes"}, tree: "corp"},
-		"moved within":                   {space: "corp", depths: []string{"team", "1", "corp", "2"}, annotations: inTree, want: []string{"corp", "1"}, inTree: true},
-		"the root renamed":               {space: "inc", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"inc", "1"}, inTree: true},
-		"left":                           {depths: []string{"corp", "1"}, annotations: inTree},
-		"left for another space":         {space: "by-hand", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"by-hand", "1"}},
-		"its spaces lost their label":    {space: "by-hand", depths: []string{"by-hand", "1"}, annotations: inTree, want: []string{"by-hand", "1"}, inTree: true},
-		"its space is missing":           {space: "gone", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"corp", "1"}, inTree: true},
-		"in no tree":                     {space: "by-hand", want: []string{"by-hand", "1"}},
+		"adopted": {
+			space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "true"},
+			want: []string{"team", "1", "corp", "2"}, inTree: true,
+		},
+		"not quite adopted": {
+			space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "yes"}, tree: "corp",
+		},
+		"moved within": {
+			space: "corp", depths: []string{"team", "1", "corp", "2"}, annotations: inTree, want: []string{"corp", "1"},
+			inTree: true,
+		},
+		"the root renamed": {
+			space: "inc", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"inc", "1"}, inTree: true,
+		},
+		"left": {depths: []string{"corp", "1"}, annotations: inTree},
+		"left for another space": {space: "by-hand", depths: []string{"corp", "1"}, annotations: inTree,
+			want: []string{"by-hand", "1"}},
+		"its spaces lost their label": {
+			space: "by-hand", depths: []string{"by-hand", "1"}, annotations: inTree, want: []string{"by-hand", "1"},
+			inTree: true,
+		},
+		"its space is missing": {
+			space: "gone", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"corp", "1"},
+			inTree: true,
+		},
+		"in no tree": {space: "by-hand", want: []string{"by-hand", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1", Labels: map[string]string{v1alpha1.PolicySpaceLabel: test.space}, Annotations: test.annotations}}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "n", UID: "1", Labels: map[string]string{v1alpha1.PolicySpaceLabel: test.space},
+				Annotations: test.annotations,
+			}}
 			for i := 0; i < len(test.depths); i += 2 {
 				ns.Labels[hierarchy.DepthLabel(test.depths[i])] = test.depths[i+1]
 			}
@@ -83,7 +110,10 @@ func TestCreatedInASpace(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	entry := func(manager string, after time.Duration, labels string) metav1.ManagedFieldsEntry {
 		moment := metav1.NewTime(at.Add(after))
-		return metav1.ManagedFieldsEntry{Manager: manager, Time: &moment, FieldsV1: metav1.NewFieldsV1(`{"f:metadata": {"f:labels": {` + labels + `}}}`)}
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Time: &moment,
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata": {"f:labels": {` + labels + `}}}`),
+		}
 	}
 	const space = `"f:policy.nstpl.dev/policyspace": {}`
 	for name, test := range map[string]struct {
@@ -91,17 +121,26 @@ func TestCreatedInASpace(t *testing.T) {
 		creator string
 		want    bool
 	}{
-		"in one request":                  {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)}, want: true},
-		"and others wrote later":          {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space), entry("other", time.Second, `"f:a": {}`)}, want: true},
-		"labeled later":                   {entries: []metav1.ManagedFieldsEntry{entry("kubectl", time.Second, space)}},
-		"labeled in the same second":      {entries: []metav1.ManagedFieldsEntry{entry("create", 0, ""), entry("label", 0, space)}},
-		"not labeled":                     {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, `"f:a": {}`)}},
-		"nothing is known":                {},
-		"it would be marked if it was so": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)}, creator: "jane"},
+		"in one request": {
+			entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)}, want: true,
+		},
+		"and others wrote later": {entries: []metav1.ManagedFieldsEntry{
+			entry("kubectl", 0, space), entry("other", time.Second, `"f:a": {}`),
+		}, want: true},
+		"labeled later": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", time.Second, space)}},
+		"labeled in the same second": {entries: []metav1.ManagedFieldsEntry{
+			entry("create", 0, ""), entry("label", 0, space),
+		}},
+		"not labeled":      {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, `"f:a": {}`)}},
+		"nothing is known": {},
+		"it would be marked if it was so": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)},
+			creator: "jane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1", CreationTimestamp: at, ManagedFields: test.entries}}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "n", UID: "1", CreationTimestamp: at, ManagedFields: test.entries,
+			}}
 			if test.creator != "" {
 				ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: test.creator}
 			}
@@ -110,7 +149,8 @@ func TestCreatedInASpace(t *testing.T) {
 	}
 }
 
-// A folder consents to adoption only by the annotation for it, and a namespace's own policies are for the tree's namespace alone.
+// A folder consents to adoption only by the annotation for it, and a namespace's own policies are for the tree's
+// namespace alone.
 func TestCompiledNamespaces(t *testing.T) {
 	t.Parallel()
 	files := fooCorp()
@@ -123,8 +163,10 @@ func TestCompiledNamespaces(t *testing.T) {
 		require.NotContains(t, object.GetLabels(), v1alpha1.InitializingLabel)
 		if object.GetKind() == "NamespaceTemplate" && object.GetName() == "shipping-dev" {
 			require.Equal(t, &metav1.LabelSelector{
-				MatchLabels:      map[string]string{corev1.LabelMetadataName: "shipping-dev"},
-				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: hierarchy.DepthLabel("foo-corp"), Operator: metav1.LabelSelectorOpExists}},
+				MatchLabels: map[string]string{corev1.LabelMetadataName: "shipping-dev"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{
+					Key: hierarchy.DepthLabel("foo-corp"), Operator: metav1.LabelSelectorOpExists,
+				}},
 			}, as[v1alpha1.NamespaceTemplate](t, object).Spec.Namespaces.LabelSelector)
 		}
 	}

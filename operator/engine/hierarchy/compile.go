@@ -16,18 +16,20 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// authoritativeKinds are the policy types of the Guarantees, of which namespaces hold what a tree declares and nothing else.
+// authoritativeKinds are the policy types of the Guarantees, of which namespaces hold what a tree declares and nothing
+// else.
 var authoritativeKinds = []v1alpha1.GroupKind{
 	{Group: rbacv1.GroupName, Kind: kindRole},
 	{Group: rbacv1.GroupName, Kind: kindRoleBinding},
 	{Kind: kindResourceQuota},
 }
 
-// Compile returns the objects that a valid tree stands for, as a person would write them by hand, in the order in which they can be
-// applied: cluster-level policies, the right of the operator to bind what it is to bind, NamespaceTemplates, PolicySpaces and, at last,
-// Namespaces, so that what a namespace inherits is there before it is where it inherits that, even if a space above it was renamed. The
-// root's template comes after the others, since it has deleted what none declares. policy says what becomes of Roles, RoleBindings and
-// ResourceQuotas in its namespaces that it does not declare. A PodSecurityPolicy, which no cluster has any more, is left out.
+// Compile returns the objects that a valid tree stands for, as a person would write them by hand, in the order in which
+// they can be applied: cluster-level policies, the right of the operator to bind what it is to bind,
+// NamespaceTemplates, PolicySpaces and, at last, Namespaces, so that what a namespace inherits is there before it is
+// where it inherits that, even if a space above it was renamed. The root's template comes after the others, since it
+// has deleted what none declares. policy says what becomes of Roles, RoleBindings and ResourceQuotas in its namespaces
+// that it does not declare. A PodSecurityPolicy, which no cluster has any more, is left out.
 func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Unstructured, error) {
 	var objects []runtime.Object
 	for _, object := range t.Cluster {
@@ -78,8 +80,8 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 // mayBind are the ClusterRoles that the operator may bind in any case: see manifests/rbac/populate.yaml.
 var mayBind = []string{"admin", "edit", "view"}
 
-// bindRole lets the operator bind the ClusterRoles that the tree's RoleBindings refer to; nil if there is nothing to allow. Whoever
-// applies it must be allowed to bind them too.
+// bindRole lets the operator bind the ClusterRoles that the tree's RoleBindings refer to; nil if there is nothing to
+// allow. Whoever applies it must be allowed to bind them too.
 func (t *Tree) bindRole() *rbacv1.ClusterRole {
 	var names []string
 	t.Visit(func(d *Directory) {
@@ -99,7 +101,8 @@ func (t *Tree) bindRole() *rbacv1.ClusterRole {
 			Name: "nstpl-operator-tree-" + t.Root.Name, Labels: map[string]string{v1alpha1.AggregateLabel: "true"},
 		},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: slices.Compact(names), Verbs: []string{"bind"},
+			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
+			ResourceNames: slices.Compact(names), Verbs: []string{"bind"},
 		}},
 	}
 }
@@ -160,15 +163,17 @@ func (d *Directory) policySpace() *v1alpha1.PolicySpace {
 	return space
 }
 
-// template returns what populates the namespaces below a policyspace, or one namespace, with what its directory has. The root's is
-// there in any case: it says that the tree is authoritative.
+// template returns what populates the namespaces below a policyspace, or one namespace, with what its directory has.
+// The root's is there in any case: it says that the tree is authoritative.
 func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.NamespaceTemplate, error) {
 	template := &v1alpha1.NamespaceTemplate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate"},
 		ObjectMeta: metav1.ObjectMeta{Name: d.Name},
 		Spec: v1alpha1.NamespaceTemplateSpec{
 			Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
-				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: DepthLabel(d.Name), Operator: metav1.LabelSelectorOpExists}},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{
+					Key: DepthLabel(d.Name), Operator: metav1.LabelSelectorOpExists,
+				}},
 			}},
 			DeletionPolicy: v1alpha1.DeletionDelete, // what is not inherited any more goes
 		},
@@ -193,8 +198,8 @@ func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.Nam
 	return template, nil
 }
 
-// populated returns the objects of a directory as its template has them: in no namespace, and with nothing in them that a template
-// would replace.
+// populated returns the objects of a directory as its template has them: in no namespace, and with nothing in them that
+// a template would replace.
 func (d *Directory) populated() ([]runtime.RawExtension, error) {
 	var objects []runtime.Object
 	for _, role := range d.Roles {

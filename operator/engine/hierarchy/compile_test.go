@@ -49,7 +49,8 @@ func TestCompile(t *testing.T) {
 func TestCompiledIsFlattened(t *testing.T) {
 	t.Parallel()
 	files := fooCorp()
-	files["online/tokens.yaml"] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(binding("tokens"), "name: view", "name: $(NAMESPACE)$$(CREATOR)"))}
+	files["online/tokens.yaml"] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(binding("tokens"), "name: view",
+		"name: $(NAMESPACE)$$(CREATOR)"))}
 	tree := load(t, files).Tree
 	compiled := compile(t, files)
 
@@ -103,7 +104,9 @@ func written(t *testing.T, fields map[string]any) string {
 }
 
 func space(name, parent string) *v1alpha1.PolicySpace {
-	return &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent}}
+	return &v1alpha1.PolicySpace{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent},
+	}
 }
 
 func TestForest(t *testing.T) {
@@ -113,10 +116,12 @@ func TestForest(t *testing.T) {
 		space("lost", "gone"), space("x", "y"), space("y", "z"), space("z", "x"), space("below-circle", "x"),
 	})
 	for name, want := range map[string]struct{ path, err string }{
-		"root":         {path: "root"},
-		"b":            {path: "root/a/b"},
-		"nothing":      {err: "policyspace nothing does not exist: create it"},
-		"lost":         {err: "policyspace lost is below gone, which does not exist: create it, or give the one below it another parent"},
+		"root":    {path: "root"},
+		"b":       {path: "root/a/b"},
+		"nothing": {err: "policyspace nothing does not exist: create it"},
+		"lost": {
+			err: "policyspace lost is below gone, which does not exist: create it, or give the one below it another parent",
+		},
 		"y":            {err: "policyspace y is above itself: give one of those above it another parent"},
 		"below-circle": {err: "policyspace below-circle is above itself: give one of those above it another parent"},
 	} {
@@ -140,12 +145,23 @@ func TestPlaced(t *testing.T) {
 		labels, want map[string]string
 		broken       bool
 	}{
-		"in none":            {labels: map[string]string{"x": "y"}, want: map[string]string{"x": "y"}},
-		"in one":             {labels: map[string]string{v1alpha1.PolicySpaceLabel: "a"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "a", key("a"): "1", key("root"): "2"}},
-		"left":               {labels: map[string]string{key("a"): "1", key("root"): "2"}, want: map[string]string{}},
-		"moved up":           {labels: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("a"): "1", key("root"): "2"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("root"): "1"}},
-		"nothing is taken":   {labels: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, broken: true},
-		"nor while it waits": {labels: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, want: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, broken: true},
+		"in none": {labels: map[string]string{"x": "y"}, want: map[string]string{"x": "y"}},
+		"in one": {
+			labels: map[string]string{v1alpha1.PolicySpaceLabel: "a"},
+			want:   map[string]string{v1alpha1.PolicySpaceLabel: "a", key("a"): "1", key("root"): "2"},
+		},
+		"left": {labels: map[string]string{key("a"): "1", key("root"): "2"}, want: map[string]string{}},
+		"moved up": {labels: map[string]string{
+			v1alpha1.PolicySpaceLabel: "root", key("a"): "1", key("root"): "2",
+		}, want: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("root"): "1"}},
+		"nothing is taken": {
+			labels: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"},
+			want:   map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, broken: true,
+		},
+		"nor while it waits": {
+			labels: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"},
+			want:   map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, broken: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

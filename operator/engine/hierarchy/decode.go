@@ -59,8 +59,8 @@ type list struct {
 // maxLists is how many lists may be in one another.
 const maxLists = 16
 
-// decode returns the object of a document as today's Kubernetes has it, or those of a list. What is no manifest is none. Of an object
-// that can't be read so much is kept as tells where it may be.
+// decode returns the object of a document as today's Kubernetes has it, or those of a list. What is no manifest is
+// none. Of an object that can't be read so much is kept as tells where it may be.
 func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil || fields == nil {
@@ -125,17 +125,20 @@ func named(metadata json.RawMessage) (name, namespace string) {
 // items returns the objects of a list. Of Kubernetes' own lists all fields are known.
 func (l *loader) items(shown string, at lines, fields map[string]json.RawMessage, known bool, in list) []Object {
 	if in.depth > maxLists {
-		l.violate("schema", shown, at.of(), fmt.Sprintf("more than %d lists are in one another", maxLists), "write the items in one")
+		l.violate("schema", shown, at.of(), fmt.Sprintf("more than %d lists are in one another", maxLists),
+			"write the items in one")
 		return nil
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if known && !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, field) {
-			l.violate("schema", shown, at.of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field), "mend the field or leave it out")
+			l.violate("schema", shown, at.of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
+				"mend the field or leave it out")
 		}
 	}
 	var items []json.RawMessage
 	if fields["items"] == nil || json.Unmarshal(fields["items"], &items) != nil {
-		l.violate("schema", shown, at.of("items"), in.kind+"List: items is missing, or is no list", "write the objects below items")
+		l.violate("schema", shown, at.of("items"), in.kind+"List: items is missing, or is no list",
+			"write the objects below items")
 		return nil
 	}
 	var objects []Object
@@ -151,7 +154,8 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	typed, current := newObject(kind)
 	switch {
 	case kind.Group == "" && typed == nil && isKnown(kind.Kind):
-		l.violate("schema", object.Path, object.lines.of("apiVersion"), fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write the group too")
+		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+			fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write the group too")
 		return object
 	case kind.Kind == kindPodSecurityPolicy && (kind.Group == "extensions" || kind.Group == "policy"):
 		return l.podSecurityPolicy(object, group, data)
@@ -159,10 +163,12 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 		object.kind = kind.String()
 		return object // where it is decides what is said of it
 	case group != current && (group.Group != rbacv1.GroupName || !slices.Contains(oldVersions, group.Version)):
-		l.violate("schema", object.Path, object.lines.of("apiVersion"), fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write apiVersion: "+current.String())
+		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+			fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write apiVersion: "+current.String())
 		return object
 	case group != current:
-		l.warn(object.Path, object.lines.of("apiVersion"), fmt.Sprintf("%s is not served any more: it is read as %s", group, current))
+		l.warn(object.Path, object.lines.of("apiVersion"),
+			fmt.Sprintf("%s is not served any more: it is read as %s", group, current))
 	}
 	if kind.Kind == kindResourceQuota && l.brokenQuantity(object, data) {
 		return object
@@ -194,7 +200,8 @@ func (l *loader) strictly(object Object, data []byte, into any) bool {
 		unknown = []error{err}
 	}
 	for _, problem := range unknown {
-		l.violate("schema", object.Path, object.lines.field(problem), object.called()+": "+sayDecoding(problem), "mend the field or leave it out")
+		l.violate("schema", object.Path, object.lines.field(problem), object.called()+": "+sayDecoding(problem),
+			"mend the field or leave it out")
 	}
 	return err == nil
 }
@@ -212,7 +219,9 @@ func (l *loader) brokenQuantity(object Object, data []byte) bool {
 		var quantity resource.Quantity
 		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
 			broken = true
-			l.violate("schema", object.Path, object.lines.of("spec", "hard", name), fmt.Sprintf("%s: spec.hard.%s is %s, which is no quantity", object.called(), name, value), "write a number, such as 4, 500m or 2Gi")
+			l.violate("schema", object.Path, object.lines.of("spec", "hard", name),
+				fmt.Sprintf("%s: spec.hard.%s is %s, which is no quantity", object.called(), name, value),
+				"write a number, such as 4, 500m or 2Gi")
 		}
 	}
 	return broken
@@ -221,7 +230,8 @@ func (l *loader) brokenQuantity(object Object, data []byte) bool {
 // podSecurityPolicy keeps one as it is: no cluster of today knows the kind, and trees of yesterday have it.
 func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, data []byte) Object {
 	if group.Version != "v1beta1" {
-		l.violate("schema", object.Path, object.lines.of("apiVersion"), fmt.Sprintf("there is no PodSecurityPolicy in %s", group), "write apiVersion: policy/v1beta1")
+		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+			fmt.Sprintf("there is no PodSecurityPolicy in %s", group), "write apiVersion: policy/v1beta1")
 		return object
 	}
 	var fields struct {
@@ -234,7 +244,8 @@ func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, dat
 	if !l.strictly(object, data, &fields) || json.Unmarshal(data, &policy.Object) != nil {
 		return object
 	}
-	l.warn(object.Path, object.Line, "clusters have no PodSecurityPolicy any more, and it is applied to none: use the labels pod-security.kubernetes.io/* on Namespaces")
+	l.warn(object.Path, object.Line,
+		"clusters have no PodSecurityPolicy any more, and it is applied to none: use the labels pod-security.kubernetes.io/* on Namespaces")
 	object.Object = policy
 	l.checkName(object)
 	return object

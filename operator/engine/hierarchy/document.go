@@ -28,7 +28,8 @@ func (l *loader) document(shown string, d document) []Object {
 	case node.Kind == kyaml.SequenceNode:
 		for _, item := range node.Content {
 			if version, _ := into(item, "apiVersion"); version != nil {
-				l.violate("schema", shown, item.Line+d.offset, "it is a list of manifests, which is no manifest", "write kind: List with items, or documents")
+				l.violate("schema", shown, item.Line+d.offset, "it is a list of manifests, which is no manifest",
+					"write kind: List with items, or documents")
 				break
 			}
 		}
@@ -95,11 +96,13 @@ func (e *twiceError) Error() string {
 	return fmt.Sprintf("line %d: the key %q is there already, in line %d", e.then, e.key, e.first)
 }
 
-// unique refuses keys that are twice in a mapping. Those that take the place of merged ones are not, which kubectl does not tell apart.
+// unique refuses keys that are twice in a mapping. Those that take the place of merged ones are not, which kubectl does
+// not tell apart.
 func unique(node *kyaml.Node) error {
 	keys := map[string]int{}
 	for i, inside := range node.Content {
-		if node.Kind == kyaml.MappingNode && i%2 == 0 && inside.Kind == kyaml.ScalarNode && inside.ShortTag() != "!!merge" {
+		if node.Kind == kyaml.MappingNode && i%2 == 0 && inside.Kind == kyaml.ScalarNode &&
+			inside.ShortTag() != "!!merge" {
 			key := inside.ShortTag() + inside.Value
 			if line, twice := keys[key]; twice {
 				return &twiceError{inside.Value, line, inside.Line}
@@ -116,7 +119,8 @@ func unique(node *kyaml.Node) error {
 // endless is more bytes than a manifest has with its aliases written out.
 const endless = 2 * maxFile
 
-// expanded returns about how many bytes a node has with its aliases written out, at most endless. An alias of what it is in is.
+// expanded returns about how many bytes a node has with its aliases written out, at most endless. An alias of what it
+// is in is.
 func expanded(node *kyaml.Node, sizes map[*kyaml.Node]int) int {
 	if size, known := sizes[node]; known {
 		return size
@@ -138,14 +142,15 @@ func expanded(node *kyaml.Node, sizes map[*kyaml.Node]int) int {
 
 var (
 	saysLine = regexp.MustCompile(`line (\d+)`)
-	// countsFromZero matches what the parser says of lines that it counts from 0. What the scanner says is counted from 1.
+	// countsFromZero matches what the parser says of lines that it counts from 0. What the scanner says is counted from
+	// 1.
 	countsFromZero = regexp.MustCompile(`did not find expected (node content|key|'-' indicator|',' or|<)`)
 	saysAnchor     = regexp.MustCompile(`unknown anchor '([^']*)'`)
 	saysNamespace  = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}]|$)`)
 )
 
-// broken says what a parser found, and where in the file. What seems to be a Namespace is taken for one, so that its directory is not
-// taken for a policyspace.
+// broken says what a parser found, and where in the file. What seems to be a Namespace is taken for one, so that its
+// directory is not taken for a policyspace.
 func (l *loader) broken(shown string, d document, err error) []Object {
 	text := err.Error()
 	from := d.offset
@@ -169,11 +174,14 @@ func (l *loader) broken(shown string, d document, err error) []Object {
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	l.violate("parse", shown, line, "it can't be read: "+strings.Join(strings.Fields(text), " "), "mend the YAML or JSON")
+	l.violate("parse", shown, line, "it can't be read: "+strings.Join(strings.Fields(text), " "),
+		"mend the YAML or JSON")
 	if !saysNamespace.Match(d.content) {
 		return nil
 	}
-	return []Object{{Path: shown, Line: d.offset + 1, kind: kindNamespace, lines: lines{&kyaml.Node{Line: 1}, d.offset}}}
+	return []Object{{
+		Path: shown, Line: d.offset + 1, kind: kindNamespace, lines: lines{&kyaml.Node{Line: 1}, d.offset},
+	}}
 }
 
 // lineWithout finds the line of an error that says none.
@@ -184,7 +192,8 @@ func lineWithout(content []byte, text string) int {
 	} else {
 		for at < len(content) {
 			char, size := utf8.DecodeRune(content[at:])
-			if char == utf8.RuneError && size == 1 || char < ' ' && char != '\t' && char != '\n' || char >= 0x7f && char < 0xa0 && char != 0x85 {
+			if char == utf8.RuneError && size == 1 || char < ' ' && char != '\t' && char != '\n' || char >= 0x7f &&
+				char < 0xa0 && char != 0x85 {
 				break
 			}
 			at += size

@@ -36,7 +36,8 @@ var (
 	saysKind       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
 )
 
-// looksLikeManifest tells whether a file of any name is one, by the first document in it. A text that shows a manifest is none.
+// looksLikeManifest tells whether a file of any name is one, by the first document in it. A text that shows a manifest
+// is none.
 func looksLikeManifest(content []byte) bool {
 	for _, document := range split(content) {
 		if line := firstLine(document.content); line != nil {
@@ -78,7 +79,8 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 		return nil, nil
 	}
 	if size > maxFile {
-		l.violate("parse", shown, 0, fmt.Sprintf("it has %d bytes, and a manifest can have %d", size, maxFile), "make more than one file of it")
+		l.violate("parse", shown, 0, fmt.Sprintf("it has %d bytes, and a manifest can have %d", size, maxFile),
+			"make more than one file of it")
 		return nil, nil
 	}
 	var objects []Object
@@ -160,7 +162,8 @@ func split(content []byte) []document {
 // marks tells whether a line begins a document, or ends one.
 func marks(line []byte) bool {
 	for _, marker := range []string{"---", "..."} {
-		if rest, found := bytes.CutPrefix(line, []byte(marker)); found && (len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\n")) {
+		if rest, found := bytes.CutPrefix(line, []byte(marker)); found &&
+			(len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\n")) {
 			return true
 		}
 	}

@@ -15,8 +15,8 @@ type Flat struct {
 	*Directory
 	Namespace *corev1.Namespace
 	Roles     []*rbacv1.Role
-	// RoleBindings are its own and those of all policyspaces above it, called <directory>.<name> at every level, so that none
-	// collide; the root's come first.
+	// RoleBindings are its own and those of all policyspaces above it, called <directory>.<name> at every level, so
+	// that none collide; the root's come first.
 	RoleBindings []Inherited
 	// Quota is its own. Those of policyspaces are for sums over many namespaces, and are in none.
 	Quota *corev1.ResourceQuota
@@ -79,7 +79,8 @@ func (d *Directory) Lineage() []*Directory {
 	return line
 }
 
-// FlatObjects returns what the namespaces of a valid tree end up with as plain objects in them, in the order of the tree.
+// FlatObjects returns what the namespaces of a valid tree end up with as plain objects in them, in the order of the
+// tree.
 func (t *Tree) FlatObjects() ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, flat := range t.Flatten() {

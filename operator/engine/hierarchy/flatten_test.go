@@ -28,11 +28,15 @@ func TestFlatten(t *testing.T) {
 			got[flat.Name] = append(got[flat.Name], fmt.Sprint(flat.Quota.Namespace, "/", flat.Quota.Name))
 		}
 	}
-	const backend, viewers = "shipping-app-backend.pod-creators of foo-corp/online/shipping-app-backend", "foo-corp.viewers of foo-corp"
+	const backend, viewers = "shipping-app-backend.pod-creators of foo-corp/online/shipping-app-backend",
+		"foo-corp.viewers of foo-corp"
 	require.Equal(t, []string{"audit", "shipping-dev", "shipping-prod", "shipping-staging"}, order)
 	require.Equal(t, map[string][]string{
-		"audit":            {viewers},
-		"shipping-dev":     {viewers, backend, "shipping-dev.job-creators of foo-corp/online/shipping-app-backend/shipping-dev", "job-creator", "shipping-dev/quota"},
+		"audit": {viewers},
+		"shipping-dev": {
+			viewers, backend, "shipping-dev.job-creators of foo-corp/online/shipping-app-backend/shipping-dev",
+			"job-creator", "shipping-dev/quota",
+		},
 		"shipping-prod":    {viewers, backend},
 		"shipping-staging": {viewers, backend},
 	}, got)

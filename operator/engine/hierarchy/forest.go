@@ -60,7 +60,9 @@ func (e *BrokenError) Error() string {
 	case e.Missing == e.space:
 		return fmt.Sprintf("policyspace %s does not exist: create it", e.space)
 	}
-	return fmt.Sprintf("policyspace %s is below %s, which does not exist: create it, or give the one below it another parent", e.space, e.Missing)
+	return fmt.Sprintf(
+		"policyspace %s is below %s, which does not exist: create it, or give the one below it another parent", e.space,
+		e.Missing)
 }
 
 // Lineage returns the policyspaces from one up to its root. The error is a BrokenError.
@@ -120,8 +122,9 @@ type place struct {
 
 func placeOf(ns *corev1.Namespace) place { return place{OwnDepthLabels(ns), InTree(ns)} }
 
-// placeFor returns where a namespace is to be. With an error, which is a BrokenError or a NotAdoptedError, it stays where it is:
-// nothing is taken from it, or done to it, before that is settled. The namespaces of the system are in no policyspace.
+// placeFor returns where a namespace is to be. With an error, which is a BrokenError or a NotAdoptedError, it stays
+// where it is: nothing is taken from it, or done to it, before that is settled. The namespaces of the system are in no
+// policyspace.
 func (f Forest) placeFor(ns *corev1.Namespace) (place, error) {
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
 	if space == "" || match.OfTheSystem(ns.Name) {
@@ -155,8 +158,8 @@ func OwnDepthLabels(ns *corev1.Namespace) map[string]string {
 	return own
 }
 
-// Placed returns a namespace with the depth labels and the annotation policy.nstpl.dev/in-tree that it is to have: itself, if it has
-// them. The error is a BrokenError or a NotAdoptedError.
+// Placed returns a namespace with the depth labels and the annotation policy.nstpl.dev/in-tree that it is to have:
+// itself, if it has them. The error is a BrokenError or a NotAdoptedError.
 func (f Forest) Placed(ns *corev1.Namespace) (*corev1.Namespace, error) {
 	want, err := f.placeFor(ns)
 	own := placeOf(ns)
@@ -193,7 +196,9 @@ func SpacesOf(ns *corev1.Namespace) []string {
 			steps = append(steps, step{strings.TrimSuffix(key, v1alpha1.DepthLabelSuffix), depth})
 		}
 	}
-	slices.SortFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.depth, b.depth), strings.Compare(a.space, b.space)) })
+	slices.SortFunc(steps, func(a, b step) int {
+		return cmp.Or(cmp.Compare(a.depth, b.depth), strings.Compare(a.space, b.space))
+	})
 	spaces := make([]string, 0, len(steps))
 	for _, s := range steps {
 		spaces = append(spaces, s.space)
@@ -201,9 +206,9 @@ func SpacesOf(ns *corev1.Namespace) []string {
 	return spaces
 }
 
-// Charged returns the policyspaces that a namespace's usage counts in, the nearest first: those that it is in by its depth labels, those
-// that it moves to, and those that one of them shares usage with. What a namespace uses that is in none yet is counted when it is placed. get
-// returns a policyspace, or nil if it does not exist.
+// Charged returns the policyspaces that a namespace's usage counts in, the nearest first: those that it is in by its
+// depth labels, those that it moves to, and those that one of them shares usage with. What a namespace uses that is in
+// none yet is counted when it is placed. get returns a policyspace, or nil if it does not exist.
 func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
 	charged := SpacesOf(ns)
 	if len(charged) == 0 {
@@ -236,8 +241,8 @@ func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace,
 	return charged, nil
 }
 
-// LineageOf returns the policyspaces that a namespace is to be in by its own label: none if it has no place because one does not exist, or
-// is its own ancestor.
+// LineageOf returns the policyspaces that a namespace is to be in by its own label: none if it has no place because one
+// does not exist, or is its own ancestor.
 func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
 	if match.OfTheSystem(ns.Name) {
 		return nil, nil
@@ -256,7 +261,8 @@ func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpac
 // Replacement is a policyspace that a namespace leaves, and the one that it enters in its place.
 type Replacement struct{ Old, New string }
 
-// Replacements returns which policyspaces take the place of which when a namespace moves from some to others, the nearest first.
+// Replacements returns which policyspaces take the place of which when a namespace moves from some to others, the
+// nearest first.
 func Replacements(left, entered []string) []Replacement {
 	stays := func(others []string) func(string) bool {
 		return func(name string) bool { return slices.Contains(others, name) }

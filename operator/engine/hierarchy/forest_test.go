@@ -14,7 +14,9 @@ import (
 
 // at returns a namespace with the label of one policyspace and the depth labels of others, the nearest first.
 func at(space string, depths ...string) *corev1.Namespace {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1alpha1.PolicySpaceLabel: space}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "n", Labels: map[string]string{v1alpha1.PolicySpaceLabel: space},
+	}}
 	for i, above := range depths {
 		ns.Labels[hierarchy.DepthLabel(above)] = strconv.Itoa(i + 1)
 	}
@@ -25,9 +27,12 @@ func TestCharged(t *testing.T) {
 	t.Parallel()
 	spaces := map[string]*v1alpha1.PolicySpace{}
 	for name, parent := range map[string]string{
-		"root": "", "eng": "root", "engineering": "root", "team": "engineering", "lost": "missing", "round": "circle", "circle": "round",
+		"root": "", "eng": "root", "engineering": "root", "team": "engineering", "lost": "missing", "round": "circle",
+		"circle": "round",
 	} {
-		spaces[name] = &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent}}
+		spaces[name] = &v1alpha1.PolicySpace{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent},
+		}
 	}
 	spaces["eng"].Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "engineering"}, {Name: "science"}}
 	spaces["engineering"].Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "eng"}}
@@ -38,12 +43,16 @@ func TestCharged(t *testing.T) {
 		ns   *corev1.Namespace
 		want []string
 	}{
-		"in none":                     {at(""), nil},
-		"in its place":                {at("root", "root"), []string{"root"}},
-		"new":                         {at("root"), nil},
-		"of the old one":              {at("eng", "eng", "root"), []string{"eng", "root", "engineering", "science"}},
-		"of the new one":              {at("engineering", "engineering", "root"), []string{"engineering", "root", "eng"}},
-		"moving":                      {at("team", "team", "eng", "root"), []string{"team", "eng", "root", "engineering", "science"}},
+		"in none":        {at(""), nil},
+		"in its place":   {at("root", "root"), []string{"root"}},
+		"new":            {at("root"), nil},
+		"of the old one": {at("eng", "eng", "root"), []string{"eng", "root", "engineering", "science"}},
+		"of the new one": {
+			at("engineering", "engineering", "root"), []string{"engineering", "root", "eng"},
+		},
+		"moving": {
+			at("team", "team", "eng", "root"), []string{"team", "eng", "root", "engineering", "science"},
+		},
 		"leaving":                     {at("", "root"), []string{"root"}},
 		"of one that does not exist":  {at("missing", "missing", "root"), []string{"missing", "root"}},
 		"below one that is not there": {at("lost", "root"), []string{"root"}},
@@ -68,11 +77,15 @@ func TestReplacements(t *testing.T) {
 		before, after []string
 		want          []hierarchy.Replacement
 	}{
-		"nothing":        {[]string{"eng", "root"}, []string{"eng", "root"}, nil},
-		"renamed":        {[]string{"eng", "root"}, []string{"engineering", "root"}, pair("eng", "engineering")},
-		"above renamed":  {[]string{"team", "eng", "root"}, []string{"team", "engineering", "root"}, pair("eng", "engineering")},
-		"root renamed":   {[]string{"eng", "root"}, []string{"eng", "base"}, pair("root", "base")},
-		"both renamed":   {[]string{"eng", "root"}, []string{"engineering", "base"}, pair("eng", "engineering", "root", "base")},
+		"nothing": {[]string{"eng", "root"}, []string{"eng", "root"}, nil},
+		"renamed": {[]string{"eng", "root"}, []string{"engineering", "root"}, pair("eng", "engineering")},
+		"above renamed": {
+			[]string{"team", "eng", "root"}, []string{"team", "engineering", "root"}, pair("eng", "engineering"),
+		},
+		"root renamed": {[]string{"eng", "root"}, []string{"eng", "base"}, pair("root", "base")},
+		"both renamed": {
+			[]string{"eng", "root"}, []string{"engineering", "base"}, pair("eng", "engineering", "root", "base"),
+		},
 		"moved up":       {[]string{"team", "eng", "root"}, []string{"root"}, nil},
 		"moved down":     {[]string{"root"}, []string{"eng", "root"}, nil},
 		"out of a space": {[]string{"root"}, nil, nil},

@@ -41,7 +41,8 @@ func binding(name string) string {
 }
 
 func role(kind, name string) string {
-	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: " + kind + "\nmetadata:\n  name: " + name + "\nrules:\n- {apiGroups: [''], resources: [pods], verbs: [get]}\n"
+	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: " + kind + "\nmetadata:\n  name: " + name +
+		"\nrules:\n- {apiGroups: [''], resources: [pods], verbs: [get]}\n"
 }
 
 func quota(name string) string {
@@ -77,7 +78,8 @@ func fooCorp() fstest.MapFS {
 		at+"shipping-prod/namespace.yaml: "+namespace("shipping-prod"),
 		at+"shipping-staging/namespace.yaml: "+namespace("shipping-staging"),
 		at+"pod-creator-rolebinding.yaml: "+binding("pod-creators"),
-		at+"quota.yaml: "+strings.Replace(quota("pod-quota"), "  name: pod-quota\n", "  name: pod-quota\n  namespace:\n", 1),
+		at+"quota.yaml: "+strings.Replace(quota("pod-quota"), "  name: pod-quota\n",
+			"  name: pod-quota\n  namespace:\n", 1),
 		"namespace-reader-clusterrole.yaml: "+role("ClusterRole", "namespace-reader"),
 		"pod-security-policy.yaml: apiVersion: extensions/v1beta1\nkind: PodSecurityPolicy\nmetadata:\n  name: psp\nspec:\n  privileged: false\n",
 		"viewers-rolebinding.yaml: "+binding("viewers"),
@@ -113,116 +115,313 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		tree []string
 		want string
 	}{
-		"a child of a namespace":          {[]string{ns, "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0"},
-		"an empty child of one":           {[]string{ns, "a/b/"}, "ns-leaf foo-corp/a/b:0"},
-		"another name":                    {[]string{"a/ns.yaml: " + namespace("b")}, "ns-name-match foo-corp/a/ns.yaml:4"},
-		"another namespace":               {[]string{ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1)}, "ns-name-match foo-corp/a/q.yaml:5"},
-		"its own namespace":               {[]string{ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: a", 1)}, ""},
-		"a kind that no namespace has":    {[]string{ns, "a/c.yaml: apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"}, "ns-kind foo-corp/a/c.yaml:1"},
-		"two quotas":                      {[]string{ns, "a/q.yaml: " + quota("q") + "---\n" + quota("r")}, "multi-quota foo-corp/a/q.yaml:8"},
-		"two quotas of a policyspace":     {[]string{"p/q.yaml: " + quota("q"), "p/r.yaml: " + quota("r")}, "multi-quota foo-corp/p/r.yaml:1"},
-		"a label that says where it is":   {[]string{"a/namespace.yaml: " + namespace("a") + "  labels: {policy.nstpl.dev/policyspace: b}\n"}, "ns-label foo-corp/a/namespace.yaml:5"},
-		"a quota with scopes":             {[]string{"p/q.yaml: " + quota("q") + "  scopes: [BestEffort]\n"}, "ps-quota-scopes foo-corp/p/q.yaml:7"},
-		"a quota of nothing":              {[]string{"p/q.yaml: " + strings.Replace(quota("q"), "pods", "podz", 1)}, "schema foo-corp/p/q.yaml:6"},
-		"half a pod":                      {[]string{"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1.5}}\n"}, "schema foo-corp/p/q.yaml:4"},
-		"other things to limit":           {[]string{"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {cpu: 1.5, count/jobs.batch: 3, requests.nvidia.com/gpu: 1, requests.hugepages-2Mi: 1Gi, gold.storageclass.storage.k8s.io/requests.storage: 1Ti}}\n"}, ""},
-		"one name twice":                  {[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + binding("b")}, "dup-name foo-corp/a/s.yaml:1"},
-		"one name at two levels":          {[]string{ns, "a/r.yaml: " + binding("b"), "b.yaml: " + binding("b")}, ""},
-		"one name of two kinds":           {[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + role("Role", "b")}, ""},
-		"a role of a policyspace":         {[]string{"p/r.yaml: " + role("Role", "r")}, "ps-role foo-corp/p/r.yaml:1"},
-		"a role of the root":              {[]string{"r.yaml: " + role("Role", "r")}, "ps-role foo-corp/r.yaml:1"},
-		"a kind that no policyspace has":  {[]string{"p/s.yaml: apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"}, "ps-kind foo-corp/p/s.yaml:1"},
-		"a namespace in a policyspace":    {[]string{"p/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1)}, "ps-namespace-field foo-corp/p/q.yaml:5"},
-		"a cluster role in a policyspace": {[]string{"p/r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/p/r.yaml:1"},
-		"a cluster role in a namespace":   {[]string{ns, "a/r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/a/r.yaml:1"},
-		"a name with capitals":            {[]string{"Team/OWNERS: x"}, "name-dns foo-corp/Team:0"},
-		"a name with a dot":               {[]string{"a.b/OWNERS: x"}, "name-dns foo-corp/a.b:0"},
-		"a long name":                     {[]string{strings.Repeat("x", 64) + "/OWNERS: x"}, "name-dns foo-corp/" + strings.Repeat("x", 64) + ":0"},
-		"default":                         {[]string{"default/OWNERS: x"}, "name-reserved foo-corp/default:0"},
-		"kube-":                           {[]string{"kube-x/OWNERS: x"}, "name-reserved foo-corp/kube-x:0"},
-		"nomos-system":                    {[]string{"nomos-system/OWNERS: x"}, "name-reserved foo-corp/nomos-system:0"},
-		"nearly reserved":                 {[]string{"kube/OWNERS: x", "kubeflow/OWNERS: x", "default-x/OWNERS: x", "nomos-systems/OWNERS: x", "1/OWNERS: x"}, ""},
-		"a name in two places":            {[]string{"a/dev/OWNERS: x", "b/dev/namespace.yaml: " + namespace("dev")}, "name-unique foo-corp/b/dev:0"},
-		"the root's name":                 {[]string{"a/foo-corp/OWNERS: x"}, "name-unique foo-corp/a/foo-corp:0"},
-		"broken YAML":                     {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:2"},
-		"broken YAML by another name":     {[]string{"quota: kind: ResourceQuota\napiVersion: [\n"}, "parse foo-corp/quota:2"},
-		"broken JSON":                     {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:1"},
-		"a key twice":                     {[]string{"a.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nmetadata: {name: r}\n"}, "parse foo-corp/a.yaml:4"},
-		"an unknown field":                {[]string{"q.yaml: " + quota("q") + "  soft: {}\n"}, "schema foo-corp/q.yaml:7"},
-		"a number for a name":             {[]string{"q.yaml: " + quota("123")}, "schema foo-corp/q.yaml:4"},
-		"a broken quantity":               {[]string{"q.yaml: " + strings.Replace(quota("q"), "pods: 3", "pods: many", 1)}, "schema foo-corp/q.yaml:6"},
-		"no name":                         {[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {}\n"}, "schema foo-corp/q.yaml:3"},
-		"no kind":                         {[]string{"q.yaml: apiVersion: v1\nmetadata: {name: q}\n"}, "schema foo-corp/q.yaml:1"},
-		"another version":                 {[]string{"q.yaml: " + strings.Replace(quota("q"), "v1", "v2", 1)}, "schema foo-corp/q.yaml:1"},
-		"no role in a binding":            {[]string{"b.yaml: " + strings.Replace(binding("b"), "name: view", "name: ''", 1)}, "schema foo-corp/b.yaml:5"},
-		"a rule without verbs":            {[]string{"r.yaml: " + strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:6"},
+		"a child of a namespace": {[]string{ns, "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0"},
+		"an empty child of one":  {[]string{ns, "a/b/"}, "ns-leaf foo-corp/a/b:0"},
+		"another name": {
+			[]string{"a/ns.yaml: " + namespace("b")}, "ns-name-match foo-corp/a/ns.yaml:4",
+		},
+		"another namespace": {[]string{
+			ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1),
+		}, "ns-name-match foo-corp/a/q.yaml:5"},
+		"its own namespace": {[]string{
+			ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: a", 1),
+		}, ""},
+		"a kind that no namespace has": {[]string{
+			ns, "a/c.yaml: apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+		}, "ns-kind foo-corp/a/c.yaml:1"},
+		"two quotas": {
+			[]string{ns, "a/q.yaml: " + quota("q") + "---\n" + quota("r")}, "multi-quota foo-corp/a/q.yaml:8",
+		},
+		"two quotas of a policyspace": {
+			[]string{"p/q.yaml: " + quota("q"), "p/r.yaml: " + quota("r")}, "multi-quota foo-corp/p/r.yaml:1",
+		},
+		"a label that says where it is": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  labels: {policy.nstpl.dev/policyspace: b}\n"}, "ns-label foo-corp/a/namespace.yaml:5"},
+		"a quota with scopes": {
+			[]string{"p/q.yaml: " + quota("q") + "  scopes: [BestEffort]\n"}, "ps-quota-scopes foo-corp/p/q.yaml:7",
+		},
+		"a quota of nothing": {
+			[]string{"p/q.yaml: " + strings.Replace(quota("q"), "pods", "podz", 1)}, "schema foo-corp/p/q.yaml:6",
+		},
+		"half a pod": {
+			[]string{"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1.5}}\n"},
+			"schema foo-corp/p/q.yaml:4",
+		},
+		"other things to limit": {
+			[]string{
+				"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {cpu: 1.5, count/jobs.batch: 3, requests.nvidia.com/gpu: 1, requests.hugepages-2Mi: 1Gi, gold.storageclass.storage.k8s.io/requests.storage: 1Ti}}\n",
+			},
+			"",
+		},
+		"one name twice": {
+			[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + binding("b")}, "dup-name foo-corp/a/s.yaml:1",
+		},
+		"one name at two levels": {[]string{ns, "a/r.yaml: " + binding("b"), "b.yaml: " + binding("b")}, ""},
+		"one name of two kinds": {
+			[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + role("Role", "b")}, "",
+		},
+		"a role of a policyspace": {[]string{"p/r.yaml: " + role("Role", "r")}, "ps-role foo-corp/p/r.yaml:1"},
+		"a role of the root":      {[]string{"r.yaml: " + role("Role", "r")}, "ps-role foo-corp/r.yaml:1"},
+		"a kind that no policyspace has": {
+			[]string{"p/s.yaml: apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"}, "ps-kind foo-corp/p/s.yaml:1",
+		},
+		"a namespace in a policyspace": {[]string{"p/q.yaml: " +
+			strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1)},
+			"ps-namespace-field foo-corp/p/q.yaml:5"},
+		"a cluster role in a policyspace": {
+			[]string{"p/r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/p/r.yaml:1",
+		},
+		"a cluster role in a namespace": {
+			[]string{ns, "a/r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/a/r.yaml:1",
+		},
+		"a name with capitals": {[]string{"Team/OWNERS: x"}, "name-dns foo-corp/Team:0"},
+		"a name with a dot":    {[]string{"a.b/OWNERS: x"}, "name-dns foo-corp/a.b:0"},
+		"a long name": {
+			[]string{strings.Repeat("x", 64) + "/OWNERS: x"}, "name-dns foo-corp/" + strings.Repeat("x", 64) + ":0",
+		},
+		"default": {[]string{"default/OWNERS: x"}, "name-reserved foo-corp/default:0"},
+		"kube-":   {[]string{"kube-x/OWNERS: x"}, "name-reserved foo-corp/kube-x:0"},
+		"nomos-system": {
+			[]string{"nomos-system/OWNERS: x"}, "name-reserved foo-corp/nomos-system:0",
+		},
+		"nearly reserved": {[]string{
+			"kube/OWNERS: x", "kubeflow/OWNERS: x", "default-x/OWNERS: x", "nomos-systems/OWNERS: x", "1/OWNERS: x",
+		}, ""},
+		"a name in two places": {
+			[]string{"a/dev/OWNERS: x", "b/dev/namespace.yaml: " + namespace("dev")}, "name-unique foo-corp/b/dev:0",
+		},
+		"the root's name": {[]string{"a/foo-corp/OWNERS: x"}, "name-unique foo-corp/a/foo-corp:0"},
+		"broken YAML":     {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:2"},
+		"broken YAML by another name": {
+			[]string{"quota: kind: ResourceQuota\napiVersion: [\n"}, "parse foo-corp/quota:2",
+		},
+		"broken JSON": {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:1"},
+		"a key twice": {
+			[]string{"a.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nmetadata: {name: r}\n"},
+			"parse foo-corp/a.yaml:4",
+		},
+		"an unknown field": {
+			[]string{"q.yaml: " + quota("q") + "  soft: {}\n"}, "schema foo-corp/q.yaml:7",
+		},
+		"a number for a name": {[]string{"q.yaml: " + quota("123")}, "schema foo-corp/q.yaml:4"},
+		"a broken quantity": {[]string{"q.yaml: " +
+			strings.Replace(quota("q"), "pods: 3", "pods: many", 1)}, "schema foo-corp/q.yaml:6"},
+		"no name": {
+			[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {}\n"}, "schema foo-corp/q.yaml:3",
+		},
+		"no kind": {
+			[]string{"q.yaml: apiVersion: v1\nmetadata: {name: q}\n"}, "schema foo-corp/q.yaml:1",
+		},
+		"another version": {
+			[]string{"q.yaml: " + strings.Replace(quota("q"), "v1", "v2", 1)}, "schema foo-corp/q.yaml:1",
+		},
+		"no role in a binding": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "name: view", "name: ''", 1)}, "schema foo-corp/b.yaml:5"},
+		"a rule without verbs": {[]string{"r.yaml: " +
+			strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:6"},
 		"aliases without end": {[]string{"a.yaml: a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"}, "parse foo-corp/a.yaml:1"},
-		"a large file":                                 {[]string{"a.yaml: " + strings.Repeat("# x\n", 1<<19)}, "parse foo-corp/a.yaml:0"},
-		"what is no manifest":                          {[]string{"values.yaml: replicas: 3\n", "list.yaml: - a\n", "text.yaml: just text\n", "empty.yaml: ", "comment.yaml: # nothing\n---\n", "big.bin: " + strings.Repeat("x", 1<<21)}, ""},
-		"a list":                                       {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(namespace("b")), "\n", "\n  ") + "\n"}, "ns-name-match foo-corp/a/list.yaml:7"},
-		"Windows' line ends":                           {[]string{"a/ns.yaml: " + strings.ReplaceAll(namespace("a")+"---\n"+quota("q")+"---\n"+quota("r"), "\n", "\r\n")}, "multi-quota foo-corp/a/ns.yaml:13"},
-		"a byte order mark":                            {[]string{"a/ns.yaml: \ufeff" + namespace("a")}, ""},
-		"JSON":                                         {[]string{`a/ns.json: {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`}, ""},
-		"a file of any name":                           {[]string{"a/NAMESPACE: " + namespace("b")}, "ns-name-match foo-corp/a/NAMESPACE:4"},
-		"several in one file":                          {[]string{"a/all: " + namespace("a") + "---\n" + role("Role", "r") + "---\n" + binding("b") + "---\n" + quota("q")}, ""},
-		"a namespace's list":                           {[]string{"a/n.yaml: apiVersion: v1\nkind: NamespaceList\nitems:\n- metadata: {name: a}\n"}, ""},
-		"nothing":                                      {[]string{}, ""},
-		"a service account":                            {[]string{"b.yaml: " + strings.Replace(binding("b"), "kind: Group, name: a, apiGroup: rbac.authorization.k8s.io", "kind: ServiceAccount, name: a", 1)}, "schema foo-corp/b.yaml:7"},
-		"an older version":                             {[]string{"b.yaml: " + strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v1beta1", 1)}, ""},
-		"two JSON texts":                               {[]string{"a/n.yaml: " + `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n" + `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n"}, "ns-kind foo-corp/a/n.yaml:2"},
-		"JSON and something else":                      {[]string{"a/n.yaml: " + `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n}}} x\n"}, "parse foo-corp/a/n.yaml:2"},
-		"the end of a document":                        {[]string{"a/n.yaml: " + namespace("a") + "...\n" + secret}, "ns-kind foo-corp/a/n.yaml:6"},
-		"a document on the marker's line":              {[]string{"a/n: --- {apiVersion: v1, kind: Namespace, metadata: {name: b}}\n"}, "ns-name-match foo-corp/a/n:1"},
-		"old line ends":                                {[]string{"a/n.yaml: " + strings.ReplaceAll(namespace("a")+"---\n"+secret, "\n", "\r")}, "ns-kind foo-corp/a/n.yaml:6"},
-		"UTF-16":                                       {[]string{"a/n.yaml: " + utf16(namespace("a")+"---\n"+secret)}, "ns-kind foo-corp/a/n.yaml:6"},
-		"a role in no group":                           {[]string{ns, "a/r.yaml: " + strings.Replace(role("Role", "r"), "rbac.authorization.k8s.io/v1", "v1", 1)}, "schema foo-corp/a/r.yaml:1"},
-		"a policy in no group":                         {[]string{"p.yaml: apiVersion: v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"}, "schema foo-corp/p.yaml:1"},
-		"a version that never was":                     {[]string{"b.yaml: " + strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v2", 1)}, "schema foo-corp/b.yaml:1"},
-		"a policy of another version":                  {[]string{"p.yaml: apiVersion: policy/v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"}, "schema foo-corp/p.yaml:1"},
-		"a policy with a field too many":               {[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nfoo: 1\n"}, "schema foo-corp/p.yaml:4"},
-		"a policy of items":                            {[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nspec: [x]\n"}, "schema foo-corp/p.yaml:4"},
-		"items that say no kind":                       {[]string{ns, "a/l.yaml: apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindingList\nitems:\n- metadata: {name: x}\n"}, "schema foo-corp/a/l.yaml:4 schema foo-corp/a/l.yaml:4"},
-		"items of a plain list":                        {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- metadata: {name: x}\n"}, "schema foo-corp/a/l.yaml:4"},
-		"an item that is nothing":                      {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- null\n"}, "schema foo-corp/a/l.yaml:4"},
-		"an item that is a text":                       {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- foo\n"}, "schema foo-corp/a/l.yaml:4"},
-		"items that are none":                          {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: {}\n"}, "schema foo-corp/a/l.yaml:3"},
-		"a list without items":                         {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\n"}, "schema foo-corp/a/l.yaml:1"},
-		"a list of nothing":                            {[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: []\n"}, ""},
-		"lists without end":                            {[]string{ns, "a/l.json: " + strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20)}, "schema foo-corp/a/l.json:1"},
-		"manifests in brackets":                        {[]string{ns, "a/l.yaml: - apiVersion: v1\n  kind: Secret\n"}, "schema foo-corp/a/l.yaml:1"},
-		"a file with a dot":                            {[]string{ns, "a/.s.yaml: " + secret}, "ns-kind foo-corp/a/.s.yaml:1"},
-		"another field first":                          {[]string{"foo.txt: rules: []\n" + role("Role", "r")}, "parse foo-corp/foo.txt:6"},
-		"another field first, in order":                {[]string{"foo.txt: roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: b}\n"}, "ps-role foo-corp/foo.txt:1 schema foo-corp/foo.txt:1"},
-		"a text with a manifest in it":                 {[]string{"README.md: # Roles\nLike this:\n```\n" + role("Role", "r") + "```\n", "notes: Note: this\n---\n" + role("Role", "r")}, ""},
-		"a namespace called by a number":               {[]string{"123/n.yaml: " + namespace("123"), "123/r.yaml: " + role("Role", "r")}, "schema foo-corp/123/n.yaml:4"},
-		"a namespace that can't be read":               {[]string{"a/n.yaml: " + namespace("a") + "  labels: [x\n", "a/r.yaml: " + role("Role", "r")}, "parse foo-corp/a/n.yaml:5"},
-		"a namespace of another version":               {[]string{"a/n.yaml: " + strings.Replace(namespace("a"), "v1", "v2", 1), "a/r.yaml: " + role("Role", "r")}, "schema foo-corp/a/n.yaml:1"},
-		"a namespace without a name":                   {[]string{"a/n.yaml: apiVersion: v1\nkind: Namespace\nmetadata: {}\n"}, "schema foo-corp/a/n.yaml:3"},
-		"a child of a broken namespace":                {[]string{"a/n.yaml: " + strings.Replace(namespace("a"), "v1", "v1\nspec: [x]", 1), "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0 schema foo-corp/a/n.yaml:2"},
-		"the operator's quota":                         {[]string{ns, "a/q.yaml: " + quota("nstpl-policyspace")}, "name-reserved foo-corp/a/q.yaml:4"},
-		"a label that is none":                         {[]string{"a/n.yaml: " + namespace("a") + "  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:5"},
-		"what kustomize reads":                         {[]string{"b.yaml: " + strings.Replace(binding("b"), "name: b", "name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:3"},
-		"half a device":                                {[]string{"q.yaml: " + strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
-		"one limit of many":                            {[]string{"q.yaml: " + strings.Replace(quota("q"), "  hard: {pods: 3}", "  hard:\n    services: 3\n    pods: -3", 1)}, "schema foo-corp/q.yaml:8"},
-		"a field of a rule":                            {[]string{"r.yaml: " + strings.Replace(role("ClusterRole", "r"), "verbs: [get]}", "verbs: [get]}\n- {apiGroups: [''], resources: [pods], verbs: [get], verbz: [get]}", 1)}, "schema foo-corp/r.yaml:7"},
-		"a cluster role of a root that is a namespace": {[]string{"n.yaml: " + namespace("foo-corp"), "r.yaml: " + role("ClusterRole", "r")}, "root-only foo-corp/r.yaml:1"},
-		"what a merge brings and another replaces":     {[]string{"a/n.yaml: x: &x {name: b}\n---\n" + "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels: &l {a: b}\n  name: a\n  annotations:\n    <<: *l\n    a: c\n"}, ""},
-		"large aliases":                                {[]string{"a.yaml: a: &a " + strings.Repeat("x", 4000) + "\nb: [" + strings.Repeat("*a,", 3000) + "*a]\n"}, "parse foo-corp/a.yaml:1"},
-		"an alias in itself":                           {[]string{"a.yaml: a: &a\n  b: *a\n"}, "parse foo-corp/a.yaml:1"},
-		"an alias of nothing":                          {[]string{"a.yaml: a: b\nc: *d\n"}, "parse foo-corp/a.yaml:2"},
-		"a tab":                                        {[]string{"a.yaml: a:\n  b: c\n\td: e\n"}, "parse foo-corp/a.yaml:3"},
-		"a control character":                          {[]string{"a.yaml: a: b\nc: \x00\n"}, "parse foo-corp/a.yaml:2"},
-		"no UTF-8":                                     {[]string{"a.yaml: a: b\nc: \xff\n"}, "parse foo-corp/a.yaml:2"},
-		"all ways to write quantities":                 {[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 0x10, services: 1_000, secrets: 0b11, configmaps: ' 3 ', cpu: .5, memory: 1e3, requests.cpu: ~}}\n"}, ""},
-		"keys that are merged or differ":               {[]string{"v.yaml: a: &a {b: c}\nd: &d {e: f}\ng: {<<: *a, <<: *d, b: x}\n1: x\n\"1\": y\n"}, ""},
-		"many equal keys":                              {[]string{"v.yaml: {" + strings.Repeat("a,", 6000) + "}\n"}, "parse foo-corp/v.yaml:1"},
-		"texts that show manifests":                    {[]string{"README.md: Example:\n```yaml\n" + role("Role", "r") + "```\n", "Makefile: all: ns\ndefine NS\n" + namespace("a") + "endef\n"}, ""},
-		"settings of tools":                            {[]string{".drone.yml: kind: pipeline\n", ".eslintrc.json: {\n// comment\n}\n", "._n.yaml: \x00\x05\x16\x07", ".pre-commit-config.yaml: repos: []\n"}, ""},
-		"odd JSON":                                     {[]string{`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","annotations":{"a":"\ud83d\ude00\/` + "\x7f" + `","b"` + "\n" + `:"c"}}}`}, ""},
-		"a key twice in JSON":                          {[]string{`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"metadata":{"name":"a"}}`}, "parse foo-corp/a/n.json:1"},
-		"very many JSON texts":                         {[]string{"x.json: " + strings.Repeat("{}\n", 300000), "y.yaml: " + strings.Repeat("1\n", 400000)}, ""},
-		"a template of labels":                         {[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1"},
+		"a large file": {
+			[]string{"a.yaml: " + strings.Repeat("# x\n", 1<<19)}, "parse foo-corp/a.yaml:0",
+		},
+		"what is no manifest": {[]string{
+			"values.yaml: replicas: 3\n", "list.yaml: - a\n", "text.yaml: just text\n", "empty.yaml: ",
+			"comment.yaml: # nothing\n---\n", "big.bin: " + strings.Repeat("x", 1<<21),
+		}, ""},
+		"a list": {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " +
+			strings.ReplaceAll(strings.TrimSpace(namespace("b")), "\n", "\n  ") + "\n"},
+			"ns-name-match foo-corp/a/list.yaml:7"},
+		"Windows' line ends": {[]string{"a/ns.yaml: " +
+			strings.ReplaceAll(namespace("a")+"---\n"+quota("q")+"---\n"+quota("r"), "\n", "\r\n")},
+			"multi-quota foo-corp/a/ns.yaml:13"},
+		"a byte order mark": {[]string{"a/ns.yaml: \ufeff" + namespace("a")}, ""},
+		"JSON": {
+			[]string{`a/ns.json: {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`}, "",
+		},
+		"a file of any name": {
+			[]string{"a/NAMESPACE: " + namespace("b")}, "ns-name-match foo-corp/a/NAMESPACE:4",
+		},
+		"several in one file": {[]string{"a/all: " + namespace("a") + "---\n" +
+			role("Role", "r") + "---\n" + binding("b") + "---\n" + quota("q")}, ""},
+		"a namespace's list": {
+			[]string{"a/n.yaml: apiVersion: v1\nkind: NamespaceList\nitems:\n- metadata: {name: a}\n"}, "",
+		},
+		"nothing": {[]string{}, ""},
+		"a service account": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "kind: Group, name: a, apiGroup: rbac.authorization.k8s.io",
+				"kind: ServiceAccount, name: a", 1)}, "schema foo-corp/b.yaml:7"},
+		"an older version": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v1beta1", 1)}, ""},
+		"two JSON texts": {[]string{"a/n.yaml: " +
+			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n" +
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n"}, "ns-kind foo-corp/a/n.yaml:2"},
+		"JSON and something else": {[]string{"a/n.yaml: " +
+			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n}}} x\n"},
+			"parse foo-corp/a/n.yaml:2"},
+		"the end of a document": {
+			[]string{"a/n.yaml: " + namespace("a") + "...\n" + secret}, "ns-kind foo-corp/a/n.yaml:6",
+		},
+		"a document on the marker's line": {
+			[]string{"a/n: --- {apiVersion: v1, kind: Namespace, metadata: {name: b}}\n"},
+			"ns-name-match foo-corp/a/n:1",
+		},
+		"old line ends": {[]string{"a/n.yaml: " +
+			strings.ReplaceAll(namespace("a")+"---\n"+secret, "\n", "\r")}, "ns-kind foo-corp/a/n.yaml:6"},
+		"UTF-16": {
+			[]string{"a/n.yaml: " + utf16(namespace("a")+"---\n"+secret)}, "ns-kind foo-corp/a/n.yaml:6",
+		},
+		"a role in no group": {[]string{
+			ns, "a/r.yaml: " + strings.Replace(role("Role", "r"), "rbac.authorization.k8s.io/v1", "v1", 1),
+		}, "schema foo-corp/a/r.yaml:1"},
+		"a policy in no group": {
+			[]string{"p.yaml: apiVersion: v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"},
+			"schema foo-corp/p.yaml:1",
+		},
+		"a version that never was": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v2", 1)}, "schema foo-corp/b.yaml:1"},
+		"a policy of another version": {
+			[]string{"p.yaml: apiVersion: policy/v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"},
+			"schema foo-corp/p.yaml:1",
+		},
+		"a policy with a field too many": {
+			[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nfoo: 1\n"},
+			"schema foo-corp/p.yaml:4",
+		},
+		"a policy of items": {
+			[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nspec: [x]\n"},
+			"schema foo-corp/p.yaml:4",
+		},
+		"items that say no kind": {[]string{
+			ns,
+			"a/l.yaml: apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindingList\nitems:\n- metadata: {name: x}\n",
+		}, "schema foo-corp/a/l.yaml:4 schema foo-corp/a/l.yaml:4"},
+		"items of a plain list": {[]string{
+			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- metadata: {name: x}\n",
+		}, "schema foo-corp/a/l.yaml:4"},
+		"an item that is nothing": {[]string{
+			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- null\n",
+		}, "schema foo-corp/a/l.yaml:4"},
+		"an item that is a text": {[]string{
+			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- foo\n",
+		}, "schema foo-corp/a/l.yaml:4"},
+		"items that are none": {[]string{
+			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: {}\n",
+		}, "schema foo-corp/a/l.yaml:3"},
+		"a list without items": {
+			[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\n"}, "schema foo-corp/a/l.yaml:1",
+		},
+		"a list of nothing": {[]string{
+			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: []\n",
+		}, ""},
+		"lists without end": {[]string{
+			ns,
+			"a/l.json: " + strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20),
+		}, "schema foo-corp/a/l.json:1"},
+		"manifests in brackets": {
+			[]string{ns, "a/l.yaml: - apiVersion: v1\n  kind: Secret\n"}, "schema foo-corp/a/l.yaml:1",
+		},
+		"a file with a dot": {
+			[]string{ns, "a/.s.yaml: " + secret}, "ns-kind foo-corp/a/.s.yaml:1",
+		},
+		"another field first": {
+			[]string{"foo.txt: rules: []\n" + role("Role", "r")}, "parse foo-corp/foo.txt:6",
+		},
+		"another field first, in order": {
+			[]string{
+				"foo.txt: roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: b}\n",
+			},
+			"ps-role foo-corp/foo.txt:1 schema foo-corp/foo.txt:1",
+		},
+		"a text with a manifest in it": {[]string{"README.md: # Roles\nLike this:\n```\n" +
+			role("Role", "r") + "```\n", "notes: Note: this\n---\n" + role("Role", "r")}, ""},
+		"a namespace called by a number": {[]string{
+			"123/n.yaml: " + namespace("123"), "123/r.yaml: " + role("Role", "r"),
+		}, "schema foo-corp/123/n.yaml:4"},
+		"a namespace that can't be read": {[]string{
+			"a/n.yaml: " + namespace("a") + "  labels: [x\n", "a/r.yaml: " + role("Role", "r"),
+		}, "parse foo-corp/a/n.yaml:5"},
+		"a namespace of another version": {[]string{"a/n.yaml: " +
+			strings.Replace(namespace("a"), "v1", "v2", 1), "a/r.yaml: " + role("Role", "r")},
+			"schema foo-corp/a/n.yaml:1"},
+		"a namespace without a name": {
+			[]string{"a/n.yaml: apiVersion: v1\nkind: Namespace\nmetadata: {}\n"}, "schema foo-corp/a/n.yaml:3",
+		},
+		"a child of a broken namespace": {[]string{"a/n.yaml: " +
+			strings.Replace(namespace("a"), "v1", "v1\nspec: [x]", 1), "a/b/OWNERS: x"},
+			"ns-leaf foo-corp/a/b:0 schema foo-corp/a/n.yaml:2"},
+		"the operator's quota": {
+			[]string{ns, "a/q.yaml: " + quota("nstpl-policyspace")}, "name-reserved foo-corp/a/q.yaml:4",
+		},
+		"a label that is none": {[]string{"a/n.yaml: " + namespace("a") +
+			"  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:5"},
+		"what kustomize reads": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "name: b",
+				"name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:3"},
+		"half a device": {[]string{"q.yaml: " +
+			strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
+		"one limit of many": {[]string{"q.yaml: " +
+			strings.Replace(quota("q"), "  hard: {pods: 3}", "  hard:\n    services: 3\n    pods: -3", 1)},
+			"schema foo-corp/q.yaml:8"},
+		"a field of a rule": {[]string{"r.yaml: " +
+			strings.Replace(role("ClusterRole", "r"), "verbs: [get]}",
+				"verbs: [get]}\n- {apiGroups: [''], resources: [pods], verbs: [get], verbz: [get]}", 1)},
+			"schema foo-corp/r.yaml:7"},
+		"a cluster role of a root that is a namespace": {[]string{
+			"n.yaml: " + namespace("foo-corp"), "r.yaml: " + role("ClusterRole", "r"),
+		}, "root-only foo-corp/r.yaml:1"},
+		"what a merge brings and another replaces": {[]string{"a/n.yaml: x: &x {name: b}\n---\n" +
+			"apiVersion: v1\nkind: Namespace\nmetadata:\n  labels: &l {a: b}\n  name: a\n  annotations:\n    <<: *l\n    a: c\n"}, ""},
+		"large aliases": {[]string{"a.yaml: a: &a " + strings.Repeat("x", 4000) +
+			"\nb: [" + strings.Repeat("*a,", 3000) + "*a]\n"}, "parse foo-corp/a.yaml:1"},
+		"an alias in itself": {
+			[]string{"a.yaml: a: &a\n  b: *a\n"}, "parse foo-corp/a.yaml:1",
+		},
+		"an alias of nothing": {[]string{"a.yaml: a: b\nc: *d\n"}, "parse foo-corp/a.yaml:2"},
+		"a tab": {
+			[]string{"a.yaml: a:\n  b: c\n\td: e\n"}, "parse foo-corp/a.yaml:3",
+		},
+		"a control character": {
+			[]string{"a.yaml: a: b\nc: \x00\n"}, "parse foo-corp/a.yaml:2",
+		},
+		"no UTF-8": {
+			[]string{"a.yaml: a: b\nc: \xff\n"}, "parse foo-corp/a.yaml:2",
+		},
+		"all ways to write quantities": {
+			[]string{
+				"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 0x10, services: 1_000, secrets: 0b11, configmaps: ' 3 ', cpu: .5, memory: 1e3, requests.cpu: ~}}\n",
+			},
+			"",
+		},
+		"keys that are merged or differ": {
+			[]string{"v.yaml: a: &a {b: c}\nd: &d {e: f}\ng: {<<: *a, <<: *d, b: x}\n1: x\n\"1\": y\n"}, "",
+		},
+		"many equal keys": {
+			[]string{"v.yaml: {" + strings.Repeat("a,", 6000) + "}\n"}, "parse foo-corp/v.yaml:1",
+		},
+		"texts that show manifests": {[]string{"README.md: Example:\n```yaml\n" + role("Role", "r") +
+			"```\n", "Makefile: all: ns\ndefine NS\n" + namespace("a") + "endef\n"}, ""},
+		"settings of tools": {[]string{
+			".drone.yml: kind: pipeline\n", ".eslintrc.json: {\n// comment\n}\n", "._n.yaml: \x00\x05\x16\x07",
+			".pre-commit-config.yaml: repos: []\n",
+		}, ""},
+		"odd JSON": {
+			[]string{
+				`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","annotations":{"a":"\ud83d\ude00\/` + "\x7f" + `","b"` + "\n" + `:"c"}}}`,
+			},
+			"",
+		},
+		"a key twice in JSON": {
+			[]string{
+				`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"metadata":{"name":"a"}}`,
+			},
+			"parse foo-corp/a/n.json:1",
+		},
+		"very many JSON texts": {[]string{
+			"x.json: " + strings.Repeat("{}\n", 300000), "y.yaml: " + strings.Repeat("1\n", 400000),
+		}, ""},
+		"a template of labels": {
+			[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -283,14 +482,16 @@ func TestLoadBoundsWhatIsCompiled(t *testing.T) {
 	}
 	var roles []string
 	for i := range 5000 {
-		roles = append(roles, fmt.Sprintf("r%d.yaml: %s", i, role("ClusterRole", fmt.Sprint("r", i)+strings.Repeat("x", 200))))
+		roles = append(roles,
+			fmt.Sprintf("r%d.yaml: %s", i, role("ClusterRole", fmt.Sprint("r", i)+strings.Repeat("x", 200))))
 	}
 	result := load(t, files(roles...))
 	require.Empty(t, result.Violations, "they are no part of a template")
 	require.Empty(t, result.Warnings)
 	for n, want := range map[int][2]int{100: {0, 0}, 1500: {0, 1}, 8000: {1, 0}} {
 		result := load(t, files(many(n)...))
-		require.Equal(t, want, [2]int{len(result.Violations), len(result.Warnings)}, "%d: %v %v", n, result.Violations, result.Warnings)
+		require.Equal(t, want, [2]int{len(result.Violations), len(result.Warnings)}, "%d: %v %v", n, result.Violations,
+			result.Warnings)
 	}
 }
 
@@ -300,18 +501,25 @@ func TestLoadLeavesOutWhatTheAPIServerWrites(t *testing.T) {
 	const own = "  uid: u\n  resourceVersion: '1'\n  generation: 2\n  creationTimestamp: 2026-01-01T00:00:00Z\n  selfLink: x\n" +
 		"  managedFields: []\n  ownerReferences:\n  - {apiVersion: v1, kind: Pod, name: p, uid: v}\n" +
 		"  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}', a: b}\n"
-	result := load(t, files("a/n.yaml: "+namespace("a")+own+"status: {phase: Active}\n", "a/b.yaml: "+strings.Replace(binding("b"), "name: b\n", "name: b\n"+own, 1)))
+	result := load(t,
+		files("a/n.yaml: "+namespace("a")+own+"status: {phase: Active}\n",
+			"a/b.yaml: "+strings.Replace(binding("b"), "name: b\n", "name: b\n"+own, 1)))
 	require.Empty(t, result.Violations)
 	require.Len(t, result.Warnings, 2)
 	a := result.Tree.Root.Children[0]
 	require.Equal(t, metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"a": "b"}}, a.Namespace.ObjectMeta)
 	require.Empty(t, a.Namespace.Status)
-	require.Equal(t, metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"a": "b"}}, a.RoleBindings[0].ObjectMeta)
+	require.Equal(t, metav1.ObjectMeta{Name: "b", Annotations: map[string]string{"a": "b"}},
+		a.RoleBindings[0].ObjectMeta)
 }
 
 // Whatever is in a file, there is a verdict.
 func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{namespace("a"), binding("b"), quota("q") + "---\n" + role("Role", "r"), "kind: List\napiVersion: v1\nitems: [1, null, {}]\n", "{", "&a [*a]", "? a\n: b\n", "\r\r\"", "a: &a b\nc: *d\n", "{} {}", "a\n...\nb: \t"} {
+	for _, seed := range []string{
+		namespace("a"), binding("b"), quota("q") + "---\n" + role("Role", "r"),
+		"kind: List\napiVersion: v1\nitems: [1, null, {}]\n", "{", "&a [*a]", "? a\n: b\n", "\r\r\"",
+		"a: &a b\nc: *d\n", "{} {}", "a\n...\nb: \t",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

@@ -8,16 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// countedWhole are the resources of which there are no parts. Counts of objects and extended resources have none either.
+// countedWhole are the resources of which there are no parts. Counts of objects and extended resources have none
+// either.
 var countedWhole = []corev1.ResourceName{
-	corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceQuotas, corev1.ResourceSecrets,
-	corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceQuotas,
+	corev1.ResourceSecrets,
+	corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts,
+	corev1.ResourceServicesLoadBalancers,
 }
 
 // measured are the other resources of Kubernetes' own that a quota can limit.
 var measured = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
-	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage,
+	corev1.ResourceRequestsEphemeralStorage,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
 }
 

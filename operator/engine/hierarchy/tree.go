@@ -1,5 +1,5 @@
-// Package hierarchy reads a folder of policies as a tree of policyspaces and namespaces, holds it against the rules of the "Git
-// User Guide", and tells what each namespace inherits. It reads from an fs.FS and from nothing else.
+// Package hierarchy reads a folder of policies as a tree of policyspaces and namespaces, holds it against the rules of
+// the "Git User Guide", and tells what each namespace inherits. It reads from an fs.FS and from nothing else.
 package hierarchy
 
 import (
@@ -75,8 +75,8 @@ type Result struct {
 	Warnings   []Warning
 }
 
-// Load reads the tree at the root of a file system. name is that of the root policyspace. An error says that it could not be read;
-// everything that is wrong with what was read is in the result, ordered by path and line.
+// Load reads the tree at the root of a file system. name is that of the root policyspace. An error says that it could
+// not be read; everything that is wrong with what was read is in the result, ordered by path and line.
 func Load(files fs.FS, name string) (*Result, error) {
 	l := &loader{files: files, root: name, result: &Result{}}
 	root, err := l.directory(".", name, nil)
@@ -104,7 +104,8 @@ type loader struct {
 }
 
 func (l *loader) violate(rule, path string, line int, message, remedy string) {
-	l.result.Violations = append(l.result.Violations, Violation{Rule: rule, Path: path, Line: line, Message: message, Remedy: remedy})
+	l.result.Violations = append(l.result.Violations,
+		Violation{Rule: rule, Path: path, Line: line, Message: message, Remedy: remedy})
 }
 
 func (l *loader) warn(path string, line int, message string) {
@@ -125,10 +126,12 @@ func (l *loader) directory(at, name string, parent *Directory) (*Directory, erro
 		return nil, err
 	}
 	for _, entry := range entries {
-		inside, shown := path.Join(at, entry.Name()), path.Join(directory.Path, strings.ToValidUTF8(entry.Name(), "\ufffd"))
+		inside, shown := path.Join(at, entry.Name()),
+			path.Join(directory.Path, strings.ToValidUTF8(entry.Name(), "\ufffd"))
 		switch kind := entry.Type(); {
 		case kind&fs.ModeSymlink != 0:
-			l.violate("symlink", shown, 0, "it is a symbolic link, which could lead anywhere", "put the file or directory itself there")
+			l.violate("symlink", shown, 0, "it is a symbolic link, which could lead anywhere",
+				"put the file or directory itself there")
 		case kind.IsDir() && strings.HasPrefix(entry.Name(), "."):
 		case !utf8.ValidString(entry.Name()):
 			l.unreadable(shown, kind.IsDir())
@@ -155,7 +158,8 @@ func (l *loader) directory(at, name string, parent *Directory) (*Directory, erro
 func (l *loader) unreadable(shown string, directory bool) {
 	switch {
 	case directory:
-		l.violate("name-dns", shown, 0, fmt.Sprintf("%q can't be the name of a namespace or policyspace", path.Base(shown)), dnsRemedy)
+		l.violate("name-dns", shown, 0,
+			fmt.Sprintf("%q can't be the name of a namespace or policyspace", path.Base(shown)), dnsRemedy)
 	case hasManifestName(shown):
 		l.violate("parse", shown, 0, "its name is not UTF-8, so that it can't be read", "give it another name")
 	default:

@@ -58,7 +58,9 @@ type Verdict struct {
 
 // Judge says what becomes of the list of a namespace that is age seconds old. Populated says that nothing is left to be
 // populated: only then does our own entry go.
-func Judge(ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, populated bool, age int64) Verdict {
+func Judge(
+	ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, populated bool, age int64,
+) Verdict {
 	var v Verdict
 	for _, name := range Pending(ns) {
 		if name == v1alpha1.TemplateInitializer {
@@ -86,10 +88,12 @@ func Judge(ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializati
 	return v
 }
 
-// find returns what configurations say about an initializer of a namespace. Where several that select the namespace name
-// it, the strictest of what they say counts. If none of them selects it (any more), all that name it are asked: a
+// find returns what configurations say about an initializer of a namespace. Where several that select the namespace
+// name it, the strictest of what they say counts. If none of them selects it (any more), all that name it are asked: a
 // change of labels must not be a way around an initializer.
-func find(ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, name string) (v1alpha1.Initializer, bool) {
+func find(
+	ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, name string,
+) (v1alpha1.Initializer, bool) {
 	var selecting, naming []v1alpha1.Initializer
 	for _, configuration := range configurations {
 		for _, initializer := range configuration.Initializers {
@@ -97,7 +101,8 @@ func find(ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializatio
 				continue
 			}
 			naming = append(naming, initializer)
-			if selector, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err == nil && selector.Matches(labels.Set(ns.Labels)) {
+			if selector, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err == nil &&
+				selector.Matches(labels.Set(ns.Labels)) {
 				selecting = append(selecting, initializer)
 			}
 		}

@@ -59,7 +59,9 @@ func TestJudge(t *testing.T) {
 		dns     = "{name: dns.example.com, namespaceSelector: {}, timeoutSeconds: 30, failurePolicy: Ignore}"
 	)
 	timedOut := func(name string, timeout int32, policy v1alpha1.FailurePolicy) v1alpha1.Initializer {
-		return v1alpha1.Initializer{Name: name, NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: timeout, FailurePolicy: policy}
+		return v1alpha1.Initializer{
+			Name: name, NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: timeout, FailurePolicy: policy,
+		}
 	}
 	tests := []struct {
 		name, pending string
@@ -70,7 +72,10 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "an empty list"},
 		{name: "ours alone", pending: "namespace-template", populated: true},
-		{name: "not populated yet", pending: "namespace-template", want: Verdict{Pending: []string{"namespace-template"}}},
+		{
+			name: "not populated yet", pending: "namespace-template",
+			want: Verdict{Pending: []string{"namespace-template"}},
+		},
 		{name: "populated before others are done", pending: "network.example.com,namespace-template,dns.example.com",
 			initializers: []string{network, dns}, populated: true, age: 29,
 			want: Verdict{Pending: []string{"network.example.com", "dns.example.com"}, NextTimeout: 30}},
@@ -78,13 +83,16 @@ func TestJudge(t *testing.T) {
 			initializers: []string{network, dns}, age: 30,
 			want: Verdict{Pending: []string{"namespace-template", "network.example.com"}, NextTimeout: 60,
 				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, v1alpha1.FailureIgnore)}}},
-		{name: "time is up, Fail", pending: "network.example.com", initializers: []string{network, dns}, populated: true, age: 60,
+		{name: "time is up, Fail", pending: "network.example.com", initializers: []string{network, dns},
+			populated: true, age: 60,
 			want: Verdict{Pending: []string{"network.example.com"},
 				TimedOut: []v1alpha1.Initializer{timedOut("network.example.com", 60, v1alpha1.FailureFail)}}},
-		{name: "a clock that is behind", pending: "dns.example.com", initializers: []string{dns}, populated: true, age: -5,
+		{name: "a clock that is behind", pending: "dns.example.com", initializers: []string{dns}, populated: true,
+			age:  -5,
 			want: Verdict{Pending: []string{"dns.example.com"}, NextTimeout: 30}},
-		{name: "nobody's", pending: "namespace-template,gone.example.com", initializers: []string{network, dns}, populated: true,
-			want: Verdict{Unknown: []string{"gone.example.com"}}},
+		{name: "nobody's", pending: "namespace-template,gone.example.com", initializers: []string{network, dns},
+			populated: true,
+			want:      Verdict{Unknown: []string{"gone.example.com"}}},
 		{name: "the strictest of those that select it", pending: "dns.example.com", populated: true, age: 90,
 			initializers: []string{dns,
 				"{name: dns.example.com, namespaceSelector: {matchLabels: {tier: test}}, timeoutSeconds: 90, failurePolicy: Fail}",
@@ -100,13 +108,15 @@ func TestJudge(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			require.Equal(t, test.want, Judge(namespaceOf(test.pending), configurationsOf(t, test.initializers...), test.populated, test.age))
+			require.Equal(t, test.want,
+				Judge(namespaceOf(test.pending), configurationsOf(t, test.initializers...), test.populated, test.age))
 		})
 	}
 }
 
 func TestCheckNamesEveryInitializerThatCanNotBeRead(t *testing.T) {
-	good := configurationsOf(t, "{name: a, namespaceSelector: {}}, {name: b, namespaceSelector: {matchLabels: {tier: test}}}")
+	good := configurationsOf(t,
+		"{name: a, namespaceSelector: {}}, {name: b, namespaceSelector: {matchLabels: {tier: test}}}")
 	require.NoError(t, Check(&good[0]))
 	bad := configurationsOf(t, "{name: a, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}}, "+
 		"{name: b, namespaceSelector: {}}, {name: c, namespaceSelector: {matchLabels: {tier: a b}}}")

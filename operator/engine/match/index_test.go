@@ -32,7 +32,8 @@ func TestMatchIsInAscendingOrderOfNames(t *testing.T) {
 		templateOf(t, "B", "{}"),
 		templateOf(t, "d", "{matchLabels: {tier: dev}}"),
 	)
-	require.Equal(t, []string{"B", "a", "a-b", "a.b", "b", "c"}, namesOf(index.Match(namespaceOf("team-a", map[string]string{"tier": "test"}))))
+	require.Equal(t, []string{"B", "a", "a-b", "a.b", "b", "c"},
+		namesOf(index.Match(namespaceOf("team-a", map[string]string{"tier": "test"}))))
 	require.Equal(t, []string{"B", "b"}, namesOf(index.Match(namespaceOf("team-b", nil))))
 	require.Equal(t, []string{"B", "a", "a-b", "a.b", "b", "c", "d"}, namesOf(index.All()))
 }
@@ -44,13 +45,18 @@ func TestSetReplacesAndDeleteForgets(t *testing.T) {
 	require.Empty(t, match())
 	require.Nil(t, index.Get("a"))
 
-	for _, selector := range []string{"{}", "{matchLabels: {tier: test}}", "{matchLabels: {kubernetes.io/metadata.name: team-a}}", "{matchExpressions: [{key: tier, operator: Exists}]}"} {
+	for _, selector := range []string{
+		"{}", "{matchLabels: {tier: test}}", "{matchLabels: {kubernetes.io/metadata.name: team-a}}",
+		"{matchExpressions: [{key: tier, operator: Exists}]}",
+	} {
 		template := templateOf(t, "a", selector)
 		index.Set(template)
 		require.Equal(t, []string{"a"}, match(), selector)
 		require.Same(t, template, index.Get("a"))
 	}
-	for _, selector := range []string{"{matchLabels: {tier: dev}}", "{matchExpressions: [{key: tier, operator: In}]}", "null"} {
+	for _, selector := range []string{
+		"{matchLabels: {tier: dev}}", "{matchExpressions: [{key: tier, operator: In}]}", "null",
+	} {
 		template := templateOf(t, "a", selector)
 		index.Set(template)
 		require.Empty(t, match(), selector)
@@ -75,7 +81,10 @@ func TestExactSelectorsAreLookedUp(t *testing.T) {
 	}{
 		{"{}", nil},
 		{"{matchLabels: {tier: test}}", &label{"tier", "test"}},
-		{"{matchLabels: {a: b, kubernetes.io/metadata.name: team-a, z: z}}", &label{corev1.LabelMetadataName, "team-a"}},
+		{
+			"{matchLabels: {a: b, kubernetes.io/metadata.name: team-a, z: z}}",
+			&label{corev1.LabelMetadataName, "team-a"},
+		},
 		{"{matchLabels: {tier: test}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a]}]}",
 			&label{corev1.LabelMetadataName, "team-a"}},
 		{"{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}", nil},
@@ -115,7 +124,8 @@ func randomSelector(random *rand.Rand) *metav1.LabelSelector {
 		requirement := metav1.LabelSelectorRequirement{
 			Key: pick(random, keys),
 			Operator: pick(random, []metav1.LabelSelectorOperator{
-				metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
+				metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+				metav1.LabelSelectorOpDoesNotExist,
 			}),
 		}
 		few := requirement.Operator == metav1.LabelSelectorOpIn || requirement.Operator == metav1.LabelSelectorOpNotIn
@@ -130,7 +140,8 @@ func randomSelector(random *rand.Rand) *metav1.LabelSelector {
 }
 
 func randomTemplate(random *rand.Rand) *v1alpha1.NamespaceTemplate {
-	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("template-%d", random.Intn(30))}}
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("template-%d",
+		random.Intn(30))}}
 	template.Spec.Namespaces.LabelSelector = randomSelector(random)
 	switch random.Intn(20) {
 	case 0:
@@ -185,7 +196,8 @@ func TestMatchAgreesWithExplain(t *testing.T) {
 func BenchmarkMatchOneOfTenThousand(b *testing.B) {
 	index := NewIndex()
 	for i := range 10000 {
-		index.Set(templateOf(b, fmt.Sprintf("template-%d", i), fmt.Sprintf("{matchLabels: {tier: test, kubernetes.io/metadata.name: team-%d}}", i)))
+		index.Set(templateOf(b, fmt.Sprintf("template-%d", i),
+			fmt.Sprintf("{matchLabels: {tier: test, kubernetes.io/metadata.name: team-%d}}", i)))
 	}
 	ns := namespaceOf("team-7777", map[string]string{"tier": "test", corev1.LabelMetadataName: "team-7777"})
 	b.ReportAllocs()

@@ -15,12 +15,12 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// systemNamespaces are Kubernetes' own. They exist before anything is installed, so no user can create them to avoid population.
-// Other names that begin with kube- are like any other name. manifests/admission lists the same namespaces.
+// systemNamespaces are Kubernetes' own. They exist before anything is installed, so no user can create them to avoid
+// population. Other names that begin with kube- are like any other name. manifests/admission lists the same namespaces.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// Unpopulated returns why no template ever populates a namespace, or "". Besides the namespaces of Kubernetes and of the operator,
-// those in exclude are left alone.
+// Unpopulated returns why no template ever populates a namespace, or "". Besides the namespaces of Kubernetes and of
+// the operator, those in exclude are left alone.
 func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	switch {
 	case slices.Contains(systemNamespaces, ns.Name):
@@ -38,8 +38,8 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	return ""
 }
 
-// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. These are not initialized and are in no policy
-// space.
+// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. These are not initialized and are
+// in no policy space.
 func OfTheSystem(name string) bool {
 	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace
 }

@@ -35,23 +35,54 @@ func TestUnpopulated(t *testing.T) {
 		{"default", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, ""},
 		{"a name that only holds kube-", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "my-kube-system"}}, ""},
 		{"a name that only starts with kube", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kubeflow"}}, ""},
-		{"a name that only starts with an excluded one", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-2"}}, ""},
-		{"a name that only begins like Kubernetes' own", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-x"}}, ""},
-		{"a name that only begins with kube-system", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system-2"}}, ""},
-		{"kube-system", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, "the namespaces of Kubernetes are never populated"},
-		{"kube-public", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-public"}}, "the namespaces of Kubernetes are never populated"},
-		{"kube-node-lease", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-lease"}}, "the namespaces of Kubernetes are never populated"},
+		{
+			"a name that only starts with an excluded one",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-2"}}, "",
+		},
+		{
+			"a name that only begins like Kubernetes' own",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-x"}}, "",
+		},
+		{
+			"a name that only begins with kube-system",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system-2"}}, "",
+		},
+		{
+			"kube-system", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
+			"the namespaces of Kubernetes are never populated",
+		},
+		{
+			"kube-public", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-public"}},
+			"the namespaces of Kubernetes are never populated",
+		},
+		{
+			"kube-node-lease", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-lease"}},
+			"the namespaces of Kubernetes are never populated",
+		},
 		{"the operator's", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}},
 			"the operator's own namespace is never populated"},
 		{"excluded", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded"}},
 			"the operator is told to leave the namespace alone (--exclude-namespaces)"},
-		{"deleted", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", DeletionTimestamp: &now}}, "the namespace is being deleted"},
-		{"terminating", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}},
+		{
+			"deleted", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", DeletionTimestamp: &now}},
+			"the namespace is being deleted",
+		},
+		{"terminating",
+			corev1.Namespace{
+				ObjectMeta: metav1.ObjectMeta{Name: "team-a"},
+				Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+			},
 			"the namespace is being deleted"},
 		{"opted out", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("true")}},
 			"the namespace is opted out (annotation policy/namespace-template-opt-out)"},
-		{"opted in again", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("false")}}, ""},
-		{"opted out in other letters", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("True")}}, ""},
+		{
+			"opted in again",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("false")}}, "",
+		},
+		{
+			"opted out in other letters",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("True")}}, "",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -107,9 +138,12 @@ func TestSelectorThatIsMalformedSelectsNothing(t *testing.T) {
 func TestANamespaceCarriesItsName(t *testing.T) {
 	template := templateOf(t, "a", "{matchLabels: {kubernetes.io/metadata.name: team-a}}")
 	require.True(t, Explain(template, namespaceOf("team-a", nil)).Matches)
-	require.True(t, Explain(template, namespaceOf("team-a", map[string]string{corev1.LabelMetadataName: "team-a"})).Matches)
-	require.True(t, Explain(template, namespaceOf("team-a", map[string]string{corev1.LabelMetadataName: "team-b"})).Matches)
-	require.False(t, Explain(template, namespaceOf("team-b", map[string]string{corev1.LabelMetadataName: "team-a"})).Matches)
+	require.True(t,
+		Explain(template, namespaceOf("team-a", map[string]string{corev1.LabelMetadataName: "team-a"})).Matches)
+	require.True(t,
+		Explain(template, namespaceOf("team-a", map[string]string{corev1.LabelMetadataName: "team-b"})).Matches)
+	require.False(t,
+		Explain(template, namespaceOf("team-b", map[string]string{corev1.LabelMetadataName: "team-a"})).Matches)
 
 	given := map[string]string{"tier": "test"}
 	Explain(template, namespaceOf("team-a", given))

@@ -77,8 +77,8 @@ func (r Result) RetryAfter() time.Duration {
 }
 
 // Apply carries out a plan in four steps: RoleBindings that must not meet a changed Role are deleted, everything that
-// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions. It calls write with the
-// namespace's new seals before it deletes an object that they name.
+// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions. It calls write with
+// the namespace's new seals before it deletes an object that they name.
 func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result {
 	var revoked, first, waiting, prunes []Change
 	roles := rolesOf(plan)
@@ -137,15 +137,18 @@ type pass struct {
 func notRevoked(outcomes []Outcome) *Failure {
 	for _, outcome := range outcomes {
 		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeld {
-			return &Failure{Reason: ReasonNotRevoked, err: fmt.Errorf("waits until %s is deleted, which may bind it: %w", outcome.ID(), outcome.Failure)}
+			return &Failure{
+				Reason: ReasonNotRevoked,
+				err:    fmt.Errorf("waits until %s is deleted, which may bind it: %w", outcome.ID(), outcome.Failure),
+			}
 		}
 	}
 	return nil
 }
 
 // safe returns the deletions that may be carried out. An object stays for now if another one of its kind could not be
-// applied in the namespace: that one may be what replaces it. Rights do not stay because of a failure that a user of the
-// namespace can bring about.
+// applied in the namespace: that one may be what replaces it. Rights do not stay because of a failure that a user of
+// the namespace can bring about.
 func safe(prunes []Change, outcomes []Outcome) []Change {
 	failed, failedForUs := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
@@ -188,7 +191,9 @@ func (p *pass) takeAway(ctx context.Context, change Change, obstacle *Failure) O
 		return outcome
 	}
 	outcome.Deleted = true
-	outcome.Failure = &Failure{Reason: obstacle.Reason, err: fmt.Errorf("deleted until its Role can be applied: %w", obstacle)}
+	outcome.Failure = &Failure{
+		Reason: obstacle.Reason, err: fmt.Errorf("deleted until its Role can be applied: %w", obstacle),
+	}
 	return outcome
 }
 
@@ -221,7 +226,9 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		if change.Action == Create {
 			outcome.Written, outcome.Created, err = create(ctx, objects, change)
 		} else {
-			outcome.Written, err = patch(ctx, objects, change.Declared, options{existing: change.Observed, books: booksOf(change.Observed)})
+			outcome.Written,
+				err = patch(ctx, objects, change.Declared,
+				options{existing: change.Observed, books: booksOf(change.Observed)})
 		}
 	}
 	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
@@ -248,7 +255,9 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 
 // create applies an object that does not exist yet, or takes over one that does. Either is one write, so that an object
 // of another client never looks like one that this project created.
-func create(ctx context.Context, objects metadata.ResourceInterface, change Change) (written *metav1.PartialObjectMetadata, created bool, err error) {
+func create(
+	ctx context.Context, objects metadata.ResourceInterface, change Change,
+) (written *metav1.PartialObjectMetadata, created bool, err error) {
 	existing := change.Observed
 	if existing == nil {
 		written, err = patch(ctx, objects, change.Declared, options{})
@@ -286,10 +295,12 @@ type options struct {
 	books
 }
 
-// patch applies an object. Fields that this project does not own right after that never have an owner. They are recorded
-// on the object, by a second write if that is not what was expected. If only the second write fails, patch returns the
-// object as the first one left it, and the error.
-func patch(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
+// patch applies an object. Fields that this project does not own right after that never have an owner. They are
+// recorded on the object, by a second write if that is not what was expected. If only the second write fails, patch
+// returns the object as the first one left it, and the error.
+func patch(
+	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
+) (*metav1.PartialObjectMetadata, error) {
 	o.unowned = expectUnowned(object, o.unowned)
 	written, err := send(ctx, objects, object, o)
 	if err != nil || o.dryRun || ownEntry(written) == nil {
@@ -312,7 +323,9 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, object *Obje
 }
 
 // send makes one apply request.
-func send(ctx context.Context, objects metadata.ResourceInterface, object *Object, o options) (*metav1.PartialObjectMetadata, error) {
+func send(
+	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
+) (*metav1.PartialObjectMetadata, error) {
 	request := func(p precondition) (*metav1.PartialObjectMetadata, error) {
 		body, err := object.bodyFor(o.books, p)
 		if err != nil {
@@ -335,7 +348,10 @@ func send(ctx context.Context, objects metadata.ResourceInterface, object *Objec
 // asObserved calls write with the resourceVersion of an object that was observed. A write that arrives after a later
 // leader changed the object is refused for it. If the object changed and this process still would decide the same, it
 // calls write again without one: a client that never stops writing must not keep an object as that client wants it.
-func asObserved[T any](ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata, write func(version string) (T, error)) (T, error) {
+func asObserved[T any](
+	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
+	write func(version string) (T, error),
+) (T, error) {
 	written, err := write(observed.ResourceVersion)
 	if !apierrors.IsConflict(err) {
 		return written, err
@@ -378,7 +394,8 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
-	if outcome.Deleted = err == nil && change.Action == Prune; err == nil && isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+	if outcome.Deleted = err == nil && change.Action == Prune; err == nil && isRBAC(change.Kind.GroupKind()) &&
+		held(change.Observed) {
 		err = heldFailure(change)
 	}
 	if err != nil {
@@ -397,7 +414,9 @@ func revoke(ctx context.Context, objects metadata.ResourceInterface, change Chan
 }
 
 // empty takes the subjects from a RoleBinding, or the rules from a Role.
-func empty(ctx context.Context, objects metadata.ResourceInterface, change Change) (*metav1.PartialObjectMetadata, error) {
+func empty(
+	ctx context.Context, objects metadata.ResourceInterface, change Change,
+) (*metav1.PartialObjectMetadata, error) {
 	grants := "subjects"
 	if change.Kind.GroupKind() == roleKind {
 		grants = "rules"
@@ -411,13 +430,15 @@ func empty(ctx context.Context, objects metadata.ResourceInterface, change Chang
 		if err != nil {
 			return nil, err
 		}
-		return objects.Patch(ctx, change.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+		return objects.Patch(ctx, change.Name, types.MergePatchType, body,
+			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	})
 }
 
 func heldFailure(change Change) *Failure {
-	return &Failure{Reason: ReasonHeld, err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: remove %s from its metadata.finalizers",
-		strings.Join(change.Observed.Finalizers, ", "))}
+	return &Failure{Reason: ReasonHeld,
+		err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: remove %s from its metadata.finalizers",
+			strings.Join(change.Observed.Finalizers, ", "))}
 }
 
 // remove deletes the very object that was observed, not one that took its name since.
@@ -428,7 +449,9 @@ func remove(ctx context.Context, objects metadata.ResourceInterface, observed *m
 		if version != "" {
 			preconditions.ResourceVersion = &version
 		}
-		return struct{}{}, objects.Delete(ctx, observed.Name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &background})
+		return struct{}{},
+			objects.Delete(ctx, observed.Name,
+				metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &background})
 	})
 	return err
 }

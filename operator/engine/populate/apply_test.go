@@ -29,7 +29,8 @@ func (s stored) List(context.Context, metav1.ListOptions) (*metav1.PartialObject
 }
 
 func TestWritesGoByTheObjectThatWasObserved(t *testing.T) {
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("it changed"))
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings",
+		errors.New("it changed"))
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
 	observed := applied(t, object)
 	observed.ResourceVersion = "7"
@@ -47,13 +48,23 @@ func TestWritesGoByTheObjectThatWasObserved(t *testing.T) {
 			changed(func(o *metav1.PartialObjectMetadata) { o.Labels["counter"] = "12" }), []string{"7", ""},
 		},
 		"a later leader applied another declaration": {
-			changed(func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.HashAnnotation] = "later" }), []string{"7"},
+			changed(func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[v1alpha1.HashAnnotation] = "later"
+			}), []string{"7"},
 		},
-		"it was adopted":                {changed(func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.AdoptedAnnotation] = "true" }), []string{"7"}},
-		"another has the name":          {changed(func(o *metav1.PartialObjectMetadata) { o.UID = "other" }), []string{"7"}},
-		"a finalizer came":              {changed(func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"example.com/keep"} }), []string{"7"}},
-		"another template populates it": {changed(func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "b" }), []string{"7"}},
-		"it is gone":                    {nil, []string{"7"}},
+		"it was adopted": {changed(func(o *metav1.PartialObjectMetadata) {
+			o.Annotations[v1alpha1.AdoptedAnnotation] = "true"
+		}), []string{"7"}},
+		"another has the name": {changed(func(o *metav1.PartialObjectMetadata) {
+			o.UID = "other"
+		}), []string{"7"}},
+		"a finalizer came": {changed(func(o *metav1.PartialObjectMetadata) {
+			o.Finalizers = []string{"example.com/keep"}
+		}), []string{"7"}},
+		"another template populates it": {changed(func(o *metav1.PartialObjectMetadata) {
+			o.Labels[v1alpha1.TemplateNameLabel] = "b"
+		}), []string{"7"}},
+		"it is gone": {nil, []string{"7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var versions []string
@@ -81,5 +92,6 @@ func TestEmptyListsAreRecordedWithTheFirstWrite(t *testing.T) {
 		require.Equal(t, want, expectUnowned(&object, ""), source)
 	}
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
-	require.Equal(t, "data.a\ndata.b", expectUnowned(&object, "data.b\ndata.a"), "what was recorded before is expected again")
+	require.Equal(t, "data.a\ndata.b", expectUnowned(&object, "data.b\ndata.a"),
+		"what was recorded before is expected again")
 }

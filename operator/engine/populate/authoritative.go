@@ -10,8 +10,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// ofKubernetes are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares them, and
-// they stay.
+// ofKubernetes are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares
+// them, and they stay.
 var ofKubernetes = []ObjectID{
 	{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"},
 	{schema.GroupKind{Kind: "ServiceAccount"}, "default"},
@@ -19,10 +19,11 @@ var ofKubernetes = []ObjectID{
 }
 
 // notAdopted reports whether a template is a tree's and the namespace existed before the tree and was not adopted: see
-// hierarchy.NotAdoptedError. Such a template deletes nothing that it does not declare. It matches only if the tree took over a
-// policyspace that the namespace is in.
+// hierarchy.NotAdoptedError. Such a template deletes nothing that it does not declare. It matches only if the tree took
+// over a policyspace that the namespace is in.
 func notAdopted(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
-	return template.Labels[v1alpha1.TreeLabel] != "" && declared.Namespace.Annotations[v1alpha1.InTreeAnnotation] != "true"
+	return template.Labels[v1alpha1.TreeLabel] != "" &&
+		declared.Namespace.Annotations[v1alpha1.InTreeAnnotation] != "true"
 }
 
 // onlyReports reports whether a template leaves undeclared objects in the namespace alone.
@@ -30,8 +31,8 @@ func onlyReports(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
 	return template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport || notAdopted(declared, template)
 }
 
-// authority returns the template that is authoritative for a kind in the namespace, or nil. Where several are, one that only reports
-// goes before the others: nothing is deleted that somebody wants to look at first.
+// authority returns the template that is authoritative for a kind in the namespace, or nil. Where several are, one that
+// only reports goes before the others: nothing is deleted that somebody wants to look at first.
 func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemplate {
 	var found *v1alpha1.NamespaceTemplate
 	for _, template := range declared.Templates {
@@ -51,8 +52,9 @@ func deletes(declared Declared, kind schema.GroupKind) bool {
 	return template != nil && !onlyReports(declared, template)
 }
 
-// judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why it would be
-// left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide has it.
+// judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why
+// it would be left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide
+// has it.
 func judgeUndeclared(declared Declared, change Change) Change {
 	kind := change.Kind.GroupKind()
 	template := authority(declared, kind)
@@ -63,8 +65,11 @@ func judgeUndeclared(declared Declared, change Change) Change {
 	reason := fmt.Sprintf("no template declares it, and template %s is authoritative for its kind", template.Name)
 	switch {
 	case len(declared.Broken) > 0:
-		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it", declared.Broken[0].Template.Name)
-	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return withholds(declared, t.Name, kind) }):
+		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it",
+			declared.Broken[0].Template.Name)
+	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool {
+		return withholds(declared, t.Name, kind)
+	}):
 		change.Reason = "a template may declare it once the namespace's creator is known"
 	case template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport:
 		change.Undeclared, change.Reason = true, reason+"; authoritativePolicy is Report"
@@ -82,7 +87,8 @@ func judgeUndeclared(declared Declared, change Change) Change {
 // unlabelled plans an object without the label of a template.
 func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change {
 	return judgeUndeclared(declared, Change{
-		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object, Reason: "no template declares it",
+		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object,
+		Reason: "no template declares it",
 	})
 }
 

@@ -11,18 +11,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// A tree's template deletes nothing in a namespace that the tree does not manage, nor has it deleted by another template.
+// A tree's template deletes nothing in a namespace that the tree does not manage, nor has it deleted by another
+// template.
 func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
 	t.Parallel()
 	template := func(name, tree string, policy v1alpha1.AuthoritativePolicy) *v1alpha1.NamespaceTemplate {
 		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, policy
+		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = []v1alpha1.GroupKind{{Kind: "ConfigMap"}},
+			policy
 		if tree != "" {
 			template.Labels = map[string]string{v1alpha1.TreeLabel: tree}
 		}
 		return template
 	}
-	byHand, tree := template("by-hand", "", v1alpha1.AuthoritativeDelete), template("corp", "corp", v1alpha1.AuthoritativeDelete)
+	byHand, tree := template("by-hand", "", v1alpha1.AuthoritativeDelete),
+		template("corp", "corp", v1alpha1.AuthoritativeDelete)
 	for name, test := range map[string]struct {
 		templates []*v1alpha1.NamespaceTemplate
 		inTree    bool
@@ -33,8 +36,9 @@ func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
 		"a stranger":             {[]*v1alpha1.NamespaceTemplate{tree}, false, LeaveAlone, true},
 		"by hand":                {[]*v1alpha1.NamespaceTemplate{byHand}, false, Prune, true},
 		"by hand and a stranger": {[]*v1alpha1.NamespaceTemplate{byHand, tree}, false, LeaveAlone, true},
-		"audited":                {[]*v1alpha1.NamespaceTemplate{template("corp", "corp", v1alpha1.AuthoritativeReport)}, true, LeaveAlone, true},
-		"none":                   {nil, false, LeaveAlone, false},
+		"audited": {[]*v1alpha1.NamespaceTemplate{template("corp", "corp",
+			v1alpha1.AuthoritativeReport)}, true, LeaveAlone, true},
+		"none": {nil, false, LeaveAlone, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,8 +36,8 @@ func boundRole(object *unstructured.Unstructured) (ObjectID, bool) {
 	return ObjectID{roleKind, name}, kind == roleKind.Kind
 }
 
-// Withheld is a RoleBinding whose template declares the Role too, while a later template's Role of that name is applied.
-// The author of the RoleBinding was not judged by that Role.
+// Withheld is a RoleBinding whose template declares the Role too, while a later template's Role of that name is
+// applied. The author of the RoleBinding was not judged by that Role.
 type Withheld struct {
 	Object   Object
 	Role     ObjectID
@@ -71,8 +71,8 @@ func withhold(declared *Declared) {
 }
 
 // guardRoles sees to it that a Role which passes from one template to another is bound by no RoleBinding of the former:
-// metadata does not say what a RoleBinding binds, so each of them may bind it. Those that are pruned anyway go before any
-// Role changes, as do those that are withheld. A Role is not taken over while one stays that no template declares.
+// metadata does not say what a RoleBinding binds, so each of them may bind it. Those that are pruned anyway go before
+// any Role changes, as do those that are withheld. A Role is not taken over while one stays that no template declares.
 func guardRoles(plan *Plan) {
 	withheld := map[ObjectID]bool{}
 	for _, w := range plan.Withheld {
@@ -84,7 +84,8 @@ func guardRoles(plan *Plan) {
 		if before, passes := formerTemplate(change); passes {
 			former[before] = true
 		}
-		if change.Action == LeaveAlone && change.Declared == nil && change.Kind.GroupKind() == bindingKind && change.Observed != nil && Ours(change.Observed) {
+		if change.Action == LeaveAlone && change.Declared == nil && change.Kind.GroupKind() == bindingKind &&
+			change.Observed != nil && Ours(change.Observed) {
 			left[labelOf(change.Observed)] = change.ID()
 		}
 	}
@@ -172,15 +173,25 @@ func (r roles) obstacle(change Change) *Failure {
 	case tried && outcome.Failure == nil && outcome.Created:
 		return nil
 	case tried && outcome.Failure == nil:
-		return &Failure{Reason: ReasonWaitsForRole, RetryAfter: roleSettles, err: fmt.Errorf("waits until the change of %s is in force", role.ID())}
+		return &Failure{
+			Reason: ReasonWaitsForRole, RetryAfter: roleSettles,
+			err: fmt.Errorf("waits until the change of %s is in force", role.ID()),
+		}
 	case tried:
-		return &Failure{Reason: ReasonRoleNotAsDeclared, err: fmt.Errorf("not applied, because %s is not as declared: %w", role.ID(), outcome.Failure)}
+		return &Failure{
+			Reason: ReasonRoleNotAsDeclared,
+			err:    fmt.Errorf("not applied, because %s is not as declared: %w", role.ID(), outcome.Failure),
+		}
 	}
-	return &Failure{Reason: ReasonRoleNotAsDeclared, err: fmt.Errorf("not applied, because %s is not as declared: %s", role.ID(), role.Reason)}
+	return &Failure{
+		Reason: ReasonRoleNotAsDeclared,
+		err:    fmt.Errorf("not applied, because %s is not as declared: %s", role.ID(), role.Reason),
+	}
 }
 
 // untenable returns the RoleBindings that exist and must go, because their Role differs from the declaration and cannot
-// be put right. A Role that still is as an earlier declaration had it is no danger, and neither is a failure that passes.
+// be put right. A Role that still is as an earlier declaration had it is no danger, and neither is a failure that
+// passes.
 func (r roles) untenable(plan Plan) []Change {
 	var all []Change
 	for _, change := range plan.Changes {

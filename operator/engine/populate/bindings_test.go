@@ -47,13 +47,30 @@ func TestBindingsOfAnOverriddenRoleAreWithheld(t *testing.T) {
 		applied  []string
 		withheld []string
 	}{
-		"one template":                        {both, nil, []string{"a:Role/worker", "a:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{}},
-		"a later one has the Role":            {both, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"}, []string{"a:RoleBinding/workers"}},
-		"an earlier one has the Role":         {[]string{reader}, []string{worker, workers}, []string{"b:Role/worker", "b:RoleBinding/workers"}, []string{}},
-		"a later one has both":                {both, []string{reader, workers}, []string{"b:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{}},
-		"a later one has the binding":         {both, []string{workers}, []string{"a:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{}},
-		"the binding's never had the Role":    {[]string{workers}, []string{reader}, []string{"a:RoleBinding/workers", "b:Role/worker"}, []string{}},
-		"a ClusterRole is of no other Role's": {[]string{worker, viewers}, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"}, []string{}},
+		"one template": {
+			both, nil, []string{"a:Role/worker", "a:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{},
+		},
+		"a later one has the Role": {
+			both, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"},
+			[]string{"a:RoleBinding/workers"},
+		},
+		"an earlier one has the Role": {
+			[]string{reader}, []string{worker, workers}, []string{"b:Role/worker", "b:RoleBinding/workers"}, []string{},
+		},
+		"a later one has both": {
+			both, []string{reader, workers},
+			[]string{"b:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{},
+		},
+		"a later one has the binding": {
+			both, []string{workers}, []string{"a:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"},
+			[]string{},
+		},
+		"the binding's never had the Role": {
+			[]string{workers}, []string{reader}, []string{"a:RoleBinding/workers", "b:Role/worker"}, []string{},
+		},
+		"a ClusterRole is of no other Role's": {
+			[]string{worker, viewers}, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"}, []string{},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			templates := []*v1alpha1.NamespaceTemplate{templateOf(t, "a", c.a...)}
@@ -106,17 +123,22 @@ func TestARoleChangesHandsAfterItsBindings(t *testing.T) {
 		observed []*metav1.PartialObjectMetadata
 		want     map[ObjectID]string
 	}{
-		"withheld and never applied": {[]string{worker, workers}, false, nil, map[ObjectID]string{workerID: "create", workersID: "leave alone"}},
+		"withheld and never applied": {
+			[]string{worker, workers}, false, nil, map[ObjectID]string{workerID: "create", workersID: "leave alone"},
+		},
 		"withheld from now on": {
-			[]string{worker, workers}, false, []*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
+			[]string{worker, workers}, false,
+			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
 		},
 		"no longer declared": {
-			[]string{settings}, false, []*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
+			[]string{settings}, false,
+			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
 		},
 		"no longer declared, where the Role is the later template's already": {
-			[]string{settings}, false, []*metav1.PartialObjectMetadata{observedAs(t, "b", reader), observedAs(t, "a", workers)},
+			[]string{settings}, false,
+			[]*metav1.PartialObjectMetadata{observedAs(t, "b", reader), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "unchanged", workersID: "prune"},
 		},
 		"left by a template that is gone": {
@@ -149,21 +171,37 @@ func TestABindingFollowsItsRole(t *testing.T) {
 		report bool
 		// became is what became of the Role; nil where nothing is tried.
 		became *Outcome
-		// waits is whether a new RoleBinding waits for it, obstacle why it then can't be applied, and untenable whether one that exists goes.
+		// waits is whether a new RoleBinding waits for it, obstacle why it then can't be applied, and untenable whether
+		// one that exists goes.
 		waits     bool
 		obstacle  metav1.StatusReason
 		untenable bool
 	}{
-		"as declared":               {role: observedAs(t, "a", worker)},
-		"created":                   {became: &Outcome{Created: true}, waits: true},
-		"existed, and is taken":     {became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole},
-		"changed":                   {role: observedAs(t, "a", reader), became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole},
-		"refused":                   {became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, untenable: true},
-		"not created for now":       {became: &Outcome{Failure: later}, waits: true, obstacle: ReasonRoleNotAsDeclared},
-		"a change refused":          {role: observedAs(t, "a", reader), became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared},
-		"a correction refused":      {role: observedAs(t, "a", worker, rules), became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, untenable: true},
-		"a change of a drifted one": {role: observedAs(t, "a", reader, rules), became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, untenable: true},
-		"drift that is reported":    {role: observedAs(t, "a", worker, rules), report: true, waits: true, obstacle: ReasonRoleNotAsDeclared},
+		"as declared":           {role: observedAs(t, "a", worker)},
+		"created":               {became: &Outcome{Created: true}, waits: true},
+		"existed, and is taken": {became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole},
+		"changed": {
+			role: observedAs(t, "a", reader), became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole,
+		},
+		"refused": {
+			became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, untenable: true,
+		},
+		"not created for now": {became: &Outcome{Failure: later}, waits: true, obstacle: ReasonRoleNotAsDeclared},
+		"a change refused": {
+			role: observedAs(t, "a", reader), became: &Outcome{Failure: refused}, waits: true,
+			obstacle: ReasonRoleNotAsDeclared,
+		},
+		"a correction refused": {
+			role: observedAs(t, "a", worker, rules), became: &Outcome{Failure: refused}, waits: true,
+			obstacle: ReasonRoleNotAsDeclared, untenable: true,
+		},
+		"a change of a drifted one": {
+			role: observedAs(t, "a", reader, rules), became: &Outcome{Failure: refused}, waits: true,
+			obstacle: ReasonRoleNotAsDeclared, untenable: true,
+		},
+		"drift that is reported": {
+			role: observedAs(t, "a", worker, rules), report: true, waits: true, obstacle: ReasonRoleNotAsDeclared,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			template := templateOf(t, "a", worker, workers)
@@ -198,7 +236,9 @@ func TestABindingFollowsItsRole(t *testing.T) {
 }
 
 func TestDeletionsWaitForWhatMayReplaceThem(t *testing.T) {
-	transient := &Failure{Reason: metav1.StatusReasonServiceUnavailable, RetryAfter: time.Second, err: errors.New("unavailable")}
+	transient := &Failure{
+		Reason: metav1.StatusReasonServiceUnavailable, RetryAfter: time.Second, err: errors.New("unavailable"),
+	}
 	invalid := &Failure{Reason: metav1.StatusReasonInvalid, err: errors.New("roleRef can't change")}
 	binding := Change{Action: Create, Kind: bindingKind.WithVersion("v1"), Name: "new"}
 	settings := Change{Action: Create, Kind: configMapKind, Name: "new"}
@@ -211,12 +251,23 @@ func TestDeletionsWaitForWhatMayReplaceThem(t *testing.T) {
 		outcomes []Outcome
 		want     string
 	}{
-		"all is well":                 {[]Outcome{{Change: binding}, {Change: settings}}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]"},
-		"another template's binding":  {[]Outcome{{Change: binding, Failure: transient}}, "[ConfigMap/old]"},
-		"what a user can bring about": {[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old ConfigMap/old]"},
-		"both":                        {[]Outcome{{Change: binding, Failure: transient}, {Change: binding, Failure: invalid}}, "[ConfigMap/old]"},
-		"a kind that grants nothing":  {[]Outcome{{Change: settings, Failure: invalid}}, "[RoleBinding/old RoleBinding/undeclared]"},
-		"a deletion that failed":      {[]Outcome{{Change: prunes[0], Failure: transient}}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]"},
+		"all is well": {
+			[]Outcome{{Change: binding}, {Change: settings}}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
+		},
+		"another template's binding": {[]Outcome{{Change: binding, Failure: transient}}, "[ConfigMap/old]"},
+		"what a user can bring about": {
+			[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old ConfigMap/old]",
+		},
+		"both": {[]Outcome{
+			{Change: binding, Failure: transient}, {Change: binding, Failure: invalid},
+		}, "[ConfigMap/old]"},
+		"a kind that grants nothing": {
+			[]Outcome{{Change: settings, Failure: invalid}}, "[RoleBinding/old RoleBinding/undeclared]",
+		},
+		"a deletion that failed": {
+			[]Outcome{{Change: prunes[0], Failure: transient}},
+			"[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kept []string

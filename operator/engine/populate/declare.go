@@ -105,7 +105,9 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 	return declared
 }
 
-func stamp(cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values) ([]Object, []render.Omission, error) {
+func stamp(
+	cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values,
+) ([]Object, []render.Omission, error) {
 	compiled, err := cache.Compile(template, match.Overlays(template, ns))
 	if err != nil {
 		return nil, nil, err
@@ -125,9 +127,9 @@ func stamp(cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1
 	return objects, omitted, nil
 }
 
-// hashOf hashes the object's JSON, in which Go sorts keys. The namespace is left out, so that objects which are the same
-// in many namespaces share a hash. 64 bits tell apart the few contents that one object has in its life; nobody gains by
-// a collision, because ownership in managedFields is looked at too.
+// hashOf hashes the object's JSON, in which Go sorts keys. The namespace is left out, so that objects which are the
+// same in many namespaces share a hash. 64 bits tell apart the few contents that one object has in its life; nobody
+// gains by a collision, because ownership in managedFields is looked at too.
 func hashOf(object *unstructured.Unstructured) (string, error) {
 	anywhere := maps.Clone(object.Object)
 	if metadata, ok := anywhere["metadata"].(map[string]any); ok {

@@ -31,7 +31,9 @@ func templateOf(t testing.TB, name string, objects ...string) *v1alpha1.Namespac
 
 // teamA is a namespace that alice created.
 func teamA() *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "alice"}}}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "team-a", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "alice"},
+	}}
 }
 
 func declare(ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) Declared {
@@ -61,7 +63,9 @@ func idsOf(objects []Object) []string {
 func TestDeclareRendersInTheTemplatesOrder(t *testing.T) {
 	a, b := templateOf(t, "a", limits, settings), templateOf(t, "b", creator)
 	declared := declare(teamA(), a, b)
-	require.Equal(t, []string{"a limitrange/limits", "a configmap/settings", "b rolebinding.rbac.authorization.k8s.io/creator"}, idsOf(declared.Objects))
+	require.Equal(t,
+		[]string{"a limitrange/limits", "a configmap/settings", "b rolebinding.rbac.authorization.k8s.io/creator"},
+		idsOf(declared.Objects))
 	require.Equal(t, []*v1alpha1.NamespaceTemplate{a, b}, declared.Templates)
 	require.Empty(t, declared.Overridden)
 	require.Empty(t, declared.Omitted)
@@ -78,12 +82,14 @@ func TestDeclareRendersInTheTemplatesOrder(t *testing.T) {
 func TestDeclareLetsTheLaterTemplateWin(t *testing.T) {
 	red := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red}}"
 	green := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: green}}"
-	declared := declare(teamA(), templateOf(t, "a", settings, limits), templateOf(t, "b", red), templateOf(t, "c", green))
+	declared := declare(teamA(), templateOf(t, "a", settings, limits), templateOf(t, "b", red),
+		templateOf(t, "c", green))
 	require.Equal(t, []string{"c configmap/settings", "a limitrange/limits"}, idsOf(declared.Objects))
 	require.Equal(t, map[string]any{"color": "green"}, declared.Objects[0].Object["data"])
 	require.Equal(t, "c", declared.Objects[0].GetLabels()[v1alpha1.TemplateNameLabel])
 	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
-	require.Equal(t, []Overridden{{Object: id, Template: "a", By: "b"}, {Object: id, Template: "b", By: "c"}}, declared.Overridden)
+	require.Equal(t, []Overridden{{Object: id, Template: "a", By: "b"}, {Object: id, Template: "b", By: "c"}},
+		declared.Overridden)
 }
 
 func TestDeclareTakesVersionsOfAKindForOneObject(t *testing.T) {
@@ -96,7 +102,8 @@ func TestDeclareTakesVersionsOfAKindForOneObject(t *testing.T) {
 
 func TestDeclareLeavesABrokenTemplateOut(t *testing.T) {
 	broken := templateOf(t, "b", settings, "{kind: a}")
-	twice := templateOf(t, "c", "{apiVersion: v1, kind: Secret, metadata: {name: team-a}}", "{apiVersion: v1, kind: Secret, metadata: {name: $(NAMESPACE)}}")
+	twice := templateOf(t, "c", "{apiVersion: v1, kind: Secret, metadata: {name: team-a}}",
+		"{apiVersion: v1, kind: Secret, metadata: {name: $(NAMESPACE)}}")
 	declared := declare(teamA(), templateOf(t, "a", settings), broken, twice, templateOf(t, "d", limits))
 	require.Equal(t, []string{"a configmap/settings", "d limitrange/limits"}, idsOf(declared.Objects))
 	require.Empty(t, declared.Overridden)
@@ -120,20 +127,32 @@ func TestHashIdentifiesTheContent(t *testing.T) {
 	hash := func(ns *corev1.Namespace, template *v1alpha1.NamespaceTemplate) string {
 		return declare(ns, template).Objects[0].Hash
 	}
-	first := hash(teamA(), templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"))
+	first := hash(teamA(),
+		templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"))
 	for range 20 {
-		require.Equal(t, first, hash(teamA(), templateOf(t, "a", "{data: {d: d, c: c, b: b, a: a}, kind: ConfigMap, metadata: {name: settings}, apiVersion: v1}")))
+		require.Equal(t, first,
+			hash(teamA(),
+				templateOf(t, "a",
+					"{data: {d: d, c: c, b: b, a: a}, kind: ConfigMap, metadata: {name: settings}, apiVersion: v1}")))
 	}
 	teamB := teamA()
 	teamB.Name = "team-b"
-	require.Equal(t, first, hash(teamB, templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}")),
+	require.Equal(t, first,
+		hash(teamB, templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}")),
 		"the same in many namespaces")
 	for name, template := range map[string]*v1alpha1.NamespaceTemplate{
-		"a value":    templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: e}}"),
-		"a key":      templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, e: d}}"),
-		"a type":     templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: null}}"),
-		"a label":    templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {a: b}}, data: {a: a, b: b, c: c, d: d}}"),
-		"a template": templateOf(t, "b", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"),
+		"a value": templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: e}}"),
+		"a key": templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, e: d}}"),
+		"a type": templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: null}}"),
+		"a label": templateOf(t, "a",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {a: b}}, data: {a: a, b: b, c: c, d: d}}"),
+		"a template": templateOf(t, "b",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}"),
 	} {
 		require.NotEqual(t, first, hash(teamA(), template), name)
 	}

@@ -20,7 +20,8 @@ const (
 	ReasonConnection    metav1.StatusReason = "Connection"
 	// ReasonHeld is of an object that is being deleted and that a finalizer keeps.
 	ReasonHeld metav1.StatusReason = "HeldByFinalizer"
-	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are of RoleBindings whose Role just changed, or could not be applied.
+	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are of RoleBindings whose Role just changed, or could not be
+	// applied.
 	ReasonWaitsForRole      metav1.StatusReason = "WaitsForRole"
 	ReasonRoleNotAsDeclared metav1.StatusReason = "RoleNotAsDeclared"
 	// ReasonNotRevoked is of a Role that must not change while a RoleBinding exists that could not be deleted.
@@ -44,8 +45,10 @@ func (f *Failure) Unwrap() error { return f.err }
 // Transient reports whether the same write may succeed later without anybody changing anything.
 func (f *Failure) Transient() bool {
 	switch f.Reason {
-	case ReasonConnection, ReasonWaitsForRole, ReasonNotRevoked, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout,
-		metav1.StatusReasonTooManyRequests, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError, metav1.StatusReasonConflict:
+	case ReasonConnection, ReasonWaitsForRole, ReasonNotRevoked, metav1.StatusReasonTimeout,
+		metav1.StatusReasonServerTimeout,
+		metav1.StatusReasonTooManyRequests, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError,
+		metav1.StatusReasonConflict:
 		return true
 	}
 	return false
@@ -91,7 +94,8 @@ func failure(err error, namespace string) *Failure {
 	case meta.IsNoMatchError(err):
 		f.Reason = ReasonUnknownKind
 		f.err = fmt.Errorf("the cluster has no such kind (%w): install its CustomResourceDefinition", err)
-	case f.Reason == metav1.StatusReasonUnknown && (errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)):
+	case f.Reason == metav1.StatusReasonUnknown &&
+		(errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)):
 		f.Reason = ReasonConnection
 	case f.Reason == metav1.StatusReasonUnknown:
 		f.Reason = "Unknown"

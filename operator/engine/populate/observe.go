@@ -25,9 +25,11 @@ const (
 	Unlabelled = "!" + v1alpha1.TemplateNameLabel
 )
 
-// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all. A kind that the
-// cluster doesn't know has none.
-func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace, selector string) (map[string][]*metav1.PartialObjectMetadata, error) {
+// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all. A
+// kind that the cluster doesn't know has none.
+func (o *Observer) Observe(
+	ctx context.Context, kind schema.GroupKind, namespace, selector string,
+) (map[string][]*metav1.PartialObjectMetadata, error) {
 	mapping, err := o.Mapper.RESTMapping(kind)
 	if meta.IsNoMatchError(err) {
 		return nil, nil

@@ -26,8 +26,8 @@ func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 }
 
 // Ours reports whether this project created an object, so that it may delete it. Users can write managedFields, so
-// losing its entry there does not make an object a user's: admission guards the label and the annotations that say whose
-// it is. An object on which another manager owns the label is a copy.
+// losing its entry there does not make an object a user's: admission guards the label and the annotations that say
+// whose it is. An object on which another manager owns the label is a copy.
 func Ours(object metav1.Object) bool {
 	if booksOf(object).adopted {
 		return false
@@ -35,7 +35,8 @@ func Ours(object metav1.Object) bool {
 	if ownEntry(object) != nil {
 		return true
 	}
-	return object.GetLabels()[v1alpha1.TemplateNameLabel] != "" && object.GetAnnotations()[v1alpha1.HashAnnotation] != "" &&
+	return object.GetLabels()[v1alpha1.TemplateNameLabel] != "" &&
+		object.GetAnnotations()[v1alpha1.HashAnnotation] != "" &&
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
@@ -69,14 +70,15 @@ func Rewritten(before, after metav1.Object) bool {
 	if old.FieldsV1 == nil || entry.FieldsV1 == nil || old.FieldsV1.GetRawString() == entry.FieldsV1.GetRawString() {
 		return false
 	}
-	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &was) != nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &is) != nil {
+	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &was) != nil ||
+		json.Unmarshal(entry.FieldsV1.GetRawBytes(), &is) != nil {
 		return true
 	}
 	return !is.within(was)
 }
 
-// within reports whether another set has all fields of this one. A node that lost all children would own everything below
-// it, so that is no subset.
+// within reports whether another set has all fields of this one. A node that lost all children would own everything
+// below it, so that is no subset.
 func (s fieldSet) within(other fieldSet) bool {
 	for key, child := range s {
 		there, ok := other[key]
@@ -89,7 +91,8 @@ func (s fieldSet) within(other fieldSet) bool {
 
 // IsOwnEntry reports whether a managedFields entry is about what this project applied.
 func IsOwnEntry(entry *metav1.ManagedFieldsEntry) bool {
-	return entry.Manager == v1alpha1.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+	return entry.Manager == v1alpha1.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
+		entry.Subresource == ""
 }
 
 // lostFields returns the paths of declared fields that an entry no longer owns, sorted. It needs no schema: FieldsV1
@@ -123,7 +126,8 @@ func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	var lost []string
 	for _, field := range slices.Sorted(maps.Keys(metadata)) {
 		switch field {
-		case "name", "namespace", "creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid":
+		case "name", "namespace", "creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink",
+			"uid":
 		default:
 			lost = append(lost, owned.lost("metadata."+field, "f:"+field, metadata[field])...)
 		}
@@ -135,7 +139,8 @@ func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 // empty lists, which Kubernetes drops. Most objects need no second write for it.
 func expectUnowned(object *Object, record string) string {
 	fields := splitFields(record)
-	if kind := object.GroupVersionKind().GroupKind(); isBuiltIn(kind.Group) && kind != roleKind { // a Role keeps its empty rules
+	// a Role keeps its empty rules
+	if kind := object.GroupVersionKind().GroupKind(); isBuiltIn(kind.Group) && kind != roleKind {
 		fields = append(fields, emptyLists("", object.Object)...)
 	}
 	return joinFields(fields)

@@ -41,15 +41,34 @@ func TestIsOwnEntry(t *testing.T) {
 		entry metav1.ManagedFieldsEntry
 		want  bool
 	}{
-		{"what nstpl applied", metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationApply}, true},
-		{"what somebody updated in nstpl's name", metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationUpdate}, false},
-		{"what somebody else applied", metav1.ManagedFieldsEntry{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply}, false},
-		{"the status", metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status"}, false},
+		{
+			"what nstpl applied",
+			metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationApply}, true,
+		},
+		{
+			"what somebody updated in nstpl's name",
+			metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationUpdate}, false,
+		},
+		{
+			"what somebody else applied",
+			metav1.ManagedFieldsEntry{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply}, false,
+		},
+		{
+			"the status",
+			metav1.ManagedFieldsEntry{
+				Manager: "nstpl", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status",
+			},
+			false,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			require.Equal(t, test.want, IsOwnEntry(&test.entry))
-			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "other"}, test.entry}}}
+			object := &metav1.PartialObjectMetadata{
+				ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+					{Manager: "other"}, test.entry,
+				}},
+			}
 			require.Equal(t, test.want, ownEntry(object) != nil)
 		})
 	}
@@ -72,16 +91,28 @@ status: {}`, `{}`, nil},
 		{"a field", "{data: {a: b, c: d}}", `{"f:data":{"f:a":{}}}`, []string{"data.c"}},
 		{"a label", "{metadata: {labels: {a: b, c: d}, annotations: {e: f}}}",
 			`{"f:metadata":{"f:labels":{"f:a":{}},"f:annotations":{"f:e":{}}}}`, []string{"metadata.labels.c"}},
-		{"all labels", "{metadata: {labels: {a: b}}}", `{"f:metadata":{"f:annotations":{"f:e":{}}}}`, []string{"metadata.labels.a"}},
+		{
+			"all labels", "{metadata: {labels: {a: b}}}", `{"f:metadata":{"f:annotations":{"f:e":{}}}}`,
+			[]string{"metadata.labels.a"},
+		},
 		{"everything", "{data: {a: b}, immutable: true}", `{}`, []string{"data.a", "immutable"}},
 		{"sorted", "{z: 1, a: 1, m: {d: 1, b: 1}}", `{}`, []string{"a", "m.b", "m.d", "z"}},
 		{"an atomic list", "{rules: [{verbs: [get]}]}", `{"f:rules":{}}`, nil},
-		{"an atomic list that somebody set", "{rules: [{verbs: [get]}]}", `{"f:metadata":{"f:labels":{"f:a":{}}}}`, []string{"rules"}},
+		{
+			"an atomic list that somebody set", "{rules: [{verbs: [get]}]}", `{"f:metadata":{"f:labels":{"f:a":{}}}}`,
+			[]string{"rules"},
+		},
 		{"an atomic map", "{roleRef: {kind: Role, name: a}}", `{"f:roleRef":{}}`, nil},
 		{"an empty map", "{spec: {podSelector: {}}}", `{"f:spec":{"f:podSelector":{}}}`, nil},
-		{"an empty map that somebody set", "{spec: {podSelector: {}, policyTypes: [Ingress]}}", `{"f:spec":{"f:policyTypes":{}}}`, []string{"spec.podSelector"}},
+		{
+			"an empty map that somebody set", "{spec: {podSelector: {}, policyTypes: [Ingress]}}",
+			`{"f:spec":{"f:policyTypes":{}}}`, []string{"spec.podSelector"},
+		},
 		{"an empty atomic list", "{spec: {ingress: []}}", `{"f:spec":{"f:ingress":{}}}`, nil},
-		{"an empty atomic list that somebody filled", "{spec: {ingress: [], podSelector: {}}}", `{"f:spec":{"f:podSelector":{}}}`, []string{"spec.ingress"}},
+		{
+			"an empty atomic list that somebody filled", "{spec: {ingress: [], podSelector: {}}}",
+			`{"f:spec":{"f:podSelector":{}}}`, []string{"spec.ingress"},
+		},
 		{"null", "{spec: {a: null}}", `{"f:spec":{"f:a":{}}}`, nil},
 		{"null that somebody set", "{spec: {a: null, b: 1}}", `{"f:spec":{"f:b":{}}}`, []string{"spec.a"}},
 		{"others' fields beside ours", "{data: {a: b}}", `{"f:data":{"f:a":{},"f:z":{}},"f:immutable":{}}`, nil},
@@ -94,22 +125,34 @@ status: {}`, `{}`, nil},
 		{"a field of an item", "{containers: [{name: a, image: b}, {name: c, image: d}]}",
 			`{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:name":{},"f:image":{}},"k:{\"name\":\"c\"}":{".":{},"f:name":{}}}}`,
 			[]string{`containers[{"name":"c"}].image`}},
-		{"an item", "{containers: [{name: a}, {name: c}]}", `{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:name":{}}}}`,
+		{"an item", "{containers: [{name: a}, {name: c}]}",
+			`{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:name":{}}}}`,
 			[]string{`containers[{"name":"c"}]`}},
-		{"a large item", "{containers: [{name: a, image: an-image-with-quite-a-long-name}]}", `{"f:containers":{"k:{\"name\":\"b\"}":{"f:name":{}}}}`,
+		{"a large item", "{containers: [{name: a, image: an-image-with-quite-a-long-name}]}",
+			`{"f:containers":{"k:{\"name\":\"b\"}":{"f:name":{}}}}`,
 			[]string{"containers[…]"}},
 		{"a key that is a number", "{ports: [{containerPort: 80, protocol: TCP}]}",
 			`{"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:protocol":{}}}}`, nil},
 		{"a defaulted key", "{ports: [{containerPort: 80}]}",
 			`{"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}`, nil},
-		{"a defaulted key beside one that is not", "{ports: [{port: 53, targetPort: 8053}, {port: 53, protocol: SCTP}]}",
+		{"a defaulted key beside one that is not",
+			"{ports: [{port: 53, targetPort: 8053}, {port: 53, protocol: SCTP}]}",
 			`{"f:ports":{"k:{\"port\":53,\"protocol\":\"SCTP\"}":{".":{},"f:port":{},"f:protocol":{}},"k:{\"port\":53,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:targetPort":{}}}}`, nil},
 		{"an item with a defaulted key beside one that is not", "{ports: [{port: 53}, {port: 53, protocol: SCTP}]}",
 			`{"f:ports":{"k:{\"port\":53,\"protocol\":\"SCTP\"}":{".":{},"f:port":{},"f:protocol":{}}}}`,
 			[]string{`ports[{"port":53}]`}},
-		{"items that are there twice", "{env: [{name: A, value: a}, {name: A, value: b}]}", `{"f:env":{"k:{\"name\":\"A\"}":{}}}`, nil},
-		{"a set", "{metadata: {finalizers: [a, b]}}", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{},"v:\"b\"":{}}}}`, nil},
-		{"an item of a set", "{metadata: {finalizers: [a, b]}}", `{"f:metadata":{"f:finalizers":{".":{},"v:\"a\"":{}}}}`, []string{`metadata.finalizers["b"]`}},
+		{
+			"items that are there twice", "{env: [{name: A, value: a}, {name: A, value: b}]}",
+			`{"f:env":{"k:{\"name\":\"A\"}":{}}}`, nil,
+		},
+		{
+			"a set", "{metadata: {finalizers: [a, b]}}", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{},"v:\"b\"":{}}}}`,
+			nil,
+		},
+		{
+			"an item of a set", "{metadata: {finalizers: [a, b]}}",
+			`{"f:metadata":{"f:finalizers":{".":{},"v:\"a\"":{}}}}`, []string{`metadata.finalizers["b"]`},
+		},
 		{"a set of numbers", "{set: [1, 2.5, true]}", `{"f:set":{"v:1":{},"v:2.5":{},"v:true":{}}}`, nil},
 		{"a number that is no string", "{set: ['1']}", `{"f:set":{"v:1":{}}}`, []string{`set["1"]`}},
 		{"a list where the entry has a map", "{a: [b]}", `{"f:a":{"f:b":{}}}`, []string{`a["b"]`}},
@@ -228,7 +271,8 @@ spec:
 
 // required fields are the keys of lists; without them an object is malformed.
 var required = []string{
-	"apiVersion", "kind", "metadata", "name", "containerPort", "port", "topologyKey", "whenUnsatisfiable", "mountPath", "key", "type", "protocol",
+	"apiVersion", "kind", "metadata", "name", "containerPort", "port", "topologyKey", "whenUnsatisfiable", "mountPath",
+	"key", "type", "protocol",
 }
 
 // prune leaves out some of a value's fields and items at random, but no list's last item.
@@ -274,12 +318,13 @@ func isListKey(path fieldpath.Path) bool {
 	return false
 }
 
-// The API server's own algorithm says what an apply owns: all of that is found owned, and whatever is taken away from it
-// is found lost.
+// The API server's own algorithm says what an apply owns: all of that is found owned, and whatever is taken away from
+// it is found lost.
 func TestLostFieldsAgreesWithTheAPIServer(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	converter := applyconfigurations.NewTypeConverter(scheme.Scheme)
-	identity := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata", "name"))
+	identity := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"),
+		fieldpath.MakePathOrDie("metadata", "name"))
 	for _, text := range realObjects {
 		object := fields(t, text)
 		t.Run(object["kind"].(string), func(t *testing.T) {
@@ -324,7 +369,8 @@ func TestLostFieldsAgreesWithTheAPIServer(t *testing.T) {
 
 func FuzzLostFields(f *testing.F) {
 	f.Add([]byte(`{"spec": {"a": [{"name": "b"}], "c": {}}}`), []byte(`{"f:spec":{"f:a":{"k:{\"name\":\"b\"}":{}}}}`))
-	f.Add([]byte(`{"metadata": {"labels": null, "finalizers": ["a"]}}`), []byte(`{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`))
+	f.Add([]byte(`{"metadata": {"labels": null, "finalizers": ["a"]}}`),
+		[]byte(`{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`))
 	f.Add([]byte(`{"metadata": [], "a": 1e3}`), []byte(`{"f:metadata":null,"f:a":{".":{}}}`))
 	f.Fuzz(func(t *testing.T, declaredJSON, fieldsV1 []byte) {
 		var declared map[string]any

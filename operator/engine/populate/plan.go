@@ -39,14 +39,16 @@ const (
 type Observed struct {
 	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
 	Objects []*metav1.PartialObjectMetadata
-	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for, or of which something is declared.
+	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for, or of
+	// which something is declared.
 	Others []*metav1.PartialObjectMetadata
-	// Lost are objects that another client deleted or took the template's label from while the operator watched, as they
-	// were last.
+	// Lost are objects that another client deleted or took the template's label from while the operator watched, as
+	// they were last.
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
 	// Unreadable are the kinds of which nothing is known, and why.
 	Unreadable map[schema.GroupKind]error
-	// Tampered are objects whose managedFields entry of this project was written by another client since the last apply.
+	// Tampered are objects whose managedFields entry of this project was written by another client since the last
+	// apply.
 	Tampered map[types.UID]bool
 }
 
@@ -61,7 +63,8 @@ type Change struct {
 	Drifted bool
 	// Undeclared objects are deleted, or reported, because a template is authoritative for their kind.
 	Undeclared bool
-	// Occupied says that another client's object of the same name may be deleted, because a template is authoritative for the kind.
+	// Occupied says that another client's object of the same name may be deleted, because a template is authoritative
+	// for the kind.
 	Occupied bool
 	// Declared is the object to apply; nil if it is not declared.
 	Declared *Object
@@ -95,8 +98,8 @@ type Plan struct {
 	Changes []Change
 }
 
-// NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not select
-// the namespace.
+// NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not
+// select the namespace.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}
 	there := map[ObjectID]*metav1.PartialObjectMetadata{}
@@ -114,8 +117,9 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		object := &declared.Objects[i]
 		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
 			plan.Changes = append(plan.Changes, Change{
-				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
-				Reason: err.Error(), Declared: object, Err: err,
+				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(),
+				Template: object.Template.Name,
+				Reason:   err.Error(), Declared: object, Err: err,
 			})
 			continue
 		}
@@ -124,26 +128,30 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
-		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil && deletes(declared, object.ID().GroupKind)
+		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
+			deletes(declared, object.ID().GroupKind)
 		plan.Changes = append(plan.Changes, change)
 		delete(there, object.ID())
 	}
 	for _, overridden := range declared.Overridden {
 		plan.Changes = append(plan.Changes, Change{
 			Action: LeaveAlone, Kind: overridden.Object.GroupKind.WithVersion(""), Name: overridden.Object.Name,
-			Template: overridden.Template, Reason: fmt.Sprintf("template %s declares it too, and comes later", overridden.By),
+			Template: overridden.Template,
+			Reason:   fmt.Sprintf("template %s declares it too, and comes later", overridden.By),
 		})
 	}
 	for _, w := range declared.Withheld {
 		if there[w.Object.ID()] == nil {
 			plan.Changes = append(plan.Changes, Change{
-				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(), Template: w.Object.Template.Name, Reason: w.Reason(),
+				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(),
+				Template: w.Object.Template.Name, Reason: w.Reason(),
 			})
 		}
 	}
 	for _, omission := range declared.Omitted {
 		plan.Changes = append(plan.Changes, Change{
-			Action: LeaveAlone, Kind: omission.Kind, Name: omission.Name, Template: omission.Template, Reason: omission.Reason,
+			Action: LeaveAlone, Kind: omission.Kind, Name: omission.Name, Template: omission.Template,
+			Reason: omission.Reason,
 		})
 	}
 	for _, object := range observed.Objects {
@@ -235,7 +243,9 @@ func without(lost []string, unowned string) []string {
 
 // ownsHash reports whether the applied-hash annotation is as this project wrote it.
 func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
-	lost, err := lostFields(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}}}, entry)
+	lost, err := lostFields(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}},
+	}, entry)
 	return err == nil && len(lost) == 0
 }
 
@@ -259,8 +269,8 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	return fields + " changed by " + strings.Join(others, " or ")
 }
 
-// undeclared plans an object that carries a template's label and is not declared. It is pruned only if this project created
-// it, and if its template no longer declares it or has the deletionPolicy Delete.
+// undeclared plans an object that carries a template's label and is not declared. It is pruned only if this project
+// created it, and if its template no longer declares it or has the deletionPolicy Delete.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
 	kind := object.GroupVersionKind()
 	name := labelOf(object)
@@ -328,5 +338,6 @@ func withholds(declared Declared, template string, kind schema.GroupKind) bool {
 }
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
-	return fmt.Sprintf("template %s no longer matches: %s", template.Name, match.Explain(template, declared.Namespace).Reason)
+	return fmt.Sprintf("template %s no longer matches: %s", template.Name,
+		match.Explain(template, declared.Namespace).Reason)
 }

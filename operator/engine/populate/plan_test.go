@@ -38,7 +38,9 @@ func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.Parti
 	if len(taken) > 0 {
 		observed.ManagedFields = append(observed.ManagedFields,
 			metav1.ManagedFieldsEntry{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate},
-			metav1.ManagedFieldsEntry{Manager: "controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"})
+			metav1.ManagedFieldsEntry{
+				Manager: "controller", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status",
+			})
 	}
 	observed.SetGroupVersionKind(written.GroupVersionKind())
 	delete(observed.Annotations, v1alpha1.UnownedAnnotation) // this typed set owns what the API server drops
@@ -58,14 +60,17 @@ func foreign(name, template string) *metav1.PartialObjectMetadata {
 	return object
 }
 
-func with(object *metav1.PartialObjectMetadata, change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+func with(
+	object *metav1.PartialObjectMetadata, change func(*metav1.PartialObjectMetadata),
+) *metav1.PartialObjectMetadata {
 	change(object)
 	return object
 }
 
 func TestPlanOfADeclaredObject(t *testing.T) {
 	type observe func(taken ...fieldpath.Path) *metav1.PartialObjectMetadata
-	color, hash := fieldpath.MakePathOrDie("data", "color"), fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
+	color, hash := fieldpath.MakePathOrDie("data", "color"),
+		fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
 	label := fieldpath.MakePathOrDie("metadata", "labels", v1alpha1.TemplateNameLabel)
 	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
 	tests := []struct {
@@ -86,38 +91,46 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{declared()}}
 		}, false, Unchanged, false, "it is as declared"},
 		{"as declared, in the name of another template", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(label), func(o *metav1.PartialObjectMetadata) {
-				o.Labels[v1alpha1.TemplateNameLabel] = "b"
-			})}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(label),
+				func(o *metav1.PartialObjectMetadata) {
+					o.Labels[v1alpha1.TemplateNameLabel] = "b"
+				})}}
 		}, false, Configure, true, "metadata.labels.policy/namespace-template-name changed by kubectl-edit"},
 		{"declared in another way", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) {
-				o.Annotations[v1alpha1.HashAnnotation] = "old"
-			})}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
+				func(o *metav1.PartialObjectMetadata) {
+					o.Annotations[v1alpha1.HashAnnotation] = "old"
+				})}}
 		}, false, Configure, false, "its declaration changed"},
 		{"declared in another way, and changed by somebody", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(color), func(o *metav1.PartialObjectMetadata) {
-				o.Annotations[v1alpha1.HashAnnotation] = "old"
-			})}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(color),
+				func(o *metav1.PartialObjectMetadata) {
+					o.Annotations[v1alpha1.HashAnnotation] = "old"
+				})}}
 		}, false, Configure, false, "its declaration changed"},
 		{"a field changed by somebody", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{declared(color)}}
 		}, false, Configure, true, "data.color changed by kubectl-edit"},
 		{"the hash changed by somebody", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(hash), func(o *metav1.PartialObjectMetadata) {
-				o.Annotations[v1alpha1.HashAnnotation] = "forged"
-			})}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(hash),
+				func(o *metav1.PartialObjectMetadata) {
+					o.Annotations[v1alpha1.HashAnnotation] = "forged"
+				})}}
 		}, false, Configure, true, "its annotation policy.nstpl.dev/applied-hash was changed"},
 		{"managedFields that were reset", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil })}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
+				func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil })}}
 		}, false, Configure, true, "its managedFields were reset"},
 		{"managedFields written in nstpl's name", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{declared()}, Tampered: map[types.UID]bool{"uid": true}}
+			return Observed{
+				Objects: []*metav1.PartialObjectMetadata{declared()}, Tampered: map[types.UID]bool{"uid": true},
+			}
 		}, false, Configure, true, "its managedFields were written by another client under the name of nstpl"},
 		{"ownership that can't be read", func(declared observe) Observed {
-			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), func(o *metav1.PartialObjectMetadata) {
-				o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
-			})}}
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
+				func(o *metav1.PartialObjectMetadata) {
+					o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
+				})}}
 		}, false, Configure, true, "its managedFields can't be read: unexpected end of JSON input"},
 		{"deleted by somebody long ago", func(observe) Observed { return Observed{} }, true,
 			Create, true, "somebody deleted it or took its label away"},
@@ -161,11 +174,15 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 }
 
 func TestPlanNamesTheFirstLostFieldsAndWhoMayHaveTakenThem(t *testing.T) {
-	template := templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d, e: e}}")
+	template := templateOf(t, "a",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d, e: e}}")
 	declared := declare(teamA(), template)
-	observed := applied(t, declared.Objects[0], fieldpath.MakePathOrDie("data", "a"), fieldpath.MakePathOrDie("data", "b"),
-		fieldpath.MakePathOrDie("data", "c"), fieldpath.MakePathOrDie("data", "d"), fieldpath.MakePathOrDie("data", "e"))
-	observed.ManagedFields = append(observed.ManagedFields, metav1.ManagedFieldsEntry{Manager: "helm"}, metav1.ManagedFieldsEntry{Manager: "helm"})
+	observed := applied(t, declared.Objects[0], fieldpath.MakePathOrDie("data", "a"),
+		fieldpath.MakePathOrDie("data", "b"),
+		fieldpath.MakePathOrDie("data", "c"), fieldpath.MakePathOrDie("data", "d"),
+		fieldpath.MakePathOrDie("data", "e"))
+	observed.ManagedFields = append(observed.ManagedFields, metav1.ManagedFieldsEntry{Manager: "helm"},
+		metav1.ManagedFieldsEntry{Manager: "helm"})
 	plan := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}})
 	require.Equal(t, "data.a, data.b, data.c and 2 more changed by kubectl-edit or helm", plan.Changes[0].Reason)
 
@@ -193,19 +210,31 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 		{"no longer declared", matching, nil, Prune, "template a no longer declares it"},
 		{"no longer declared, and changed by somebody", matching, func(o *metav1.PartialObjectMetadata) {
 			o.Annotations = nil
-			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:policy/namespace-template-name":{}}}}`)
+			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(
+				`{"f:metadata":{"f:labels":{"f:policy/namespace-template-name":{}}}}`)
 		}, Prune, "template a no longer declares it"},
-		{"somebody's own with the label", matching, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = foreign("", "").ManagedFields },
+		{"somebody's own with the label", matching, func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields = foreign("", "").ManagedFields
+		},
 			LeaveAlone, "it carries the label of a template, and was not populated by one"},
 		{"updated, not applied, in nstpl's name", matching, func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[0].Operation = metav1.ManagedFieldsOperationUpdate
 		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
-		{"there before it was populated", matching, func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.AdoptedAnnotation] = "true" },
+		{"there before it was populated", matching, func(o *metav1.PartialObjectMetadata) {
+			o.Annotations[v1alpha1.AdoptedAnnotation] = "true"
+		},
 			LeaveAlone, "it was there before it was populated"},
-		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &now }, LeaveAlone, "it is being deleted: template a no longer declares it"},
-		{"of a template that is gone", matching, func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "z" },
+		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) {
+			o.DeletionTimestamp = &now
+		}, LeaveAlone, "it is being deleted: template a no longer declares it"},
+		{"of a template that is gone", matching, func(o *metav1.PartialObjectMetadata) {
+			o.Labels[v1alpha1.TemplateNameLabel] = "z"
+		},
 			LeaveAlone, "template z is gone"},
-		{"of a kind that the template never applied", func(*v1alpha1.NamespaceTemplate) {}, nil, LeaveAlone, "template a never applied a ConfigMap"},
+		{
+			"of a kind that the template never applied", func(*v1alpha1.NamespaceTemplate) {}, nil, LeaveAlone,
+			"template a never applied a ConfigMap",
+		},
 		{"of a template that is broken", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.Templates[0].Raw = []byte("{}")
@@ -215,7 +244,8 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 		{"of a template that orphans", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
-		}, nil, LeaveAlone, `template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
+		}, nil, LeaveAlone,
+			`template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
 		{"of a template that deletes", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
@@ -224,7 +254,8 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 			template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
-		}, nil, Prune, "template a no longer matches: the template is switched off (annotation policy/namespace-template-apply: disable)"},
+		}, nil, Prune,
+			"template a no longer matches: the template is switched off (annotation policy/namespace-template-apply: disable)"},
 		{"of a template that is being deleted and deletes", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
@@ -253,8 +284,9 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			declared := declare(teamA(), index.Match(teamA())...)
 			plan := NewPlan(declared, index, Observed{Objects: []*metav1.PartialObjectMetadata{old}})
 			require.Equal(t, Change{
-				Action: test.action, Kind: old.GroupVersionKind(), Name: "settings", Template: old.Labels[v1alpha1.TemplateNameLabel],
-				Reason: test.reason, Observed: old,
+				Action: test.action, Kind: old.GroupVersionKind(), Name: "settings",
+				Template: old.Labels[v1alpha1.TemplateNameLabel],
+				Reason:   test.reason, Observed: old,
 			}, plan.Changes[len(plan.Changes)-1])
 			require.Len(t, plan.Changes, len(declared.Objects)+1)
 		})
@@ -263,10 +295,13 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 
 func TestPlanPrunesNothingThatATemplateMayDeclareOnceTheCreatorIsKnown(t *testing.T) {
 	template := templateOf(t, "a", creator)
-	template.Status.Kinds = []v1alpha1.GroupKind{{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, {Kind: "ConfigMap"}}
+	template.Status.Kinds = []v1alpha1.GroupKind{
+		{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, {Kind: "ConfigMap"},
+	}
 	index := match.NewIndex(template)
 	observed := Observed{Objects: []*metav1.PartialObjectMetadata{
-		applied(t, declare(teamA(), template).Objects[0]), applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
+		applied(t, declare(teamA(), template).Objects[0]),
+		applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
 	}}
 	forgotten := teamA()
 	forgotten.Annotations = nil
@@ -295,7 +330,8 @@ func TestPlanSaysWhatIsOverridden(t *testing.T) {
 func TestPlanHandsAnObjectOverWhenTemplatesDo(t *testing.T) {
 	a, b := templateOf(t, "a", limits), templateOf(t, "b", settings)
 	observed := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
-	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b), Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes
+	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b),
+		Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes
 	require.Len(t, changes, 2, "it is configured, not pruned")
 	require.Equal(t, Configure, changes[1].Action)
 	require.Equal(t, "its declaration changed", changes[1].Reason)
@@ -335,12 +371,15 @@ func pending(plan Plan) []Change {
 	return changes
 }
 
-// A user who applies as the field manager nstpl, without the label of a template, keeps nothing from an authoritative template.
+// A user who applies as the field manager nstpl, without the label of a template, keeps nothing from an authoritative
+// template.
 func TestUndeclaredObjectsInNstplsNameAreDeleted(t *testing.T) {
 	template := templateOf(t, "a", limits)
 	template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
-	theirs := with(applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]), func(o *metav1.PartialObjectMetadata) { o.Labels = nil })
-	plan := NewPlan(declare(teamA(), template), match.NewIndex(template), Observed{Others: []*metav1.PartialObjectMetadata{theirs}})
+	theirs := with(applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
+		func(o *metav1.PartialObjectMetadata) { o.Labels = nil })
+	plan := NewPlan(declare(teamA(), template), match.NewIndex(template),
+		Observed{Others: []*metav1.PartialObjectMetadata{theirs}})
 	require.Equal(t, Prune, plan.Changes[len(plan.Changes)-1].Action)
 	require.Equal(t, "settings", plan.Changes[len(plan.Changes)-1].Name)
 }
@@ -352,7 +391,8 @@ func TestARecordOfFieldsWithoutAnOwnerIsPutRight(t *testing.T) {
 	declared := declare(teamA(), template)
 	observed := applied(t, declared.Objects[0])
 	observed.Annotations[v1alpha1.UnownedAnnotation] = "data.color"
-	change := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes[0]
+	change := NewPlan(declared, match.NewIndex(template),
+		Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes[0]
 	require.Equal(t, Configure, change.Action)
 	require.False(t, change.Drifted, "nobody else changed anything")
 }

@@ -16,7 +16,9 @@ import (
 // replace deletes an object that cannot be changed in place and creates it anew: RoleBindings, whose roleRef never
 // changes, and objects that allow it by an annotation. It first asks the API server whether it would store the new one:
 // if not, the declaration is refused and not the change.
-func (p *pass) replace(ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error) (Outcome, error) {
+func (p *pass) replace(
+	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
+) (Outcome, error) {
 	outcome := Outcome{Change: change}
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
 	trial.SetName("nstpl-trial-" + trial.Hash)
@@ -64,8 +66,9 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 		}
 		return heldFailure(change)
 	}
-	return &Failure{Reason: ReasonHeld, err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
-		strings.Join(existing.Finalizers, ", "))}
+	return &Failure{Reason: ReasonHeld,
+		err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
+			strings.Join(existing.Finalizers, ", "))}
 }
 
 // mayReplace returns why an object may not be deleted and created anew, or nil.
@@ -73,8 +76,10 @@ func mayReplace(change Change) error {
 	switch {
 	case change.Kind.GroupKind() == bindingKind && ownEntry(change.Observed) != nil:
 		return nil // even an adopted one, or a grant that was revoked would go on
-	case change.Kind.Group != rbacv1.GroupName && change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
-		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and created anew", v1alpha1.ReplaceAnnotation)
+	case change.Kind.Group != rbacv1.GroupName &&
+		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
+		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and created anew",
+			v1alpha1.ReplaceAnnotation)
 	case !Ours(change.Observed) && !change.Occupied:
 		return errors.New("it existed before it was populated, so delete it yourself")
 	}

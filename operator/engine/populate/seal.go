@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// seals record which objects of templates with driftPolicy Report existed: by template, a short digest of each. An object
-// that is missing later was deleted by another client, which is reported. Seals are kept in an annotation of the
+// seals record which objects of templates with driftPolicy Report existed: by template, a short digest of each. An
+// object that is missing later was deleted by another client, which is reported. Seals are kept in an annotation of the
 // namespace, so that they outlive the operator's process.
 type seals map[string]map[string]bool
 
@@ -22,7 +22,8 @@ func (s seals) has(object *Object) bool {
 	return s[object.Template.Name][sealOf(object.ID())]
 }
 
-// Seal returns the value of SealAnnotation after a plan was carried out. It is empty if no template has driftPolicy Report.
+// Seal returns the value of SealAnnotation after a plan was carried out. It is empty if no template has driftPolicy
+// Report.
 func Seal(plan Plan, result Result) string {
 	there := seals{}
 	add := func(change Change) {
@@ -40,7 +41,8 @@ func Seal(plan Plan, result Result) string {
 		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
 	}
 	for _, change := range plan.Changes {
-		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil && before.has(change.Declared)
+		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
+			before.has(change.Declared)
 		if existed && !deleted[change.ID()] { // what this project deletes comes back
 			add(change)
 		}

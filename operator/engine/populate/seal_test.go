@@ -56,7 +56,8 @@ func TestSealNamesWhatWasThereOnceUnderReport(t *testing.T) {
 	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = Seal(plan, done(plan, ""))
 	plan = NewPlan(declared, index, Observed{})
 	require.Equal(t, []bool{true, true}, sealed(plan, Result{}), "what is gone stays sealed")
-	require.Empty(t, Seal(NewPlan(declare(teamA(), corrected), index, Observed{}), Result{}), "what is no longer declared does not")
+	require.Empty(t, Seal(NewPlan(declare(teamA(), corrected), index, Observed{}), Result{}),
+		"what is no longer declared does not")
 }
 
 func TestSealsAreWrittenBeforeWhatTheyNameIsDeleted(t *testing.T) {
@@ -67,7 +68,9 @@ func TestSealsAreWrittenBeforeWhatTheyNameIsDeleted(t *testing.T) {
 	change := func(i int) Change {
 		return Change{Kind: ids[i].WithVersion("v1"), Name: ids[i].Name, Template: "reported"}
 	}
-	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"other": {"a": true}, "reported": {sealOf(ids[0]): true, sealOf(ids[1]): true}}.String()
+	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{
+		"other": {"a": true}, "reported": {sealOf(ids[0]): true, sealOf(ids[1]): true},
+	}.String()
 	var written []string
 	var refusal error
 	intents := newIntents(Plan{Declared: declared}, func(_ context.Context, seals string) error {
@@ -78,7 +81,8 @@ func TestSealsAreWrittenBeforeWhatTheyNameIsDeleted(t *testing.T) {
 	require.ErrorIs(t, intents.toDelete(t.Context(), change(0)), refusal)
 	refusal = nil
 	require.NoError(t, intents.toDelete(t.Context(), change(0)))
-	require.NoError(t, intents.toDelete(t.Context(), change(0), Change{Name: "unknown", Template: "reported"}), "nothing is left to write")
+	require.NoError(t, intents.toDelete(t.Context(), change(0), Change{Name: "unknown", Template: "reported"}),
+		"nothing is left to write")
 	require.NoError(t, intents.toDelete(t.Context(), change(1)))
 	first := seals{"other": {"a": true}, "reported": {sealOf(ids[1]): true}}.String()
 	require.Equal(t, []string{first, first, "other=a"}, written)
@@ -91,7 +95,8 @@ func TestObjectsThatWereToBeDeletedAreNotSealed(t *testing.T) {
 	object := &declared.Objects[0]
 	declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"reported": {sealOf(object.ID()): true}}.String()
 	plan := Plan{Declared: declared, Changes: []Change{{
-		Action: Configure, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported", Declared: object,
+		Action: Configure, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported",
+		Declared: object,
 	}}}
 	failed := Outcome{Change: plan.Changes[0], Failure: &Failure{err: errors.New("the connection was reset")}}
 	require.NotEmpty(t, Seal(plan, Result{Outcomes: []Outcome{failed}}))

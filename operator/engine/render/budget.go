@@ -27,10 +27,12 @@ const maxKinds = 64
 func CheckBudget(template *v1alpha1.NamespaceTemplate) error {
 	objects, overlays := len(template.Spec.Templates), len(template.Spec.Overlays)
 	if kinds := len(KindsOf(Declarations(template))); kinds > maxKinds {
-		return fmt.Errorf("it has objects of %d kinds, and may have %d: make more than one template of it", kinds, maxKinds)
+		return fmt.Errorf("it has objects of %d kinds, and may have %d: make more than one template of it", kinds,
+			maxKinds)
 	}
 	if objects*objects*(1+2*overlays) > maxPairs {
-		return fmt.Errorf("it has too many objects and overlays together, %d and %d: make more than one template of it", objects, overlays)
+		return fmt.Errorf("it has too many objects and overlays together, %d and %d: make more than one template of it",
+			objects, overlays)
 	}
 	return nil
 }
@@ -59,7 +61,8 @@ func storedSize(object *unstructured.Unstructured) int {
 	return len(data) + ownedSize(object.Object)
 }
 
-// ownedSize estimates how many bytes managedFields take for a value: each key once more, and of lists the items by their keys.
+// ownedSize estimates how many bytes managedFields take for a value: each key once more, and of lists the items by
+// their keys.
 func ownedSize(value any) int {
 	const around = len(`"f:":{},`)
 	size := 0

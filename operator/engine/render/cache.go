@@ -29,8 +29,8 @@ func NewCache() *Cache {
 	return &Cache{generations: map[string]*generation{}}
 }
 
-// Compile returns the template compiled with the named overlays. A template of which an overlay does not build by itself
-// is refused for all namespaces alike. It has no context: whoever asks first compiles for all who ask.
+// Compile returns the template compiled with the named overlays. A template of which an overlay does not build by
+// itself is refused for all namespaces alike. It has no context: whoever asks first compiles for all who ask.
 func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()

@@ -10,7 +10,8 @@ import (
 )
 
 func TestCacheCompilesOnceForAGenerationAndItsOverlays(t *testing.T) {
-	template := withOverlays(t, templateOf(t, configMap), "[{name: production, labels: {tier: production}}, {name: audited, labels: {audited: 'yes'}}]")
+	template := withOverlays(t, templateOf(t, configMap),
+		"[{name: production, labels: {tier: production}}, {name: audited, labels: {audited: 'yes'}}]")
 	template.Generation = 1
 	cache := NewCache()
 	compile := func(overlays ...string) *Compiled {
@@ -19,7 +20,8 @@ func TestCacheCompilesOnceForAGenerationAndItsOverlays(t *testing.T) {
 		require.NoError(t, err)
 		return compiled
 	}
-	plain, production, audited, both := compile(), compile("production"), compile("audited"), compile("production", "audited")
+	plain, production, audited, both := compile(), compile("production"), compile("audited"),
+		compile("production", "audited")
 	require.Same(t, plain, compile())
 	require.Same(t, production, compile("production"))
 	require.Same(t, both, compile("production", "audited"))
@@ -37,7 +39,8 @@ func TestCacheCompilesAnewWhenATemplateChanges(t *testing.T) {
 	cache := NewCache()
 	compile := func(uid, color string, generation int64) *Compiled {
 		t.Helper()
-		template := templateOf(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: %s}}", color))
+		template := templateOf(t,
+			fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: %s}}", color))
 		template.UID, template.Generation = types.UID(uid), generation
 		compiled, err := cache.Compile(template, nil)
 		require.NoError(t, err)
@@ -79,7 +82,8 @@ func TestCacheKeepsErrors(t *testing.T) {
 }
 
 func TestCacheRefusesATemplateOfWhichAnyOverlayIsBroken(t *testing.T) {
-	template := withOverlays(t, templateOf(t, configMap), "[{name: good, labels: {a: b}}, {name: bad, patches: [{patch: hello}]}, {name: worse, patches: [{patch: hi}]}]")
+	template := withOverlays(t, templateOf(t, configMap),
+		"[{name: good, labels: {a: b}}, {name: bad, patches: [{patch: hello}]}, {name: worse, patches: [{patch: hi}]}]")
 	_, err := NewCache().Compile(template, nil)
 	require.ErrorContains(t, err, "overlay bad: ")
 	require.ErrorContains(t, err, "overlay worse: ")
@@ -93,7 +97,8 @@ func TestCacheServesManyAtOnce(t *testing.T) {
 	var compiled [templates][callers]*Compiled
 	var wait sync.WaitGroup
 	for i := range templates {
-		template := templateOf(t, configMap, "{apiVersion: example.dev/v1, kind: Unheard, metadata: {name: a}}", roleBinding)
+		template := templateOf(t, configMap, "{apiVersion: example.dev/v1, kind: Unheard, metadata: {name: a}}",
+			roleBinding)
 		template.Name = fmt.Sprintf("policies-%d", i)
 		for j := range callers {
 			wait.Go(func() {

@@ -87,7 +87,9 @@ func source(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured,
 }
 
 // finish adds to objects what no overlay may change.
-func finish(ended endedFunc, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) (*Compiled, error) {
+func finish(
+	ended endedFunc, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured,
+) (*Compiled, error) {
 	top, err := topLayer(template.Name)
 	if err != nil {
 		return nil, err
@@ -109,7 +111,8 @@ func finish(ended endedFunc, template *v1alpha1.NamespaceTemplate, objects []*un
 // declareRules gives a Role without rules an empty list of them. Server-side apply leaves a field alone that is not
 // declared, so the Role would keep the rules of an older Role of its name.
 func declareRules(object *unstructured.Unstructured) {
-	if isRole := object.GetKind() == "Role" && object.GroupVersionKind().Group == rbacGroup; isRole && object.Object["rules"] == nil {
+	if isRole := object.GetKind() == "Role" && object.GroupVersionKind().Group == rbacGroup; isRole &&
+		object.Object["rules"] == nil {
 		object.Object["rules"] = []any{}
 	}
 }
@@ -163,7 +166,8 @@ func checkSource(object *unstructured.Unstructured) error {
 		return err
 	}
 	if metadata, ok := object.Object["metadata"].(map[string]any); ok && metadata["namespace"] != nil {
-		return fmt.Errorf("%s sets metadata.namespace: leave it out, the namespace is the one that is populated", identityOf(object))
+		return fmt.Errorf("%s sets metadata.namespace: leave it out, the namespace is the one that is populated",
+			identityOf(object))
 	}
 	return nil
 }
@@ -246,15 +250,16 @@ func CheckLabels(labels map[string]string) error {
 	return nil
 }
 
-// CheckAnnotations refuses annotations that nstpl keeps, and those by which kustomize would leave objects out, rename them or
-// lose its books.
+// CheckAnnotations refuses annotations that nstpl keeps, and those by which kustomize would leave objects out, rename
+// them or lose its books.
 func CheckAnnotations(annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation {
 			return fmt.Errorf("the annotation %s is set by nstpl itself: leave it out", key)
 		}
 	}
-	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation}, resource.BuildAnnotations...)
+	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation},
+		resource.BuildAnnotations...)
 	for _, key := range own {
 		if _, ok := annotations[key]; ok {
 			return fmt.Errorf("the annotation %s is kustomize's own: leave it out", key)
@@ -301,9 +306,11 @@ func needsCreator(value any) bool {
 	return false
 }
 
-// lay builds an overlay over objects. An overlay changes the contents of objects and may drop some. It changes neither which
-// objects they are nor where.
-func lay(ended endedFunc, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+// lay builds an overlay over objects. An overlay changes the contents of objects and may drop some. It changes neither
+// which objects they are nor where.
+func lay(
+	ended endedFunc, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
+) ([]*unstructured.Unstructured, error) {
 	err := errors.Join(CheckLabels(overlay.Labels), CheckAnnotations(overlay.Annotations))
 	var built []*unstructured.Unstructured
 	if err == nil {
@@ -321,7 +328,8 @@ func lay(ended endedFunc, overlay v1alpha1.Overlay, objects []*unstructured.Unst
 			// Kustomize keeps the order of objects, so two that trade their names are noticed too.
 			at := slices.IndexFunc(below, func(o *unstructured.Unstructured) bool { return sameObject(o, object) })
 			if at < 0 {
-				err = fmt.Errorf("it makes %s of another object: an overlay can't change apiVersion, kind and name", describe(object))
+				err = fmt.Errorf("it makes %s of another object: an overlay can't change apiVersion, kind and name",
+					describe(object))
 			} else {
 				below = below[at+1:]
 			}
@@ -344,7 +352,9 @@ func describe(object *unstructured.Unstructured) string {
 }
 
 // build runs kustomize on objects, in memory and with nothing from elsewhere. What kustomize panics over is refused.
-func build(ended endedFunc, kustomization types.Kustomization, objects []*unstructured.Unstructured) (built []*unstructured.Unstructured, err error) {
+func build(
+	ended endedFunc, kustomization types.Kustomization, objects []*unstructured.Unstructured,
+) (built []*unstructured.Unstructured, err error) {
 	if len(objects) == 0 {
 		return nil, nil
 	}
@@ -400,7 +410,8 @@ func layer(overlay v1alpha1.Overlay) types.Kustomization {
 		kustomization.Labels = []types.Label{{Pairs: overlay.Labels}}
 	}
 	for _, patch := range overlay.Patches {
-		kustomization.Patches = append(kustomization.Patches, types.Patch{Patch: patch.Patch, Target: target(patch.Target)})
+		kustomization.Patches = append(kustomization.Patches,
+			types.Patch{Patch: patch.Patch, Target: target(patch.Target)})
 	}
 	for _, image := range overlay.Images {
 		kustomization.Images = append(kustomization.Images, types.Image{

@@ -108,47 +108,91 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 		{"no kind", []string{"{apiVersion: v1, metadata: {name: a}}"}, []string{"kind is missing"}},
 		{"no apiVersion", []string{"{kind: ConfigMap, metadata: {name: a}}"}, []string{"apiVersion is missing"}},
 		{"no name", []string{"{apiVersion: v1, kind: ConfigMap}"}, []string{"metadata.name is missing"}},
-		{"an empty name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: ''}}"}, []string{"metadata.name is missing"}},
-		{"a generated name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}"}, []string{"metadata.name is missing"}},
-		{"a name that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"}, []string{"metadata.name is missing"}},
-		{"metadata that is no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"}, []string{"metadata.name is missing"}},
-		{"a malformed apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"}, []string{"apiVersion: unexpected GroupVersion string: a/b/c"}},
+		{
+			"an empty name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: ''}}"},
+			[]string{"metadata.name is missing"},
+		},
+		{
+			"a generated name", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}"},
+			[]string{"metadata.name is missing"},
+		},
+		{
+			"a name that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"},
+			[]string{"metadata.name is missing"},
+		},
+		{
+			"metadata that is no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"},
+			[]string{"metadata.name is missing"},
+		},
+		{
+			"a malformed apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"},
+			[]string{"apiVersion: unexpected GroupVersion string: a/b/c"},
+		},
 		{"nothing", []string{"null"}, []string{"spec.templates[0]: it is empty"}},
 		{"no object", []string{"[]"}, []string{"spec.templates[0]:"}},
 		{"its own namespace", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}"},
 			[]string{"ConfigMap a sets metadata.namespace: leave it out"}},
-		{"its own namespace, even as a token", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $(NAMESPACE)}}"},
+		{"its own namespace, even as a token",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $(NAMESPACE)}}"},
 			[]string{"sets metadata.namespace"}},
-		{"a cluster-scoped kind", []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}"},
+		{"a cluster-scoped kind",
+			[]string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}"},
 			[]string{"ClusterRole.rbac.authorization.k8s.io a is not namespace-scoped"}},
-		{"a Namespace", []string{"{apiVersion: v1, kind: Namespace, metadata: {name: a}}"}, []string{"Namespace a is not namespace-scoped"}},
-		{"a list", []string{"{apiVersion: v1, kind: List, metadata: {name: a}, items: []}"}, []string{"List a is a list"}},
-		{"a list of a kind", []string{"{apiVersion: v1, kind: ConfigMapList, metadata: {name: a}, items: null}"}, []string{"is a list"}},
-		{"one object twice", []string{configMap, configMap}, []string{"spec.templates[1]: ConfigMap settings is there twice"}},
+		{
+			"a Namespace", []string{"{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
+			[]string{"Namespace a is not namespace-scoped"},
+		},
+		{
+			"a list", []string{"{apiVersion: v1, kind: List, metadata: {name: a}, items: []}"},
+			[]string{"List a is a list"},
+		},
+		{
+			"a list of a kind", []string{"{apiVersion: v1, kind: ConfigMapList, metadata: {name: a}, items: null}"},
+			[]string{"is a list"},
+		},
+		{
+			"one object twice", []string{configMap, configMap},
+			[]string{"spec.templates[1]: ConfigMap settings is there twice"},
+		},
 		{"one object in two versions", []string{
 			"{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
 			"{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
 		}, []string{"HorizontalPodAutoscaler.autoscaling a is there twice"}},
-		{"a token in a key", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {$(NAMESPACE): b}}"},
+		{"a token in a key",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {$(NAMESPACE): b}}"},
 			[]string{`has the key "$(NAMESPACE)"`}},
-		{"a token in a nested key", []string{"{apiVersion: example.dev/v1, kind: Thing, metadata: {name: a}, spec: {list: [{a: {x-$(CREATOR)-y: b}}]}}"},
+		{"a token in a nested key",
+			[]string{
+				"{apiVersion: example.dev/v1, kind: Thing, metadata: {name: a}, spec: {list: [{a: {x-$(CREATOR)-y: b}}]}}",
+			},
 			[]string{`has the key "x-$(CREATOR)-y"`}},
-		{"a token in a label's key", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {$(CREATOR): b}}}"},
+		{"a token in a label's key",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {$(CREATOR): b}}}"},
 			[]string{`has the key "$(CREATOR)"`}},
-		{"YAML's merge key", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {"<<": b}}`}, []string{`has the key "<<"`}},
-		{"what kustomize panics over", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {"": b}}}`},
+		{
+			"YAML's merge key", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {"<<": b}}`},
+			[]string{`has the key "<<"`},
+		},
+		{"what kustomize panics over",
+			[]string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {"": b}}}`},
 			[]string{"kustomize can't build it"}},
-		{"an annotation that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {b: 1}}}"},
+		{"an annotation that is no string",
+			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {b: 1}}}"},
 			[]string{"ConfigMap a: metadata.annotations"}},
 		{"labels that are no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: []}}"},
 			[]string{"ConfigMap a: metadata.labels"}},
 		{"an annotation that hides it from kustomize",
-			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.kubernetes.io/local-config: 'true'}}}"},
+			[]string{
+				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.kubernetes.io/local-config: 'true'}}}",
+			},
 			[]string{"annotation config.kubernetes.io/local-config is kustomize's own"}},
 		{"an annotation in kustomize's own books",
-			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {internal.config.kubernetes.io/previousNames: b}}}"},
+			[]string{
+				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {internal.config.kubernetes.io/previousNames: b}}}",
+			},
 			[]string{"is kustomize's own"}},
-		{"every mistake at once", []string{"{kind: a}", configMap, "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
+		{"every mistake at once",
+			[]string{"{kind: a}", configMap, "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
 			[]string{"spec.templates[0]: apiVersion is missing", "spec.templates[2]: Namespace a is not"}},
 	}
 	for _, test := range tests {
@@ -174,22 +218,30 @@ func doubling(times int) string {
 // Which object is which is told by its place: two that trade their names would be vetted as each other.
 func TestCompileRefusesOverlaysByWhichObjectsTradeNames(t *testing.T) {
 	rename := func(from, to string) string {
-		return `{patch: '[{"op": "replace", "path": "/metadata/name", "value": "` + to + `"}]', target: {name: ` + from + `}}`
+		return `{patch: '[{"op": "replace", "path": "/metadata/name", "value": "` + to + `"}]', target: {name: ` +
+			from + `}}`
 	}
 	template := withOverlays(t, templateOf(t, configMap, strings.Replace(configMap, "settings", "other", 1)),
-		"[{name: o, patches: ["+rename("settings", "third")+", "+rename("other", "settings")+", "+rename("third", "other")+"]}]")
+		"[{name: o, patches: ["+rename("settings", "third")+", "+rename("other", "settings")+", "+rename("third",
+			"other")+"]}]")
 	_, err := Compile(t.Context(), template, []string{"o"})
 	require.ErrorContains(t, err, "of another object")
 }
 
 func TestCompileRefusesWhatNstplKeeps(t *testing.T) {
 	for key, reserved := range map[string]bool{
-		"policy/namespace-template-name": true, "policy/namespace-initializing": true, "policy.nstpl.dev/applied-hash": true,
-		"policy.nstpl.dev/tree": true, "a.tree.policy.nstpl.dev/depth": true, "authorization.k8s.io/creator": true, "policy.nstpl.dev/required-scc": false,
-		"policy/replace": false, "policy/other": false, "policy.example.com/tree": false, "mypolicy.nstpl.dev/a": false, "namespace-a": false,
+		"policy/namespace-template-name": true, "policy/namespace-initializing": true,
+		"policy.nstpl.dev/applied-hash": true,
+		"policy.nstpl.dev/tree":         true, "a.tree.policy.nstpl.dev/depth": true,
+		"authorization.k8s.io/creator":  true,
+		"policy.nstpl.dev/required-scc": false,
+		"policy/replace":                false, "policy/other": false, "policy.example.com/tree": false,
+		"mypolicy.nstpl.dev/a": false,
+		"namespace-a":          false,
 	} {
 		for _, field := range []string{"labels", "annotations"} {
-			_, err := Compile(t.Context(), templateOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, "+field+": {"+key+": a}}}"), nil)
+			_, err := Compile(t.Context(),
+				templateOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, "+field+": {"+key+": a}}}"), nil)
 			if reserved || field == "labels" && key == "policy.nstpl.dev/required-scc" {
 				require.ErrorContains(t, err, key+" is set by nstpl itself", field)
 			} else {
@@ -209,7 +261,9 @@ func TestCompileStopsOnceItsContextHasEnded(t *testing.T) {
 }
 
 func TestCompileRefusesMalformedSelectors(t *testing.T) {
-	malformed := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	malformed := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: "a", Operator: "Near",
+	}}}
 
 	template := templateOf(t, configMap)
 	template.Spec.Namespaces.LabelSelector = malformed
@@ -233,32 +287,67 @@ func TestCompileRefusesOverlays(t *testing.T) {
 	}{
 		{"whose patch is no patch", "patches: [{patch: hello}]", "unable to parse SM or JSON patch"},
 		{"whose patch is not YAML", "patches: [{patch: '{a: ['}]", "unable to parse SM or JSON patch"},
-		{"whose JSON patch has no target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`, "must specify a target"},
-		{"whose JSON patch fails", `patches: [{patch: '[{"op": "remove", "path": "/data/size"}]', target: {kind: ConfigMap}}]`, "/data/size"},
-		{"whose JSON patch has an unknown operation", `patches: [{patch: '[{"op": "twist", "path": "/data"}]', target: {kind: ConfigMap}}]`, "twist"},
-		{"whose patch names an object that is not there", "patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}'}]",
+		{
+			"whose JSON patch has no target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`,
+			"must specify a target",
+		},
+		{
+			"whose JSON patch fails",
+			`patches: [{patch: '[{"op": "remove", "path": "/data/size"}]', target: {kind: ConfigMap}}]`, "/data/size",
+		},
+		{
+			"whose JSON patch has an unknown operation",
+			`patches: [{patch: '[{"op": "twist", "path": "/data"}]', target: {kind: ConfigMap}}]`, "twist",
+		},
+		{"whose patch names an object that is not there",
+			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}'}]",
 			"no resource matches strategic merge patch"},
-		{"whose target is no regular expression", "patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}', target: {name: '('}}]", "error parsing regexp"},
+		{
+			"whose target is no regular expression",
+			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}', target: {name: '('}}]",
+			"error parsing regexp",
+		},
 		{"whose replicas have no workload", "replicas: [{name: other, count: 2}]", "other"},
 		{"with a token in a label's key", "labels: {$(CREATOR): a}", `has the key "$(CREATOR)"`},
 		{"with a token in an annotation's key", "annotations: {a/$(NAMESPACE): a}", `has the key "a/$(NAMESPACE)"`},
-		{"with a token in a patch's key", "patches: [{patch: '{data: {$(CREATOR): a}, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]",
+		{"with a token in a patch's key",
+			"patches: [{patch: '{data: {$(CREATOR): a}, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]",
 			`has the key "$(CREATOR)"`},
-		{"that hide everything from kustomize", "annotations: {config.kubernetes.io/local-config: 'true'}", "is kustomize's own"},
-		{"that move an object", `patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
+		{
+			"that hide everything from kustomize", "annotations: {config.kubernetes.io/local-config: 'true'}",
+			"is kustomize's own",
+		},
+		{"that move an object",
+			`patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
 			"ConfigMap settings sets metadata.namespace"},
-		{"that rename an object", `patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
+		{"that rename an object",
+			`patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
 			"it makes v1 ConfigMap other of another object"},
-		{"that change a kind", `patches: [{patch: '[{"op": "replace", "path": "/kind", "value": "Secret"}]', target: {kind: ConfigMap}}]`,
+		{"that change a kind",
+			`patches: [{patch: '[{"op": "replace", "path": "/kind", "value": "Secret"}]', target: {kind: ConfigMap}}]`,
 			"it makes v1 Secret settings of another object"},
-		{"that change a version", `patches: [{patch: '[{"op": "replace", "path": "/apiVersion", "value": "v1beta1"}]', target: {kind: ConfigMap}}]`,
+		{"that change a version",
+			`patches: [{patch: '[{"op": "replace", "path": "/apiVersion", "value": "v1beta1"}]', target: {kind: ConfigMap}}]`,
 			"it makes v1beta1 ConfigMap settings of another object"},
-		{"that take an object's label of nstpl", "labels: {policy/namespace-template-name: other}", "the label policy/namespace-template-name is set by nstpl"},
-		{"that mark objects as somebody else's", "annotations: {policy.nstpl.dev/adopted: 'true'}", "the annotation policy.nstpl.dev/adopted is set by nstpl"},
-		{"that mark objects by a patch", `patches: [{patch: '[{"op": "add", "path": "/metadata/annotations", "value": {"policy.nstpl.dev/applied-hash": "a"}}]', target: {kind: ConfigMap}}]`,
+		{
+			"that take an object's label of nstpl", "labels: {policy/namespace-template-name: other}",
+			"the label policy/namespace-template-name is set by nstpl",
+		},
+		{
+			"that mark objects as somebody else's", "annotations: {policy.nstpl.dev/adopted: 'true'}",
+			"the annotation policy.nstpl.dev/adopted is set by nstpl",
+		},
+		{"that mark objects by a patch",
+			`patches: [{patch: '[{"op": "add", "path": "/metadata/annotations", "value": {"policy.nstpl.dev/applied-hash": "a"}}]', target: {kind: ConfigMap}}]`,
 			"the annotation policy.nstpl.dev/applied-hash is set by nstpl"},
-		{"that double an object again and again", "patches: [{patch: '" + doubling(30) + "', target: {kind: ConfigMap}}]", "copy"},
-		{"that leave an object without a name", `patches: [{patch: '[{"op": "remove", "path": "/metadata/name"}]', target: {kind: ConfigMap}}]`, "name"},
+		{
+			"that double an object again and again",
+			"patches: [{patch: '" + doubling(30) + "', target: {kind: ConfigMap}}]", "copy",
+		},
+		{
+			"that leave an object without a name",
+			`patches: [{patch: '[{"op": "remove", "path": "/metadata/name"}]', target: {kind: ConfigMap}}]`, "name",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -447,7 +536,9 @@ func FuzzCompile(f *testing.F) {
 		if utiljson.Unmarshal(data, &spec) != nil {
 			return
 		}
-		raw, err := json.Marshal(map[string]any{"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec})
+		raw, err := json.Marshal(map[string]any{
+			"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec,
+		})
 		require.NoError(t, err)
 		template := templateOf(t)
 		template.Spec.Templates = []runtime.RawExtension{{Raw: raw}}
@@ -474,11 +565,16 @@ func BenchmarkCompileTenObjects(b *testing.B) {
 
 // awkward strings are those that YAML could take for something else, as values or as keys.
 var awkward = []string{
-	"", " ", "a", "yes", "no", "on", "off", "y", "n", "true", "True", "null", "Null", "~", "0123", "0x1F", "0o7", "1e3", "1_000", "12:30:45",
-	".inf", ".nan", "-", "- a", "? a", "a: b", "#", "a #b", "<<", "=", "&a", "*a", "!a", "!!int 3", "%a", "@a", "`a`", "{a}", "[a]",
-	"'", "\"", "\\", "\\n", "$", "$$", "$(FOO)", "2001-01-01", "2001-01-01T00:00:00Z", "---", "\n---\n", "...", "\n", "a\nb", "a\n", "\na",
-	"\ta\n\tb", "  a\n b", "a ", " a", "a\r\nb", "\x00", "\x01", "\x1b[31m", "\x7f", "\u0085", "\u00a0", "\u009f", "\u2028", "\u2029",
-	"\ufeff", "\ufffd", "\ufffe", "\uffff", "é", "漢字", "😀", "|", ">", "|-\n  a", "//", "</script>", "0", "-0", "3.0", "1e400",
+	"", " ", "a", "yes", "no", "on", "off", "y", "n", "true", "True", "null", "Null", "~", "0123", "0x1F", "0o7", "1e3",
+	"1_000", "12:30:45",
+	".inf", ".nan", "-", "- a", "? a", "a: b", "#", "a #b", "<<", "=", "&a", "*a", "!a", "!!int 3", "%a", "@a", "`a`",
+	"{a}", "[a]",
+	"'", "\"", "\\", "\\n", "$", "$$", "$(FOO)", "2001-01-01", "2001-01-01T00:00:00Z", "---", "\n---\n", "...", "\n",
+	"a\nb", "a\n", "\na",
+	"\ta\n\tb", "  a\n b", "a ", " a", "a\r\nb", "\x00", "\x01", "\x1b[31m", "\x7f", "\u0085", "\u00a0", "\u009f",
+	"\u2028", "\u2029",
+	"\ufeff", "\ufffd", "\ufffe", "\uffff", "é", "漢字", "😀", "|", ">", "|-\n  a", "//", "</script>", "0", "-0", "3.0",
+	"1e400",
 }
 
 func randomString(random *rand.Rand) string {
@@ -498,7 +594,8 @@ func randomKey(random *rand.Rand) string {
 }
 
 var numbers = []any{
-	0, -1, 1.5, -0.25, 1e-9, 1e21, 1e300, 10000000, math.MaxInt32, int64(math.MaxInt64), int64(math.MinInt64), int64(1)<<53 + 1, 0.1, 100000.5,
+	0, -1, 1.5, -0.25, 1e-9, 1e21, 1e300, 10000000, math.MaxInt32, int64(math.MaxInt64), int64(math.MinInt64),
+	int64(1)<<53 + 1, 0.1, 100000.5,
 }
 
 // randomValue returns a JSON value.

@@ -24,8 +24,8 @@ func (d Declaration) Same(other Declaration) bool {
 	return d.GroupKind() == other.GroupKind() && d.Name == other.Name
 }
 
-// Declarations returns what a template declares, tokens and all. Overlays change none of it but Binds. What can't be read is left
-// out: nobody populates it.
+// Declarations returns what a template declares, tokens and all. Overlays change none of it but Binds. What can't be
+// read is left out: nobody populates it.
 func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 	declarations := make([]Declaration, 0, len(template.Spec.Templates))
 	for _, raw := range template.Spec.Templates {
@@ -40,8 +40,12 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 		if utiljson.Unmarshal(raw.Raw, &object) != nil {
 			continue
 		}
-		declaration := Declaration{GroupVersionKind: schema.FromAPIVersionAndKind(object.APIVersion, object.Kind), Name: object.Metadata.Name, Raw: raw.Raw}
-		if ref, ok := object.RoleRef.(map[string]any); ok && declaration.GroupKind() == roleBindingKind && ref["kind"] == "Role" {
+		declaration := Declaration{
+			GroupVersionKind: schema.FromAPIVersionAndKind(object.APIVersion, object.Kind), Name: object.Metadata.Name,
+			Raw: raw.Raw,
+		}
+		if ref, ok := object.RoleRef.(map[string]any); ok && declaration.GroupKind() == roleBindingKind &&
+			ref["kind"] == "Role" {
 			declaration.Binds, _ = ref["name"].(string)
 		}
 		declarations = append(declarations, declaration)

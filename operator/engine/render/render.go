@@ -67,7 +67,8 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 		object := values.stampObject(&source.Unstructured)
 		object.SetNamespace(values.Namespace)
 		if reason := reservedName(object); reason != "" {
-			omitted = append(omitted, Omission{Template: c.Template, Kind: source.GroupVersionKind(), Name: object.GetName(), Reason: reason})
+			omitted = append(omitted,
+				Omission{Template: c.Template, Kind: source.GroupVersionKind(), Name: object.GetName(), Reason: reason})
 			continue
 		}
 		id := identityOf(object)

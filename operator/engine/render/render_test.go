@@ -34,7 +34,8 @@ func TestStampGivesNamespaceAndLabel(t *testing.T) {
 				require.Equal(t, "team-a", object.GetNamespace())
 				require.Equal(t, name, object.GetLabels()[v1alpha1.TemplateNameLabel])
 			}
-			require.Equal(t, map[string]any{"app": "gate"}, objects[2].Object["spec"].(map[string]any)["selector"].(map[string]any)["matchLabels"])
+			require.Equal(t, map[string]any{"app": "gate"},
+				objects[2].Object["spec"].(map[string]any)["selector"].(map[string]any)["matchLabels"])
 		})
 	}
 }

@@ -25,7 +25,8 @@ func reservedName(object *unstructured.Unstructured) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("the name %s is reserved for the %s that nstpl keeps in namespaces", reservedObjects[i].name, id.Kind)
+	return fmt.Sprintf("the name %s is reserved for the %s that nstpl keeps in namespaces", reservedObjects[i].name,
+		id.Kind)
 }
 
 // checkName refuses a name that is reserved in some namespace.
@@ -57,8 +58,8 @@ var removedVersions = map[string][]string{
 	"policy":            {"v1beta1"},
 }
 
-// checkVersion refuses versions of Kubernetes' own kinds that no API server takes: the object would not be populated. Of RBAC
-// there is one, and a Role that is not populated leaves its name to others.
+// checkVersion refuses versions of Kubernetes' own kinds that no API server takes: the object would not be populated.
+// Of RBAC there is one, and a Role that is not populated leaves its name to others.
 func checkVersion(kind schema.GroupVersionKind) error {
 	served := "v1"
 	switch {
@@ -71,5 +72,6 @@ func checkVersion(kind schema.GroupVersionKind) error {
 	case kind.Group == "autoscaling":
 		served = "v2"
 	}
-	return fmt.Errorf("apiVersion %s is not served by Kubernetes: write %s", kind.GroupVersion(), schema.GroupVersion{Group: kind.Group, Version: served})
+	return fmt.Errorf("apiVersion %s is not served by Kubernetes: write %s", kind.GroupVersion(),
+		schema.GroupVersion{Group: kind.Group, Version: served})
 }

@@ -77,7 +77,8 @@ func Literal(s string) (text string, constant bool) {
 	return Values{}.expand(s), !holds(s, NamespaceToken) && !holds(s, CreatorToken)
 }
 
-// Escaped returns a value of JSON with the tokens in its string fields escaped, so that they stand for themselves in a template.
+// Escaped returns a value of JSON with the tokens in its string fields escaped, so that they stand for themselves in a
+// template.
 func Escaped(value any) any {
 	switch value := value.(type) {
 	case string:

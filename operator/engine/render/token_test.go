@@ -44,7 +44,8 @@ func TestExpand(t *testing.T) {
 
 func TestExpandTakesAnyCreatorAsItIs(t *testing.T) {
 	for _, creator := range []string{
-		"$(NAMESPACE)", "$(CREATOR)", "$$(CREATOR)", "$", "$$", "(CREATOR)", `"; kind: "Group`, "a: b", "a\nb: c", "\\", "'", "漢字", "a\x00b", "\u0085",
+		"$(NAMESPACE)", "$(CREATOR)", "$$(CREATOR)", "$", "$$", "(CREATOR)", `"; kind: "Group`, "a: b", "a\nb: c", "\\",
+		"'", "漢字", "a\x00b", "\u0085",
 		strings.Repeat("n", 1024),
 	} {
 		require.Equal(t, "<"+creator+">", Values{Creator: creator}.expand("<$(CREATOR)>"))
@@ -99,6 +100,7 @@ func FuzzExpand(f *testing.F) {
 		if !tokens.MatchString(s) {
 			require.Equal(t, s, values.expand(s))
 		}
-		require.Equal(t, holds(s, CreatorToken), values.expand(s) != Values{Namespace: namespace, Creator: creator + "x"}.expand(s))
+		require.Equal(t, holds(s, CreatorToken),
+			values.expand(s) != Values{Namespace: namespace, Creator: creator + "x"}.expand(s))
 	})
 }

@@ -34,7 +34,8 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 	for _, overlay := range template.Spec.Overlays {
 		for _, below := range combinations { // those without the overlay, each built once
 			if objects, err := lay(ctx.Err, overlay, below.objects); err == nil {
-				combinations = append(combinations, layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
+				combinations = append(combinations,
+					layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}
 		}
 	}

@@ -23,14 +23,15 @@ import (
 var strictest = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
 
 // Vet returns everything that is wrong with a template and can be seen without a cluster: what keeps it from being
-// rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces. Once the
-// context has ended it returns early, with what it knows.
+// rendered, by itself or with one of its overlays, and what no API server would store in each of the namespaces. Once
+// the context has ended it returns early, with what it knows.
 func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
 	_, problems := VetVariants(ctx, template)
 	return problems
 }
 
-// VetVariants is Vet, and also returns the template as it is by itself and with each of its overlays alone, unless there are problems.
+// VetVariants is Vet, and also returns the template as it is by itself and with each of its overlays alone, unless
+// there are problems.
 func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (variants []Variant, problems []error) {
 	if err := CheckBudget(template); err != nil {
 		return nil, []error{err}
@@ -40,7 +41,8 @@ func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (var
 	for i, raw := range template.Spec.Templates {
 		// An object that can't be read is among the problems already.
 		if object, err := parseObject(raw); err == nil {
-			for _, problem := range slices.Concat(flatten(checkName(object)), flatten(checkVersion(object.GroupVersionKind())), CheckLimits(object)) {
+			for _, problem := range slices.Concat(flatten(checkName(object)),
+				flatten(checkVersion(object.GroupVersionKind())), CheckLimits(object)) {
 				problems = append(problems, fmt.Errorf("spec.templates[%d]: %w", i, problem))
 			}
 		}
@@ -125,7 +127,8 @@ func CheckLimits(object *unstructured.Unstructured) []error {
 		annotated += len(key) + len(annotations[key])
 	}
 	invalid := metav1validation.ValidateLabels(labels, field.NewPath("metadata", "labels"))
-	invalid = append(invalid, apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
+	invalid = append(invalid,
+		apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
 	slices.SortFunc(invalid, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
 	for _, reason := range invalid {
 		where := ""
@@ -135,10 +138,14 @@ func CheckLimits(object *unstructured.Unstructured) []error {
 		problems = append(problems, fmt.Errorf("%s: %w%s", id, reason, where))
 	}
 	if annotated > maxAnnotations && annotated <= apivalidation.TotalAnnotationSizeLimitB {
-		problems = append(problems, fmt.Errorf("%s: metadata.annotations have %d bytes, and may have %d: the operator adds its own", id, annotated, maxAnnotations))
+		problems = append(problems,
+			fmt.Errorf("%s: metadata.annotations have %d bytes, and may have %d: the operator adds its own", id,
+				annotated, maxAnnotations))
 	}
 	if size := storedSize(strictest.stampObject(object)); size > maxStored {
-		problems = append(problems, fmt.Errorf("%s: it takes about %d bytes with the operator's own metadata, and may take %d", id, size, maxStored))
+		problems = append(problems,
+			fmt.Errorf("%s: it takes about %d bytes with the operator's own metadata, and may take %d", id, size,
+				maxStored))
 	}
 	return problems
 }
@@ -180,7 +187,8 @@ const (
 // BuiltIn reports whether a group is of Kubernetes itself.
 func BuiltIn(group string) bool {
 	switch group {
-	case "", "apps", "autoscaling", "batch", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy",
+	case "", "apps", "autoscaling", "batch", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"networking.k8s.io", "policy",
 		rbacGroup, "resource.k8s.io", "storage.k8s.io":
 		return true
 	}
@@ -201,7 +209,8 @@ func split(name string) (before, after string, tokens int) {
 	return before, after, tokens
 }
 
-// MayCoincide tells whether two names may come out the same for some values of the tokens in them. It never says no wrongly.
+// MayCoincide tells whether two names may come out the same for some values of the tokens in them. It never says no
+// wrongly.
 func MayCoincide(a, b string) bool {
 	beforeA, afterA, tokensA := split(a)
 	beforeB, afterB, tokensB := split(b)
@@ -211,14 +220,15 @@ func MayCoincide(a, b string) bool {
 	case tokensA == 0:
 		return MayCoincide(b, a)
 	case tokensB == 0:
-		return len(beforeB) >= len(beforeA)+len(afterA) && strings.HasPrefix(beforeB, beforeA) && strings.HasSuffix(beforeB, afterA)
+		return len(beforeB) >= len(beforeA)+len(afterA) && strings.HasPrefix(beforeB, beforeA) &&
+			strings.HasSuffix(beforeB, afterA)
 	}
 	return (strings.HasPrefix(beforeA, beforeB) || strings.HasPrefix(beforeB, beforeA)) &&
 		(strings.HasSuffix(afterA, afterB) || strings.HasSuffix(afterB, afterA))
 }
 
-// Warnings says what of a template fails in some namespaces: users' names, such as jane@example.com, are often no valid names of
-// objects and no valid labels, and two names may come out the same.
+// Warnings says what of a template fails in some namespaces: users' names, such as jane@example.com, are often no valid
+// names of objects and no valid labels, and two names may come out the same.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	var warnings []string
 	var seen []identity
@@ -230,19 +240,22 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 		id := identityOf(object)
 		for _, other := range seen {
 			if id.GroupKind == other.GroupKind && id.name != other.name && MayCoincide(id.name, other.name) {
-				warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s and %s are the same object in some namespace, "+
-					"which then gets nothing of the template: give one of them a prefix", i, other, id))
+				warnings = append(warnings,
+					fmt.Sprintf("spec.templates[%d]: %s and %s are the same object in some namespace, "+
+						"which then gets nothing of the template: give one of them a prefix", i, other, id))
 			}
 		}
 		seen = append(seen, id)
 		if holds(id.name, CreatorToken) && id.Group != rbacGroup {
-			warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
-				"can't stand in metadata.name: the object fails in the namespaces of such users", i, id))
+			warnings = append(warnings,
+				fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
+					"can't stand in metadata.name: the object fails in the namespaces of such users", i, id))
 		}
 		for key, value := range object.GetLabels() {
 			if holds(value, CreatorToken) {
-				warnings = append(warnings, fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
-					"is no valid label: use an annotation in place of metadata.labels[%s]", i, id, key))
+				warnings = append(warnings,
+					fmt.Sprintf("spec.templates[%d]: %s: many a user's name, such as jane@example.com, "+
+						"is no valid label: use an annotation in place of metadata.labels[%s]", i, id, key))
 			}
 		}
 	}

@@ -52,9 +52,11 @@ func (r *AttributeRules) Validate(ctx context.Context, request *Request) error {
 		if err := r.mayOpen(ctx, request, rule, others.Of(rule.Attribute(), "")); err != nil {
 			return err
 		}
-	} else if opened := others.OfNamespaces(rule.Attribute()); len(opened) > 0 && len(others.Of(rule.Attribute(), "")) == 0 {
-		request.Warnings = append(request.Warnings, fmt.Sprintf("%s is about %s too, and was written when nothing closed it: whoever holds %s %s may touch it there, as by %d such rules in all",
-			opened[0], rule.Attribute(), opened[0].RoleRef.Kind, opened[0].RoleRef.Name, len(opened)))
+	} else if opened := others.OfNamespaces(rule.Attribute()); len(opened) > 0 &&
+		len(others.Of(rule.Attribute(), "")) == 0 {
+		request.Warnings = append(request.Warnings,
+			fmt.Sprintf("%s is about %s too, and was written when nothing closed it: whoever holds %s %s may touch it there, as by %d such rules in all",
+				opened[0], rule.Attribute(), opened[0].RoleRef.Kind, opened[0].RoleRef.Name, len(opened)))
 	}
 	request.Warnings = append(request.Warnings, r.warnings(ctx, rule)...)
 	return nil
@@ -71,8 +73,11 @@ func ruleOf(object *unstructured.Unstructured) (attributes.Rule, error) {
 	return rule, nil
 }
 
-// mayOpen refuses a rule of a namespace about what a cluster's rules protect, unless its author could write such a rule too.
-func (r *AttributeRules) mayOpen(ctx context.Context, request *Request, rule attributes.Rule, closed []attributes.Rule) error {
+// mayOpen refuses a rule of a namespace about what a cluster's rules protect, unless its author could write such a rule
+// too.
+func (r *AttributeRules) mayOpen(
+	ctx context.Context, request *Request, rule attributes.Rule, closed []attributes.Rule,
+) error {
 	if len(closed) == 0 {
 		return nil
 	}
@@ -83,7 +88,8 @@ func (r *AttributeRules) mayOpen(ctx context.Context, request *Request, rule att
 	}
 	answer, err := r.clients.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("ask whether user %s may create ClusterProtectedAttributes: %w", request.UserInfo.Username, err)
+		return fmt.Errorf("ask whether user %s may create ClusterProtectedAttributes: %w", request.UserInfo.Username,
+			err)
 	}
 	if !answer.Status.Allowed {
 		return &Refused{fmt.Sprintf("%s would open %s, which %s closes, to %s %s: user %q needs the verb create on %s for that",
@@ -98,7 +104,10 @@ func (r *AttributeRules) warnings(ctx context.Context, rule attributes.Rule) []s
 	role, rules, err := r.read(ctx, rule)
 	switch {
 	case apierrors.IsNotFound(err):
-		return []string{fmt.Sprintf("%s does not exist yet: until it is created and bound, nobody may set %s by this rule", role, rule.Attribute())}
+		return []string{
+			fmt.Sprintf("%s does not exist yet: until it is created and bound, nobody may set %s by this rule", role,
+				rule.Attribute()),
+		}
 	case err != nil:
 		ctrl.LoggerFrom(ctx).Error(err, "can't read the role of a rule", "rule", rule.String(), "role", role)
 	case rules == 0:

@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/bindings"
 )
 
-// Attributes sees to it that protected labels and annotations are set, changed and removed by those who hold the roles for it
-// ("Protected attributes"). It goes by caches, on every replica.
+// Attributes sees to it that protected labels and annotations are set, changed and removed by those who hold the roles
+// for it ("Protected attributes"). It goes by caches, on every replica.
 type Attributes struct {
 	cached, live client.Reader
 	bindings     *bindings.Watch
@@ -63,7 +63,9 @@ const bindingsTimeout = 30 * time.Second
 const maxKnown = 1000
 
 // NewAttributes returns the validator. It looks at rules again as their informers tell of them.
-func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt) (*Attributes, error) {
+func NewAttributes(
+	ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt,
+) (*Attributes, error) {
 	a := &Attributes{
 		cached: cached, live: live, bindings: watch, exempt: exempt, known: map[string]bool{},
 	}
@@ -75,7 +77,8 @@ func NewAttributes(ctx context.Context, cached cache.Cache, live client.Reader, 
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { a.change() },
 			UpdateFunc: func(old, updated any) {
-				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() {
+				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() ||
+					before.GetGeneration() != now.GetGeneration() {
 					a.change()
 				}
 			},
@@ -162,8 +165,8 @@ func readRules(ctx context.Context, from client.Reader, options ...client.ListOp
 	return attributes.NewRules(cluster.Items, namespaced.Items), nil
 }
 
-// at returns rules that are no older than those of a revision. If the cache is behind it, which it is for moments, they are
-// read anew.
+// at returns rules that are no older than those of a revision. If the cache is behind it, which it is for moments, they
+// are read anew.
 func (a *Attributes) at(ctx context.Context, revision string) (*attributes.Rules, error) {
 	cached, err := a.Current(ctx)
 	a.mu.Lock()
@@ -184,8 +187,8 @@ func (a *Attributes) at(ctx context.Context, revision string) (*attributes.Rules
 	return live, nil
 }
 
-// Webhooks returns what the API server is to ask about: requests that touch a protected attribute, and nothing while there is
-// no rule.
+// Webhooks returns what the API server is to ask about: requests that touch a protected attribute, and nothing while
+// there is no rule.
 func (a *Attributes) Webhooks(ctx context.Context) ([]Webhook, error) {
 	rules, err := a.Current(ctx)
 	if err != nil || rules.Empty() {
@@ -197,7 +200,9 @@ func (a *Attributes) Webhooks(ctx context.Context) ([]Webhook, error) {
 	if _, err := a.bindings.Index(ctx); err != nil {
 		return nil, err
 	}
-	operations := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+	operations := []admissionregistrationv1.OperationType{
+		admissionregistrationv1.Create, admissionregistrationv1.Update,
+	}
 	if rules.GuardDeletion() {
 		operations = append(operations, admissionregistrationv1.Delete)
 	}
@@ -240,8 +245,12 @@ func list(values []string) string {
 
 // Validate is asked about all writes.
 func (a *Attributes) Validate(ctx context.Context, request *Request) error {
-	if marker := Marker(request.Revision); request.Revision != "" && request.Object != nil && request.Object.GetAnnotations()[marker] != "" {
-		return &Refused{fmt.Sprintf("the annotation %s is refused to everybody, by which it is seen that the rules are enforced", marker)}
+	if marker := Marker(request.Revision); request.Revision != "" && request.Object != nil &&
+		request.Object.GetAnnotations()[marker] != "" {
+		return &Refused{
+			fmt.Sprintf("the annotation %s is refused to everybody, by which it is seen that the rules are enforced",
+				marker),
+		}
 	}
 	who := attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
 	if a.exempt.has(who) || ofAMirrorPod(request) || spared(request) {
@@ -269,13 +278,16 @@ func (a *Attributes) Validate(ctx context.Context, request *Request) error {
 	}
 	lines := make([]string, 0, len(violations))
 	for _, violation := range violations {
-		lines = append(lines, fmt.Sprintf("user %q may not %s: %s", who.Name, violation.What(nameOf(request)), violation.Remedy()))
+		lines = append(lines,
+			fmt.Sprintf("user %q may not %s: %s", who.Name, violation.What(nameOf(request)), violation.Remedy()))
 	}
 	return &Refused{strings.Join(lines, "\n")}
 }
 
 // changeBy returns what a request does. An eviction deletes a pod that the request doesn't show.
-func (a *Attributes) changeBy(ctx context.Context, request *Request, rules *attributes.Rules) (attributes.Change, error) {
+func (a *Attributes) changeBy(
+	ctx context.Context, request *Request, rules *attributes.Rules,
+) (attributes.Change, error) {
 	change := attributes.Change{Namespace: request.Namespace}
 	if request.Resource.Group == corev1.GroupName && request.Resource.Resource == "namespaces" {
 		change.Namespace = ""

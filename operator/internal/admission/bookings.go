@@ -18,7 +18,8 @@ import (
 // bookingTimeout is more than the API server waits.
 const bookingTimeout = 10 * time.Second
 
-// desk writes the bookings of a space: those that come while one write is under way are written together by the next one.
+// desk writes the bookings of a space: those that come while one write is under way are written together by the next
+// one.
 type desk struct {
 	mu      sync.Mutex
 	busy    bool
@@ -39,8 +40,9 @@ type booking struct {
 	done   chan error
 }
 
-// bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above. What is booked below
-// one that refuses is let go in a while. A space may share usage with one that the cache does not know of.
+// bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above.
+// What is booked below one that refuses is let go in a while. A space may share usage with one that the cache does not
+// know of.
 func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
 	booked := map[string]bool{}
 	var shared []string
@@ -69,8 +71,8 @@ func (q *Quota) bookAll(ctx context.Context, spaces []string, change quota.Chang
 	return nil
 }
 
-// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come. It returns what the space
-// shares usage with.
+// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come. It
+// returns what the space shares usage with.
 func (q *Quota) insist(ctx context.Context, name string, change quota.Change) ([]v1alpha1.PolicySpaceShare, error) {
 	var seen map[string]quota.Observed
 	for {
@@ -89,7 +91,9 @@ func (q *Quota) insist(ctx context.Context, name string, change quota.Change) ([
 }
 
 // book writes a change down in a space, unless the space turns out to have no room for it.
-func (q *Quota) book(ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed) ([]v1alpha1.PolicySpaceShare, error) {
+func (q *Quota) book(
+	ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed,
+) ([]v1alpha1.PolicySpaceShare, error) {
 	at := q.desk(name)
 	mine := &booking{change: change, seen: seen, done: make(chan error, 1)}
 	at.mu.Lock()
@@ -203,12 +207,14 @@ func limits(space *v1alpha1.PolicySpace, change quota.Change) bool {
 	return false
 }
 
-// newer returns the later state of a space. Either may be missing; a space that is another one by now is that of the cache.
+// newer returns the later state of a space. Either may be missing; a space that is another one by now is that of the
+// cache.
 func newer(last, cached *v1alpha1.PolicySpace) *v1alpha1.PolicySpace {
 	if last == nil || cached == nil || last.UID != cached.UID {
 		return cached
 	}
-	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil && order > 0 {
+	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil &&
+		order > 0 {
 		return last
 	}
 	return cached

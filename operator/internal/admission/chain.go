@@ -1,6 +1,7 @@
-// Package admission decides on requests that the API server asks about: what CEL can't decide, because it needs a look-up, an
-// allocation or a wait (manifests/admission has the rest). Its shape is that of "Admission control changes": mutators go first
-// and in order, validators after them and in none, and what all of them object to is said at once.
+// Package admission decides on requests that the API server asks about: what CEL can't decide, because it needs a
+// look-up, an allocation or a wait (manifests/admission has the rest). Its shape is that of "Admission control
+// changes": mutators go first and in order, validators after them and in none, and what all of them object to is said
+// at once.
 package admission
 
 import (
@@ -18,19 +19,21 @@ type Request struct {
 	Object *unstructured.Unstructured
 	// OldObject is what is stored, nil for a creation or a connection.
 	OldObject *unstructured.Unstructured
-	// Revision is that of the Webhook by which the API server asks, while the plugin is asked whose it is; otherwise it is empty.
+	// Revision is that of the Webhook by which the API server asks, while the plugin is asked whose it is; otherwise it
+	// is empty.
 	Revision string
 	// Warnings are shown to the client whatever is decided.
 	Warnings []string
 }
 
-// Mutator changes the object of a request, or objects to it by the error Refused. It is never asked about deletions and connections.
+// Mutator changes the object of a request, or objects to it by the error Refused. It is never asked about deletions and
+// connections.
 type Mutator interface {
 	Mutate(ctx context.Context, request *Request) error
 }
 
-// Validator objects to a request by an error: Refused or Later. Any other error says that it could not decide, and then the
-// plugin's failure policy does. It changes nothing but Warnings.
+// Validator objects to a request by an error: Refused or Later. Any other error says that it could not decide, and then
+// the plugin's failure policy does. It changes nothing but Warnings.
 type Validator interface {
 	Validate(ctx context.Context, request *Request) error
 }

@@ -40,13 +40,17 @@ func (e Endpoint) clientConfig(path string, bundle []byte) admissionregistration
 	if e.URL != "" {
 		return admissionregistrationv1.WebhookClientConfig{URL: new(e.URL + path), CABundle: bundle}
 	}
-	return admissionregistrationv1.WebhookClientConfig{CABundle: bundle, Service: &admissionregistrationv1.ServiceReference{
-		Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.WebhookService, Path: new(path), Port: new(int32(443)),
-	}}
+	return admissionregistrationv1.WebhookClientConfig{CABundle: bundle,
+		Service: &admissionregistrationv1.ServiceReference{
+			Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.WebhookService, Path: new(path),
+			Port: new(int32(443)),
+		}}
 }
 
 // mutating returns the webhooks of the mutators, in the table's order.
-func (t Table) mutating(ctx context.Context, endpoint Endpoint, bundle []byte) ([]admissionregistrationv1.MutatingWebhook, error) {
+func (t Table) mutating(
+	ctx context.Context, endpoint Endpoint, bundle []byte,
+) ([]admissionregistrationv1.MutatingWebhook, error) {
 	var webhooks []admissionregistrationv1.MutatingWebhook
 	for _, p := range t {
 		if p.Mutator == nil {
@@ -62,8 +66,9 @@ func (t Table) mutating(ctx context.Context, endpoint Endpoint, bundle []byte) (
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
-				SideEffects: new(admissionregistrationv1.SideEffectClassNoneOnDryRun), AdmissionReviewVersions: []string{"v1"},
-				ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
+				SideEffects:             new(admissionregistrationv1.SideEffectClassNoneOnDryRun),
+				AdmissionReviewVersions: []string{"v1"},
+				ReinvocationPolicy:      new(admissionregistrationv1.IfNeededReinvocationPolicy),
 			})
 		}
 	}
@@ -71,7 +76,9 @@ func (t Table) mutating(ctx context.Context, endpoint Endpoint, bundle []byte) (
 }
 
 // validating returns the webhooks of the validators.
-func (t Table) validating(ctx context.Context, endpoint Endpoint, bundle []byte) ([]admissionregistrationv1.ValidatingWebhook, error) {
+func (t Table) validating(
+	ctx context.Context, endpoint Endpoint, bundle []byte,
+) ([]admissionregistrationv1.ValidatingWebhook, error) {
 	var webhooks []admissionregistrationv1.ValidatingWebhook
 	for _, p := range t {
 		if p.Validator == nil {
@@ -87,7 +94,8 @@ func (t Table) validating(ctx context.Context, endpoint Endpoint, bundle []byte)
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
-				SideEffects: new(admissionregistrationv1.SideEffectClassNoneOnDryRun), AdmissionReviewVersions: []string{"v1"},
+				SideEffects:             new(admissionregistrationv1.SideEffectClassNoneOnDryRun),
+				AdmissionReviewVersions: []string{"v1"},
 			})
 		}
 	}
@@ -118,8 +126,8 @@ func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
 // behindCache is how long the cache may take to show a write.
 const behindCache = 10 * time.Millisecond
 
-// Configurations keeps the two webhook configurations as the table has them. They are made by the manifests, so that the
-// operator needs rights on these two only.
+// Configurations keeps the two webhook configurations as the table has them. They are made by the manifests, so that
+// the operator needs rights on these two only.
 type Configurations struct {
 	Client   client.Client
 	Table    Table
@@ -138,7 +146,8 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{request}
 	})
-	renewals := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	renewals := source.Func(func(ctx context.Context,
+		queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go func() {
 			for {
 				select {
@@ -155,7 +164,8 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue).
 		WatchesRawSource(renewals).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		WatchesRawSource(source.Func(func(_ context.Context,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			c.OnChange(func() { queue.Add(request) })
 			return nil
 		})).
@@ -196,7 +206,9 @@ func (c *Configurations) writeValidating(ctx context.Context, bundle []byte) err
 		return err
 	}
 	for i := range desired {
-		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == desired[i].Name })
+		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+			return w.Name == desired[i].Name
+		})
 		if c.Endpoint.Bundle == nil && same >= 0 {
 			desired[i].ClientConfig.CABundle = found.Webhooks[same].ClientConfig.CABundle
 		}
@@ -218,7 +230,9 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 		return err
 	}
 	for i := range desired {
-		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == desired[i].Name })
+		same := slices.IndexFunc(found.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+			return w.Name == desired[i].Name
+		})
 		if c.Endpoint.Bundle == nil && same >= 0 {
 			desired[i].ClientConfig.CABundle = found.Webhooks[same].ClientConfig.CABundle
 		}

@@ -21,22 +21,26 @@ import (
 const (
 	// cachePatience is how long the cache may take to show a state that a review names. Then the API server is asked.
 	cachePatience = 100 * time.Millisecond
-	// writePatience is how long the API server may take to write what a booking allowed, while the room is wanted by other requests.
+	// writePatience is how long the API server may take to write what a booking allowed, while the room is wanted by
+	// other requests.
 	writePatience = 300 * time.Millisecond
 	pollInterval  = 5 * time.Millisecond
 )
 
-// confirm checks that a change goes on from what is stored: a write that goes on from anything else fails, and who claims it may not be
-// the API server. Nothing is booked for such a change.
+// confirm checks that a change goes on from what is stored: a write that goes on from anything else fails, and who
+// claims it may not be the API server. Nothing is booked for such a change.
 func (q *Quota) confirm(ctx context.Context, change quota.Change) error {
-	stored, err := q.counter(ctx, change.Namespace, cachePatience, func(version string) bool { return compare(version, change.Since) >= 0 })
+	stored, err := q.counter(ctx, change.Namespace, cachePatience, func(version string) bool {
+		return compare(version, change.Since) >= 0
+	})
 	if err == nil && compare(stored.ResourceVersion, change.Since) < 0 {
 		err = q.live.Get(ctx, client.ObjectKeyFromObject(stored), stored)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read ResourceQuota %s of namespace %s: %w", v1alpha1.QuotaName, change.Namespace, err)
 	}
-	if err != nil || stored.ResourceVersion != change.Since || !equality.Semantic.DeepEqual(stored.Status.Used, change.Old) {
+	if err != nil || stored.ResourceVersion != change.Since ||
+		!equality.Semantic.DeepEqual(stored.Status.Used, change.Old) {
 		return outdated(change.Namespace)
 	}
 	return nil
@@ -46,9 +50,11 @@ func outdated(namespace string) *Later {
 	return &Later{Message: fmt.Sprintf("the usage of namespace %s has changed meanwhile: try again", namespace)}
 }
 
-// counter returns the ResourceQuota of a namespace as the cache has it once its resourceVersion is late enough, or after a while. It has
-// no resourceVersion if it does not exist.
-func (q *Quota) counter(ctx context.Context, namespace string, patience time.Duration, late func(version string) bool) (*corev1.ResourceQuota, error) {
+// counter returns the ResourceQuota of a namespace as the cache has it once its resourceVersion is late enough, or
+// after a while. It has no resourceVersion if it does not exist.
+func (q *Quota) counter(
+	ctx context.Context, namespace string, patience time.Duration, late func(version string) bool,
+) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{}
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 		*counter = corev1.ResourceQuota{}
@@ -74,10 +80,13 @@ func compare(a, b string) int {
 	return 1
 }
 
-// makeRoom is room, but a booking that the API server has not written down in a while does not stand in the way of a change: the
-// ResourceQuota that it goes on from is written anew, so that it can't be written down any more. It returns what is known of such
-// namespaces then, which is to be told to book. Without it, a booking for a review that the API server did not send would take room away.
-func (q *Quota) makeRoom(ctx context.Context, space *v1alpha1.PolicySpace, change quota.Change) (map[string]quota.Observed, error) {
+// makeRoom is room, but a booking that the API server has not written down in a while does not stand in the way of a
+// change: the ResourceQuota that it goes on from is written anew, so that it can't be written down any more. It returns
+// what is known of such namespaces then, which is to be told to book. Without it, a booking for a review that the API
+// server did not send would take room away.
+func (q *Quota) makeRoom(
+	ctx context.Context, space *v1alpha1.PolicySpace, change quota.Change,
+) (map[string]quota.Observed, error) {
 	err := room(space, change)
 	if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
 		return nil, err
@@ -118,13 +127,15 @@ func observed(counter *corev1.ResourceQuota) quota.Observed {
 	return quota.Observed{Used: counter.Status.Used, ResourceVersion: counter.ResourceVersion}
 }
 
-// conclude returns the ResourceQuota of a namespace once what is booked since a resourceVersion is written down, or can't be any more. It
-// reports whether it wrote the ResourceQuota anew for that.
+// conclude returns the ResourceQuota of a namespace once what is booked since a resourceVersion is written down, or
+// can't be any more. It reports whether it wrote the ResourceQuota anew for that.
 func (q *Quota) conclude(ctx context.Context, space, namespace, since string) (*corev1.ResourceQuota, bool, error) {
 	at := q.desk(space)
 	at.concluding.Lock()
 	defer at.concluding.Unlock()
-	counter, err := q.counter(ctx, namespace, q.patienceWith(space, namespace, since), func(version string) bool { return compare(version, since) > 0 })
+	counter, err := q.counter(ctx, namespace, q.patienceWith(space, namespace, since), func(version string) bool {
+		return compare(version, since) > 0
+	})
 	if err != nil || compare(counter.ResourceVersion, since) > 0 {
 		return counter, false, err
 	}
@@ -136,7 +147,9 @@ func (q *Quota) conclude(ctx context.Context, space, namespace, since string) (*
 		return nil, false, fmt.Errorf("have a booking of namespace %s forgotten: %w", namespace, err)
 	}
 	// Whoever waits for the lock sees it then.
-	_, err = q.counter(ctx, namespace, cachePatience, func(version string) bool { return compare(version, renewed.ResourceVersion) >= 0 })
+	_, err = q.counter(ctx, namespace, cachePatience, func(version string) bool {
+		return compare(version, renewed.ResourceVersion) >= 0
+	})
 	return renewed, true, err
 }
 

@@ -54,8 +54,8 @@ type grant struct {
 }
 
 // grantsOf returns what the RBAC objects of a template hand out with any combination of its overlays, each grant once.
-// elsewhere tells whether another template may declare a Role of a name. The errors are of objects that can't be judged,
-// which no API server would store either.
+// elsewhere tells whether another template may declare a Role of a name. The errors are of objects that can't be
+// judged, which no API server would store either.
 func grantsOf(variants []render.Variant, elsewhere func(role string) bool) ([]grant, []error) {
 	var grants []grant
 	var problems []error
@@ -111,7 +111,9 @@ func power(verb, resource, name string) question {
 	return question{verb: verb, group: rbacv1.GroupName, resource: resource, name: literal}
 }
 
-func bindingGrant(object *unstructured.Unstructured, variant render.Variant, elsewhere func(string) bool) (*grant, error) {
+func bindingGrant(
+	object *unstructured.Unstructured, variant render.Variant, elsewhere func(string) bool,
+) (*grant, error) {
 	binding := &rbacv1.RoleBinding{}
 	if err := decode(object, binding); err != nil {
 		return nil, err
@@ -140,9 +142,12 @@ func bindingGrant(object *unstructured.Unstructured, variant render.Variant, els
 		case role == nil:
 			found.unknown = fmt.Sprintf("Role %s is not declared by this template, so its rules may be any", ref.Name)
 		case namesCreator(role):
-			found.unknown = fmt.Sprintf("Role %s holds %s, without which it may be left out or refused, and then another is bound", ref.Name, render.CreatorToken)
+			found.unknown = fmt.Sprintf(
+				"Role %s holds %s, without which it may be left out or refused, and then another is bound", ref.Name,
+				render.CreatorToken)
 		case !plain(role):
-			found.unknown = fmt.Sprintf("Role %s has metadata for which it may be refused, and then another is bound: leave it name, labels and annotations", ref.Name)
+			found.unknown = fmt.Sprintf(
+				"Role %s has metadata for which it may be refused, and then another is bound: leave it name, labels and annotations", ref.Name)
 		case elsewhere(ref.Name):
 			found.unknown = fmt.Sprintf("another template may declare Role %s too, with other rules", ref.Name)
 		default:
@@ -199,10 +204,14 @@ func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	}
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for i, rule := range role.Rules {
-		if len(rule.Verbs) == 0 || len(rule.APIGroups) == 0 || len(rule.Resources) == 0 || len(rule.NonResourceURLs) > 0 {
-			return nil, fmt.Errorf("rules[%d]: a rule of a Role has verbs, apiGroups and resources, and no nonResourceURLs", i)
+		if len(rule.Verbs) == 0 || len(rule.APIGroups) == 0 || len(rule.Resources) == 0 ||
+			len(rule.NonResourceURLs) > 0 {
+			return nil, fmt.Errorf(
+				"rules[%d]: a rule of a Role has verbs, apiGroups and resources, and no nonResourceURLs", i)
 		}
-		wide := rbacv1.PolicyRule{Verbs: widen(rule.Verbs), APIGroups: widen(rule.APIGroups), Resources: widen(rule.Resources)}
+		wide := rbacv1.PolicyRule{
+			Verbs: widen(rule.Verbs), APIGroups: widen(rule.APIGroups), Resources: widen(rule.Resources),
+		}
 		for _, name := range rule.ResourceNames {
 			literal, constant := render.Literal(name)
 			if !constant {
@@ -232,7 +241,8 @@ func widen(values []string) []string {
 func size(rules []rbacv1.PolicyRule) int {
 	total := 0
 	for _, rule := range rules {
-		total += len(rule.Verbs) * (len(rule.APIGroups)*len(rule.Resources)*max(1, len(rule.ResourceNames)) + len(rule.NonResourceURLs))
+		total += len(rule.Verbs) * (len(rule.APIGroups)*len(rule.Resources)*max(1, len(rule.ResourceNames)) +
+			len(rule.NonResourceURLs))
 	}
 	return total
 }
@@ -250,7 +260,10 @@ func questions(rules []rbacv1.PolicyRule) []question {
 				for _, resource := range rule.Resources {
 					resource, subresource, _ := strings.Cut(resource, "/")
 					for _, name := range names {
-						all = append(all, question{verb: verb, group: group, resource: resource, subresource: subresource, name: name})
+						all = append(all,
+							question{
+								verb: verb, group: group, resource: resource, subresource: subresource, name: name,
+							})
 					}
 				}
 			}

@@ -26,14 +26,15 @@ const (
 	validatePath = "/validate"
 )
 
-// caller is the Webhook by which the API server asks, as the path says it. It is the value of a context, under callerKey.
+// caller is the Webhook by which the API server asks, as the path says it. It is the value of a context, under
+// callerKey.
 type caller struct{ plugin, revision string }
 
 type callerKey struct{}
 
-// Serve has a server answer for the table. Once ending is closed, each answer asks the client for a new connection the next time,
-// which leads to another replica: a request that is under way on an old one as the server closes it fails. If clients are identified, those
-// without a certificate that the server verified are answered nothing.
+// Serve has a server answer for the table. Once ending is closed, each answer asks the client for a new connection the
+// next time, which leads to another replica: a request that is under way on an old one as the server closes it fails.
+// If clients are identified, those without a certificate that the server verified are answered nothing.
 func (t Table) Serve(server webhook.Server, metrics *Metrics, identified bool, ending <-chan struct{}) {
 	c := chain{table: t, metrics: metrics}
 	register := func(path string, hook http.Handler) {
@@ -102,8 +103,8 @@ func (c chain) mutate(ctx context.Context, r ctrladmission.Request) ctrladmissio
 	return ctrladmission.PatchResponseFromRaw(r.Object.Raw, body).WithWarnings(request.Warnings...)
 }
 
-// validate asks every validator that handles the request and says all that they object to. A refusal counts for more than
-// what could not be decided, and both for more than the wish that the client comes later.
+// validate asks every validator that handles the request and says all that they object to. A refusal counts for more
+// than what could not be decided, and both for more than the wish that the client comes later.
 func (c chain) validate(ctx context.Context, r ctrladmission.Request) ctrladmission.Response {
 	request, err := newRequest(r)
 	if err != nil {

@@ -27,7 +27,9 @@ var everything = []admissionregistrationv1.RuleWithOperations{
 }
 
 func validator(name string, policy admissionregistrationv1.FailurePolicyType, err error) Plugin {
-	return Plugin{Name: name, Rules: everything, FailurePolicy: policy, Validator: validatorFunc(func(*Request) error { return err })}
+	return Plugin{Name: name, Rules: everything, FailurePolicy: policy, Validator: validatorFunc(func(*Request) error {
+		return err
+	})}
 }
 
 // mutator appends its name to the value at data.order.
@@ -36,7 +38,8 @@ func mutator(name string, err error) Plugin {
 		Name: name, Rules: everything, FailurePolicy: admissionregistrationv1.Ignore,
 		Mutator: MutatorFunc(func(_ context.Context, request *Request) error {
 			order, _, _ := unstructured.NestedString(request.Object.Object, "data", "order")
-			if nested := unstructured.SetNestedField(request.Object.Object, order+name, "data", "order"); nested != nil {
+			if nested := unstructured.SetNestedField(request.Object.Object, order+name, "data",
+				"order"); nested != nil {
 				return nested
 			}
 			return err
@@ -57,7 +60,8 @@ func creation(t *testing.T, object map[string]any) ctrladmission.Request {
 	require.NoError(t, err)
 	return ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID: "1", Operation: admissionv1.Create, Namespace: "team-a", Name: "a",
-		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Object: runtime.RawExtension{Raw: raw},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Object:   runtime.RawExtension{Raw: raw},
 	}}
 }
 
@@ -71,7 +75,10 @@ func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
 	}{
 		{"in order", []Plugin{mutator("a", nil), mutator("b", nil), mutator("c", nil)}, "abc"},
 		{"half a change is none", []Plugin{mutator("a", nil), mutator("b", errors.New("no")), mutator("c", nil)}, "ac"},
-		{"validators have no part in it", []Plugin{mutator("a", nil), validator("b", admissionregistrationv1.Fail, errors.New("no"))}, "a"},
+		{
+			"validators have no part in it",
+			[]Plugin{mutator("a", nil), validator("b", admissionregistrationv1.Fail, errors.New("no"))}, "a",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -121,13 +128,28 @@ func TestAllObjectionsAreSaidTogether(t *testing.T) {
 		message string
 	}{
 		{"nobody objects", []Plugin{validator("a", fail, nil)}, 200, ""},
-		{"two object", []Plugin{validator("a", fail, &Refused{"one"}), validator("b", ignore, &Refused{"two"})}, 403, "one\ntwo"},
-		{"a refusal counts for more than a wait", []Plugin{validator("a", fail, later), validator("b", fail, &Refused{"one"})}, 403, "one"},
-		{"a refusal counts for more than a failure", []Plugin{validator("a", fail, errors.New("down")), validator("b", fail, &Refused{"one"})}, 403, "one"},
+		{
+			"two object", []Plugin{validator("a", fail, &Refused{"one"}), validator("b", ignore, &Refused{"two"})}, 403,
+			"one\ntwo",
+		},
+		{
+			"a refusal counts for more than a wait",
+			[]Plugin{validator("a", fail, later), validator("b", fail, &Refused{"one"})}, 403, "one",
+		},
+		{
+			"a refusal counts for more than a failure",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, &Refused{"one"})}, 403, "one",
+		},
 		{"later", []Plugin{validator("a", fail, nil), validator("b", fail, later)}, 429, "not yet"},
-		{"a failure counts for more than a wait", []Plugin{validator("a", fail, errors.New("down")), validator("b", fail, later)}, 500, "a could not decide: down"},
+		{
+			"a failure counts for more than a wait",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, later)}, 500,
+			"a could not decide: down",
+		},
 		{"a failure that may be overlooked", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
-		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error { return &Refused{"one"} })}}, 200, ""},
+		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error {
+			return &Refused{"one"}
+		})}}, 200, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

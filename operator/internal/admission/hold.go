@@ -28,8 +28,9 @@ const (
 	comeAgain          = time.Second
 )
 
-// Hold has writes into a namespace that is being initialized wait until it is, but for those of initializers ("Namespace
-// initialization" of the Namespace Population proposal). It goes by the cache of namespaces, on every replica.
+// Hold has writes into a namespace that is being initialized wait until it is, but for those of initializers
+// ("Namespace initialization" of the Namespace Population proposal). It goes by the cache of namespaces, on every
+// replica.
 type Hold struct {
 	namespaces client.Reader
 	reviews    authorizationclient.SubjectAccessReviewInterface
@@ -41,7 +42,9 @@ type Hold struct {
 }
 
 // NewHold returns the validator. It looks at namespaces again as their informer tells of them.
-func NewHold(ctx context.Context, namespaces cache.Cache, reviews authorizationclient.SubjectAccessReviewInterface) (*Hold, error) {
+func NewHold(
+	ctx context.Context, namespaces cache.Cache, reviews authorizationclient.SubjectAccessReviewInterface,
+) (*Hold, error) {
 	h := &Hold{
 		namespaces: namespaces, reviews: reviews,
 		patience: holdTimeoutSeconds*time.Second - holdReserve, turns: map[string]chan struct{}{},
@@ -128,7 +131,8 @@ func open(ns *corev1.Namespace) bool {
 func (h *Hold) initializes(ctx context.Context, request *Request) bool {
 	review := reviewOf(request.UserInfo)
 	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Namespace: request.Namespace, Name: request.Namespace,
+		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Namespace: request.Namespace,
+		Name: request.Namespace,
 	}
 	answer, err := h.reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {

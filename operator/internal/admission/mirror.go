@@ -10,12 +10,15 @@ import (
 
 const kubelets = "system:nodes"
 
-// notAMirrorPod leaves out what kubelets show of what they run from their own files, which nobody has asked the API server for.
+// notAMirrorPod leaves out what kubelets show of what they run from their own files, which nobody has asked the API
+// server for.
 func notAMirrorPod() admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{
 		Name: "not-a-mirror-pod",
-		Expression: "!(request.resource.resource == 'pods' && '" + kubelets + "' in request.userInfo.?groups.orValue([]) && " +
-			"[object, oldObject].exists(o, o != null && '" + corev1.MirrorPodAnnotationKey + "' in o.?metadata.?annotations.orValue({})))",
+		Expression: "!(request.resource.resource == 'pods' && '" + kubelets +
+			"' in request.userInfo.?groups.orValue([]) && " +
+			"[object, oldObject].exists(o, o != null && '" + corev1.MirrorPodAnnotationKey +
+			"' in o.?metadata.?annotations.orValue({})))",
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// NamespaceMutators do for API servers without MutatingAdmissionPolicy v1 what those of manifests/admission do for others.
+// NamespaceMutators do for API servers without MutatingAdmissionPolicy v1 what those of manifests/admission do for
+// others.
 type NamespaceMutators struct {
 	// Templates reads NamespaceTemplates and NamespaceInitializationConfigurations.
 	Templates client.Reader
@@ -67,9 +68,8 @@ func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *Request) err
 	return nil
 }
 
-// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it or it is in a
-// policyspace, and the
-// initializers that select it.
+// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it or it
+// is in a policyspace, and the initializers that select it.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *Request) error {
 	ns := namespaceOf(request.Object)
 	populated, err := m.populated(ctx, ns)
@@ -100,8 +100,9 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *Request)
 	return nil
 }
 
-// namespaceOf returns the part of a namespace that selectors and rules look at. The API server appends five random characters to a
-// generateName after admission. Any five stand for them here, so that the prefix alone is not taken for a name.
+// namespaceOf returns the part of a namespace that selectors and rules look at. The API server appends five random
+// characters to a generateName after admission. Any five stand for them here, so that the prefix alone is not taken for
+// a name.
 func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 	name := object.GetName()
 	if name == "" {

@@ -26,13 +26,14 @@ type Hierarchy struct {
 	quotas corev1client.ResourceQuotaInterface
 }
 
-// NewHierarchy returns the validator. The quotas are those of the operator's namespace, and nothing is ever stored there.
+// NewHierarchy returns the validator. The quotas are those of the operator's namespace, and nothing is ever stored
+// there.
 func NewHierarchy(live client.Reader, quotas corev1client.ResourceQuotaInterface) *Hierarchy {
 	return &Hierarchy{live: live, quotas: quotas}
 }
 
-// Validate is asked about creations and updates of PolicySpaces. It refuses a space above itself and limits that no ResourceQuota
-// could have, and warns of what may not be meant.
+// Validate is asked about creations and updates of PolicySpaces. It refuses a space above itself and limits that no
+// ResourceQuota could have, and warns of what may not be meant.
 func (h *Hierarchy) Validate(ctx context.Context, request *Request) error {
 	if request.Object == nil || request.SubResource != "" {
 		return nil
@@ -83,8 +84,9 @@ func useless(lineage []*v1alpha1.PolicySpace) []string {
 		limit := hard[name]
 		for _, above := range lineage[1:] {
 			if smaller, limited := quota.Hard(above)[name]; limited && smaller.Cmp(limit) < 0 {
-				warnings = append(warnings, fmt.Sprintf("policyspace %s limits %s to %s, and %s above it to %s: the latter is met first",
-					space.Name, name, limit.String(), above.Name, smaller.String()))
+				warnings = append(warnings,
+					fmt.Sprintf("policyspace %s limits %s to %s, and %s above it to %s: the latter is met first",
+						space.Name, name, limit.String(), above.Name, smaller.String()))
 				break
 			}
 		}

@@ -22,13 +22,13 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// apiServer is who writes down what a request that is let in uses. Others count what is there already, which is no reason to refuse
-// anything, and is seen when it is written down.
+// apiServer is who writes down what a request that is let in uses. Others count what is there already, which is no
+// reason to refuse anything, and is seen when it is written down.
 const apiServer = "system:apiserver"
 
-// Quota holds what the API server is about to write down of what a namespace uses against the quotas of all policyspaces above. What
-// it lets in it books in their statuses, each of which is written on condition that nobody else did: so all replicas agree, and none
-// needs to remember anything.
+// Quota holds what the API server is about to write down of what a namespace uses against the quotas of all
+// policyspaces above. What it lets in it books in their statuses, each of which is written on condition that nobody
+// else did: so all replicas agree, and none needs to remember anything.
 type Quota struct {
 	// cached and live read PolicySpaces and Namespaces, cached ResourceQuotas too.
 	cached, live client.Reader
@@ -132,7 +132,8 @@ func (q *Quota) forget(space string) {
 
 // Validate is asked about updates of the statuses of ResourceQuotas.
 func (q *Quota) Validate(ctx context.Context, request *Request) error {
-	if request.SubResource != "status" || request.Name != v1alpha1.QuotaName || request.UserInfo.Username != apiServer ||
+	if request.SubResource != "status" || request.Name != v1alpha1.QuotaName ||
+		request.UserInfo.Username != apiServer ||
 		request.Object == nil || request.OldObject == nil {
 		return nil
 	}
@@ -163,7 +164,8 @@ func (q *Quota) Validate(ctx context.Context, request *Request) error {
 	return q.refuse(request, err, true)
 }
 
-// refuse makes an objection of what a quota says, and tells of it: charged is whether other quotas may have been charged already. Any other error leaves the request undecided.
+// refuse makes an objection of what a quota says, and tells of it: charged is whether other quotas may have been
+// charged already. Any other error leaves the request undecided.
 func (q *Quota) refuse(request *Request, err error, charged bool) error {
 	if exceeded, ok := errors.AsType[*quota.ExceededError](err); ok {
 		if !dryRun(request) {
@@ -188,7 +190,8 @@ func changeOf(request *Request) (quota.Change, error) {
 		runtime.DefaultUnstructuredConverter.FromUnstructured(request.OldObject.Object, before),
 		runtime.DefaultUnstructuredConverter.FromUnstructured(request.Object.Object, after))
 	if err != nil {
-		return quota.Change{}, fmt.Errorf("read ResourceQuota %s of namespace %s: %w", request.Name, request.Namespace, err)
+		return quota.Change{},
+			fmt.Errorf("read ResourceQuota %s of namespace %s: %w", request.Name, request.Namespace, err)
 	}
 	return quota.Change{
 		Namespace: request.Namespace, Old: before.Status.Used, New: after.Status.Used, Since: before.ResourceVersion,
@@ -204,8 +207,8 @@ func (q *Quota) spacesOf(ctx context.Context, namespace string) ([]string, error
 	return q.charged(ctx, ns)
 }
 
-// charged is hierarchy.Charged, but a namespace that moves to a policyspace which does not count it yet is to come again: it does in a
-// moment.
+// charged is hierarchy.Charged, but a namespace that moves to a policyspace which does not count it yet is to come
+// again: it does in a moment.
 func (q *Quota) charged(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
 	in := hierarchy.SpacesOf(ns)
 	gone := false
@@ -243,7 +246,8 @@ func (q *Quota) charged(ctx context.Context, ns *corev1.Namespace) ([]string, er
 	return names, nil
 }
 
-// counts reports whether what is used in another policyspace counts in one, or need not, since the one does not take the other's place.
+// counts reports whether what is used in another policyspace counts in one, or need not, since the one does not take
+// the other's place.
 func counts(space *v1alpha1.PolicySpace, other string) bool {
 	return len(quota.Hard(space)) == 0 || !counters.MayReplace(space, int(space.Status.Namespaces)) ||
 		slices.ContainsFunc(space.Status.SharedWith, func(s v1alpha1.PolicySpaceShare) bool { return s.Name == other })
@@ -286,8 +290,8 @@ func (q *Quota) check(ctx context.Context, spaces []string, change quota.Change)
 	return nil
 }
 
-// room is quota.Check, but that what several requests use together is refused for now if there is room for one; if not, each is told
-// what it asked for.
+// room is quota.Check, but that what several requests use together is refused for now if there is room for one; if not,
+// each is told what it asked for.
 func room(space *v1alpha1.PolicySpace, change quota.Change) error {
 	err := quota.Check(space, change)
 	if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
@@ -300,7 +304,11 @@ func room(space *v1alpha1.PolicySpace, change quota.Change) error {
 	if ofOne := quota.Check(space, one); ofOne != nil {
 		return ofOne
 	}
-	return &Later{Message: fmt.Sprintf("policyspace %s has room for some of the requests that came at once, and not for all of them: try again", space.Name)}
+	return &Later{
+		Message: fmt.Sprintf(
+			"policyspace %s has room for some of the requests that came at once, and not for all of them: try again",
+			space.Name),
+	}
 }
 
 // get returns a space, or nil if there is none.

@@ -22,8 +22,9 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// Refusals tells of what quotas of policyspaces refuse, and has the API server count again where it charged other quotas for it: it
-// writes down the use of one ResourceQuota after the other, and keeps what it wrote when the next one is refused.
+// Refusals tells of what quotas of policyspaces refuse, and has the API server count again where it charged other
+// quotas for it: it writes down the use of one ResourceQuota after the other, and keeps what it wrote when the next one
+// is refused.
 type Refusals struct {
 	quotas   corev1client.ResourceQuotasGetter
 	recorder events.EventRecorder
@@ -38,13 +39,17 @@ const recountDelay = 500 * time.Millisecond
 const recounter = "nstpl-recount"
 
 // NewRefusals returns what is to be run by every replica.
-func NewRefusals(quotas corev1client.ResourceQuotasGetter, recorder events.EventRecorder, registerer prometheus.Registerer) (*Refusals, error) {
+func NewRefusals(
+	quotas corev1client.ResourceQuotasGetter, recorder events.EventRecorder, registerer prometheus.Registerer,
+) (*Refusals, error) {
 	r := &Refusals{
 		quotas: quotas, recorder: recorder,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nstpl_policyspace_quota_refusals_total", Help: "Writes of what a namespace uses that the quota of a policyspace refused.",
+			Name: "nstpl_policyspace_quota_refusals_total",
+			Help: "Writes of what a namespace uses that the quota of a policyspace refused.",
 		}, []string{"policyspace"}),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoff.FirstRetry, backoff.LastRetry)),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoff.FirstRetry, backoff.LastRetry)),
 	}
 	return r, registerer.Register(r.refused)
 }
@@ -74,8 +79,12 @@ func (r *Refusals) Tell(refusal Refusal) {
 	inside := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace}
 	// Events that differ in their note alone are counted as one.
 	limits := slices.Sorted(maps.Keys(exceeded.Limit))
-	space := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space, FieldPath: fmt.Sprint("spec.quota.hard", limits)}
-	r.recorder.Eventf(inside, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s", exceeded.Error())
+	space := &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space,
+		FieldPath: fmt.Sprint("spec.quota.hard", limits),
+	}
+	r.recorder.Eventf(inside, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s",
+		exceeded.Error())
 }
 
 // Start counts again until ctx ends.
@@ -99,8 +108,8 @@ func (r *Refusals) Start(ctx context.Context) error {
 	}
 }
 
-// recount limits for a moment what nobody has, in each other ResourceQuota of a namespace: a change of its limits is what makes the
-// API server's controller count.
+// recount limits for a moment what nobody has, in each other ResourceQuota of a namespace: a change of its limits is
+// what makes the API server's controller count.
 func (r *Refusals) recount(ctx context.Context, namespace string) error {
 	quotas := r.quotas.ResourceQuotas(namespace)
 	list, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
@@ -109,8 +118,10 @@ func (r *Refusals) recount(ctx context.Context, namespace string) error {
 	}
 	for i := range list.Items {
 		for _, limit := range []string{`"0"`, "null"} {
-			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, list.Items[i].UID, v1alpha1.RecountResource, limit)
-			_, err := quotas.Patch(ctx, list.Items[i].Name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: recounter})
+			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, list.Items[i].UID,
+				v1alpha1.RecountResource, limit)
+			_, err := quotas.Patch(ctx, list.Items[i].Name, types.MergePatchType, []byte(body),
+				metav1.PatchOptions{FieldManager: recounter})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return fmt.Errorf("ResourceQuota %s: %w", list.Items[i].Name, err)
 			}

@@ -31,7 +31,8 @@ const (
 	allocationLook     = 10 * time.Millisecond
 )
 
-// SCC has pods admitted by SecurityContextConstraints ("Security context constraints"), and guards what is running already.
+// SCC has pods admitted by SecurityContextConstraints ("Security context constraints"), and guards what is running
+// already.
 type SCC struct {
 	constraints *constraints
 	namespaces  client.Reader
@@ -51,7 +52,9 @@ type SCCOptions struct {
 }
 
 // NewSCC returns the plugin. Constraints and namespaces come from the cache, pods that are there from the API server.
-func NewSCC(ctx context.Context, cached cache.Cache, live client.Reader, grants *SCCGrants, options SCCOptions) (*SCC, error) {
+func NewSCC(
+	ctx context.Context, cached cache.Cache, live client.Reader, grants *SCCGrants, options SCCOptions,
+) (*SCC, error) {
 	constraints, err := newConstraints(ctx, cached)
 	if err != nil {
 		return nil, err
@@ -91,8 +94,9 @@ func (s *SCC) NamespaceSelector() *metav1.LabelSelector {
 	}}
 }
 
-// Mutate sets what a constraint generates and a new pod or ephemeral container leaves open. It records the constraint on the pod, whatever
-// the request says about that. A pod that exists is recorded anew at every update, since another constraint may admit it now.
+// Mutate sets what a constraint generates and a new pod or ephemeral container leaves open. It records the constraint
+// on the pod, whatever the request says about that. A pod that exists is recorded anew at every update, since another
+// constraint may admit it now.
 func (s *SCC) Mutate(ctx context.Context, request *Request) error {
 	if s.exempt(request) {
 		return nil
@@ -127,8 +131,8 @@ func modeOf(request *Request) scc.Mode {
 	return scc.MayNotMutate
 }
 
-// Validate denies a pod that no constraint admits as it is, whatever other webhooks changed after Mutate, and denies exec and attach to
-// callers who could not have created the pod.
+// Validate denies a pod that no constraint admits as it is, whatever other webhooks changed after Mutate, and denies
+// exec and attach to callers who could not have created the pod.
 func (s *SCC) Validate(ctx context.Context, request *Request) error {
 	if request.Revision == "" || s.exempt(request) {
 		return nil // the API server called the webhook of another plugin, and may not have called Mutate
@@ -144,7 +148,9 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 		return err
 	}
 	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
-	asked := scc.Request{Pod: pod, Mode: scc.MayNotMutate, First: recorded, UnknownVolumes: scc.UnknownVolumes(request.Object.Object)}
+	asked := scc.Request{
+		Pod: pod, Mode: scc.MayNotMutate, First: recorded, UnknownVolumes: scc.UnknownVolumes(request.Object.Object),
+	}
 	verdict, err := s.review(ctx, request, asked)
 	if err != nil || verdict == nil {
 		return err
@@ -152,17 +158,21 @@ func (s *SCC) Validate(ctx context.Context, request *Request) error {
 	if !verdict.Allowed() {
 		return &Refused{s.refusal(request, verdict)}
 	}
-	if request.SubResource == "" && (recorded != verdict.Constraint || pod.Annotations[v1alpha1.SCCSubjectAnnotation] != verdict.Subject) {
+	if request.SubResource == "" &&
+		(recorded != verdict.Constraint || pod.Annotations[v1alpha1.SCCSubjectAnnotation] != verdict.Subject) {
 		return &Later{Message: fmt.Sprintf("pod %s/%s is admitted by SecurityContextConstraints %s, but its annotation %s is %q: constraints have just changed, repeat the request",
-			request.Namespace, givenName(request), verdict.Constraint, v1alpha1.SCCAnnotation, recorded), After: time.Second}
+			request.Namespace, givenName(request), verdict.Constraint, v1alpha1.SCCAnnotation, recorded),
+			After: time.Second}
 	}
 	return nil
 }
 
-// requiresAnother denies an update of a pod that names another required constraint. A subresource can't change annotations.
+// requiresAnother denies an update of a pod that names another required constraint. A subresource can't change
+// annotations.
 func requiresAnother(request *Request) error {
 	const key = v1alpha1.RequiredSCCAnnotation
-	if request.OldObject == nil || request.SubResource != "" || request.OldObject.GetAnnotations()[key] == request.Object.GetAnnotations()[key] {
+	if request.OldObject == nil || request.SubResource != "" ||
+		request.OldObject.GetAnnotations()[key] == request.Object.GetAnnotations()[key] {
 		return nil
 	}
 	return &Refused{fmt.Sprintf("pod %s/%s: the annotation %s can't be changed", request.Namespace, request.Name, key)}
@@ -186,7 +196,8 @@ func (s *SCC) guard(ctx context.Context, request *Request) error {
 	if s.options.CallerGuardsExec {
 		pod.Spec.ServiceAccountName = ""
 	}
-	verdict, err := s.review(ctx, request, scc.Request{Pod: pod, Mode: scc.MayMutate, UnknownVolumes: scc.UnknownVolumes(found.Object)})
+	verdict, err := s.review(ctx, request,
+		scc.Request{Pod: pod, Mode: scc.MayMutate, UnknownVolumes: scc.UnknownVolumes(found.Object)})
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -202,8 +213,8 @@ func (s *SCC) exempt(request *Request) bool {
 	return slices.Contains(s.options.ExemptNamespaces, request.Namespace) || ofAMirrorPod(request)
 }
 
-// review completes a request with the constraints and their users, and decides it. It returns nil if there are no constraints. It waits
-// for the user IDs and SELinux level of a young namespace if a constraint needs them.
+// review completes a request with the constraints and their users, and decides it. It returns nil if there are no
+// constraints. It waits for the user IDs and SELinux level of a young namespace if a constraint needs them.
 func (s *SCC) review(ctx context.Context, request *Request, asked scc.Request) (*scc.Verdict, error) {
 	all, err := s.constraints.orLive(ctx, s.live)
 	if err != nil || len(all) == 0 {
@@ -221,7 +232,8 @@ func (s *SCC) review(ctx context.Context, request *Request, asked scc.Request) (
 	var verdict scc.Verdict
 	look := func(ctx context.Context) (bool, error) {
 		ns := &corev1.Namespace{}
-		if err := s.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		if err := s.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns,
+			client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
 			return false, err
 		}
 		asked.NamespaceAnnotations = ns.Annotations

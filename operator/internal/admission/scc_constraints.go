@@ -30,7 +30,9 @@ func newConstraints(ctx context.Context, cached cache.Cache) (*constraints, erro
 		return nil, err
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { c.change() }, UpdateFunc: func(_, _ any) { c.change() }, DeleteFunc: func(any) { c.change() },
+		AddFunc: func(any) {
+			c.change()
+		}, UpdateFunc: func(_, _ any) { c.change() }, DeleteFunc: func(any) { c.change() },
 	})
 	return c, err
 }
@@ -65,7 +67,9 @@ func (c *constraints) orLive(ctx context.Context, live client.Reader) ([]*v1alph
 	return readConstraints(ctx, live)
 }
 
-func readConstraints(ctx context.Context, from client.Reader, options ...client.ListOption) ([]*v1alpha1.SecurityContextConstraints, error) {
+func readConstraints(
+	ctx context.Context, from client.Reader, options ...client.ListOption,
+) ([]*v1alpha1.SecurityContextConstraints, error) {
 	list := &v1alpha1.SecurityContextConstraintsList{}
 	if err := from.List(ctx, list, options...); err != nil {
 		return nil, fmt.Errorf("read SecurityContextConstraints: %w", err)

@@ -17,8 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Answers about the verb use are kept for a while, as the API server keeps those of a webhook: most pods are of service accounts
-// that made one before.
+// Answers about the verb use are kept for a while, as the API server keeps those of a webhook: most pods are of service
+// accounts that made one before.
 const (
 	grantedFor  = 10 * time.Second
 	refusedFor  = time.Second
@@ -35,14 +35,18 @@ type SCCGrants struct {
 // CurrentIdentity reads the UIDs of the objects that a reference names from the API server.
 type CurrentIdentity func(ctx context.Context, reference scc.Reference) (scc.Identity, error)
 
-// NewSCCGrants returns grants that ask the API server about the verb use, and about the identity of what constraints name.
+// NewSCCGrants returns grants that ask the API server about the verb use, and about the identity of what constraints
+// name.
 func NewSCCGrants(reviews authorizationclient.SubjectAccessReviewInterface, current CurrentIdentity) *SCCGrants {
 	return &SCCGrants{reviews: reviews, current: current, answers: utilcache.NewLRUExpireCache(keptAnswers)}
 }
 
-// by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's, or
-// nobody's. With intersection it must be both's, if the pod has a service account.
-func (g *SCCGrants) by(ctx context.Context, request *Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints, intersection bool) (string, error) {
+// by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's,
+// or nobody's. With intersection it must be both's, if the pod has a service account.
+func (g *SCCGrants) by(
+	ctx context.Context, request *Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints,
+	intersection bool,
+) (string, error) {
 	if name := pod.Spec.ServiceAccountName; name != "" {
 		account := authenticationv1.UserInfo{
 			Username: "system:serviceaccount:" + request.Namespace + ":" + name,
@@ -67,7 +71,10 @@ func subjectIf(allowed bool, subject string) string {
 	return subject
 }
 
-func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, namespace string, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
+func (g *SCCGrants) may(
+	ctx context.Context, who authenticationv1.UserInfo, namespace string,
+	constraint *v1alpha1.SecurityContextConstraints,
+) (bool, error) {
 	if listed, err := g.listed(ctx, who, constraint); listed || err != nil {
 		return listed, err
 	}
@@ -82,7 +89,8 @@ func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, name
 	}
 	answer, err := g.reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may use SecurityContextConstraints %s: %w", who.Username, constraint.Name, err)
+		return false,
+			fmt.Errorf("ask whether %s may use SecurityContextConstraints %s: %w", who.Username, constraint.Name, err)
 	}
 	allowed, lifetime := answer.Status.Allowed && !answer.Status.Denied, refusedFor
 	if allowed {
@@ -92,9 +100,11 @@ func (g *SCCGrants) may(ctx context.Context, who authenticationv1.UserInfo, name
 	return allowed, nil
 }
 
-// listed reports whether users or groups of a constraint name a user. An entry does not count for an object that was created anew under a
-// name whose owner was deleted: the operator has yet to remove that entry.
-func (g *SCCGrants) listed(ctx context.Context, who authenticationv1.UserInfo, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
+// listed reports whether users or groups of a constraint name a user. An entry does not count for an object that was
+// created anew under a name whose owner was deleted: the operator has yet to remove that entry.
+func (g *SCCGrants) listed(
+	ctx context.Context, who authenticationv1.UserInfo, constraint *v1alpha1.SecurityContextConstraints,
+) (bool, error) {
 	named := func(reference scc.Reference, isReference bool) (bool, error) {
 		seen, found := scc.Seen(constraint, reference)
 		if !isReference || !found {

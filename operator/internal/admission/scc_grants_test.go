@@ -13,7 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Whoever creates a deleted ServiceAccount or Namespace again is not listed, even before the operator has removed the entry.
+// Whoever creates a deleted ServiceAccount or Namespace again is not listed, even before the operator has removed the
+// entry.
 func TestListedByReferences(t *testing.T) {
 	t.Parallel()
 	seen := scc.Identity{Namespace: "1", Account: "2"}
@@ -39,21 +40,29 @@ func TestListedByReferences(t *testing.T) {
 		current scc.Identity
 		want    bool
 	}{
-		"a user":                    {authenticationv1.UserInfo{Username: "jane"}, scc.Identity{}, true},
-		"a group":                   {authenticationv1.UserInfo{Username: "joe", Groups: []string{"devs"}}, scc.Identity{}, true},
-		"nobody":                    {authenticationv1.UserInfo{Groups: []string{""}}, seen, false},
-		"the account":               {account("b"), seen, true},
-		"another account":           {account("b"), scc.Identity{Namespace: "1", Account: "3"}, false},
-		"in another namespace":      {account("b"), scc.Identity{Namespace: "3", Account: "2"}, false},
-		"a deleted account":         {account("b"), scc.Identity{Namespace: "1"}, false},
-		"one that was yet to come":  {account("later"), scc.Identity{Namespace: "1", Account: "9"}, true},
-		"the namespace":             {account("x", "system:serviceaccounts", "system:serviceaccounts:a"), seen, true},
-		"another namespace":         {account("x", "system:serviceaccounts", "system:serviceaccounts:a"), scc.Identity{Namespace: "3"}, false},
-		"another, by another group": {account("x", "system:serviceaccounts:a", "devs"), scc.Identity{Namespace: "3"}, true},
+		"a user": {authenticationv1.UserInfo{Username: "jane"}, scc.Identity{}, true},
+		"a group": {
+			authenticationv1.UserInfo{Username: "joe", Groups: []string{"devs"}}, scc.Identity{}, true,
+		},
+		"nobody":                   {authenticationv1.UserInfo{Groups: []string{""}}, seen, false},
+		"the account":              {account("b"), seen, true},
+		"another account":          {account("b"), scc.Identity{Namespace: "1", Account: "3"}, false},
+		"in another namespace":     {account("b"), scc.Identity{Namespace: "3", Account: "2"}, false},
+		"a deleted account":        {account("b"), scc.Identity{Namespace: "1"}, false},
+		"one that was yet to come": {account("later"), scc.Identity{Namespace: "1", Account: "9"}, true},
+		"the namespace":            {account("x", "system:serviceaccounts", "system:serviceaccounts:a"), seen, true},
+		"another namespace": {
+			account("x", "system:serviceaccounts", "system:serviceaccounts:a"), scc.Identity{Namespace: "3"}, false,
+		},
+		"another, by another group": {
+			account("x", "system:serviceaccounts:a", "devs"), scc.Identity{Namespace: "3"}, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			grants := NewSCCGrants(nil, func(context.Context, scc.Reference) (scc.Identity, error) { return test.current, nil })
+			grants := NewSCCGrants(nil, func(context.Context, scc.Reference) (scc.Identity, error) {
+				return test.current, nil
+			})
 			listed, err := grants.listed(t.Context(), test.who, constraint)
 			require.NoError(t, err)
 			require.Equal(t, test.want, listed)

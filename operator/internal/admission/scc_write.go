@@ -14,15 +14,16 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// write copies the security contexts that a constraint generated to the object and, if record is set, the constraint's name. Fields that
-// this program does not know are kept.
+// write copies the security contexts that a constraint generated to the object and, if record is set, the constraint's
+// name. Fields that this program does not know are kept.
 func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, record bool) error {
 	if record {
 		annotations := maps.Clone(object.GetAnnotations())
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint, verdict.Subject
+		annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint,
+			verdict.Subject
 		object.SetAnnotations(annotations)
 	}
 	spec, _ := object.Object["spec"].(map[string]any)

@@ -16,17 +16,20 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// podNamespaces are those whose pods can be deleted and evicted whatever attributes they have. Otherwise, while the operator is down,
-// its own pods and those it depends on could not be replaced. Users who may delete pods there can stop the cluster anyway.
+// podNamespaces are those whose pods can be deleted and evicted whatever attributes they have. Otherwise, while the
+// operator is down, its own pods and those it depends on could not be replaced. Users who may delete pods there can
+// stop the cluster anyway.
 var podNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
 
-// kubeletAttributes matches the labels and annotations that kubelets keep on their nodes, and without which they do not register. It
-// leaves out those that NodeRestriction keeps from kubelets, such as node-restriction.kubernetes.io/ and node-role.kubernetes.io/.
-var kubeletAttributes = regexp.MustCompile(`^((node|kubelet|topology|beta|failure-domain[.]beta|volumes|csi[.]volume|alpha)[.])?kubernetes[.]io/`)
+// kubeletAttributes matches the labels and annotations that kubelets keep on their nodes, and without which they do not
+// register. It leaves out those that NodeRestriction keeps from kubelets, such as node-restriction.kubernetes.io/ and
+// node-role.kubernetes.io/.
+var kubeletAttributes = regexp.MustCompile(
+	`^((node|kubelet|topology|beta|failure-domain[.]beta|volumes|csi[.]volume|alpha)[.])?kubernetes[.]io/`)
 
-// notSpared leaves out what the cluster needs to recover while the operator is down: deletions and evictions of pods in podNamespaces,
-// and the registration of nodes. A kubelet may create its node with any attributes, as its flag --node-labels says, and later change
-// those that kubelets keep.
+// notSpared leaves out what the cluster needs to recover while the operator is down: deletions and evictions of pods in
+// podNamespaces, and the registration of nodes. A kubelet may create its node with any attributes, as its flag
+// --node-labels says, and later change those that kubelets keep.
 func notSpared() admissionregistrationv1.MatchCondition {
 	quoted := make([]string, 0, len(podNamespaces))
 	for _, name := range podNamespaces {

@@ -12,9 +12,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Plugin is a row of the table: what is asked, about which requests, and what becomes of those that can't be decided. The
-// webhook configurations are made of these rows. Selectors and match conditions only spare the API server calls: a plugin
-// decides rightly about every request that its rules match, since it is also asked when another row's webhook is called.
+// Plugin is a row of the table: what is asked, about which requests, and what becomes of those that can't be decided.
+// The webhook configurations are made of these rows. Selectors and match conditions only spare the API server calls: a
+// plugin decides rightly about every request that its rules match, since it is also asked when another row's webhook is
+// called.
 type Plugin struct {
 	Name string
 	// Mutator or Validator, one of them.
@@ -27,8 +28,8 @@ type Plugin struct {
 	FailurePolicy     admissionregistrationv1.FailurePolicyType
 	// TimeoutSeconds bounds a call, 1 to 30.
 	TimeoutSeconds int32
-	// Webhooks, if set, returns what the API server is to ask about at the moment, in place of all that the Rules match: nothing
-	// as long as nothing is in use.
+	// Webhooks, if set, returns what the API server is to ask about at the moment, in place of all that the Rules
+	// match: nothing as long as nothing is in use.
 	Webhooks func(ctx context.Context) ([]Webhook, error)
 }
 
@@ -36,8 +37,8 @@ type Plugin struct {
 type Webhook struct {
 	Rules           []admissionregistrationv1.RuleWithOperations
 	MatchConditions []admissionregistrationv1.MatchCondition
-	// Revision comes back with every request of a validating webhook, so that the plugin knows what the API server goes by. Empty is
-	// none.
+	// Revision comes back with every request of a validating webhook, so that the plugin knows what the API server goes
+	// by. Empty is none.
 	Revision string
 }
 
@@ -53,15 +54,20 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 type Table []Plugin
 
 // NewTable returns the plugins that always run.
-func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, attributes *Attributes, scc *SCC, quota *Quota, turns *Turns, hold *Hold) Table {
-	pods := func(operation admissionregistrationv1.OperationType, resources ...string) admissionregistrationv1.RuleWithOperations {
+func NewTable(
+	template *Template, rules *AttributeRules, hierarchy *Hierarchy, attributes *Attributes, scc *SCC, quota *Quota,
+	turns *Turns, hold *Hold,
+) Table {
+	pods := func(operation admissionregistrationv1.OperationType,
+		resources ...string) admissionregistrationv1.RuleWithOperations {
 		return rule("", "v1", admissionregistrationv1.NamespacedScope, resources, operation)
 	}
 	written := []admissionregistrationv1.RuleWithOperations{
 		pods(admissionregistrationv1.Create, "pods"),
 		pods(admissionregistrationv1.Update, "pods", "pods/ephemeralcontainers", "pods/resize"),
 	}
-	judged := slices.Concat(written, []admissionregistrationv1.RuleWithOperations{pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach")})
+	judged := slices.Concat(written,
+		[]admissionregistrationv1.RuleWithOperations{pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach")})
 	return Table{
 		{
 			Name: "template", Validator: template,
@@ -88,7 +94,8 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 			Name: "hierarchy", Validator: hierarchy,
 			Rules: []admissionregistrationv1.RuleWithOperations{
 				rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
-					[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Create, admissionregistrationv1.Update),
+					[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Create,
+					admissionregistrationv1.Update),
 			},
 			FailurePolicy:  admissionregistrationv1.Ignore, // what it refuses does nothing, and the status says so
 			TimeoutSeconds: 5,
@@ -96,7 +103,8 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 		{
 			Name: "attributes", Validator: attributes,
 			Rules: []admissionregistrationv1.RuleWithOperations{
-				allObjects(admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+				allObjects(admissionregistrationv1.Create, admissionregistrationv1.Update,
+					admissionregistrationv1.Delete),
 			},
 			FailurePolicy:  admissionregistrationv1.Fail, // policies go by the attributes
 			TimeoutSeconds: 10,
@@ -115,17 +123,21 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 		{
 			Name: "quota", Validator: quota,
 			Rules: []admissionregistrationv1.RuleWithOperations{
-				rule("", "v1", admissionregistrationv1.NamespacedScope, []string{"resourcequotas/status"}, admissionregistrationv1.Update),
+				rule("", "v1", admissionregistrationv1.NamespacedScope, []string{"resourcequotas/status"},
+					admissionregistrationv1.Update),
 			},
 			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: "counts-for-policyspaces", Expression: "request.name == '" + v1alpha1.QuotaName + "' && request.userInfo.username == '" + apiServer + "'",
+				Name: "counts-for-policyspaces",
+				Expression: "request.name == '" + v1alpha1.QuotaName + "' && request.userInfo.username == '" +
+					apiServer + "'",
 			}},
 			FailurePolicy:  admissionregistrationv1.Fail, // more would be used than may be
 			TimeoutSeconds: 8,                            // the API server waits for 10 s
 		},
 		{
 			Name: "quota-turn", Validator: turns, NamespaceSelector: namespacesInSpaces(),
-			Rules:         []admissionregistrationv1.RuleWithOperations{rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"}, admissionregistrationv1.Create)},
+			Rules: []admissionregistrationv1.RuleWithOperations{rule("*", "*",
+				admissionregistrationv1.NamespacedScope, []string{"*"}, admissionregistrationv1.Create)},
 			FailurePolicy: admissionregistrationv1.Ignore, // quota decides, and before anything is counted, hold
 			// As long as the API server waits for what it writes down itself.
 			TimeoutSeconds: 10, Webhooks: turns.Webhooks,
@@ -157,8 +169,8 @@ func NewTable(template *Template, rules *AttributeRules, hierarchy *Hierarchy, a
 	}
 }
 
-// templateConditions leave out what neither populates nor prunes anything, so that templates can be disabled and deleted while the
-// operator is down. Those that delete their objects then can be deleted by whoever may do everything.
+// templateConditions leave out what neither populates nor prunes anything, so that templates can be disabled and
+// deleted while the operator is down. Those that delete their objects then can be deleted by whoever may do everything.
 func templateConditions() []admissionregistrationv1.MatchCondition {
 	const (
 		applies  = ".metadata.?annotations[?'" + v1alpha1.TemplateApplyAnnotation + "'].orValue('')"
@@ -173,7 +185,8 @@ func templateConditions() []admissionregistrationv1.MatchCondition {
 				"oldObject == null || object.spec != oldObject.spec || " +
 				"object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences || " +
 				"object" + requires + " != oldObject" + requires + " || " +
-				"object" + applies + " != oldObject" + applies + " && (object" + applies + " != " + disabled + " || object" + deletes + ")",
+				"object" + applies + " != oldObject" + applies + " && (object" + applies + " != " + disabled +
+				" || object" + deletes + ")",
 		},
 		{
 			Name:       "deleted-by-an-author",
@@ -182,8 +195,8 @@ func templateConditions() []admissionregistrationv1.MatchCondition {
 	}
 }
 
-// WithNamespaceMutators adds what manifests/admission has as MutatingAdmissionPolicies, for API servers before 1.36. The
-// validating policies see to it that nothing is forged, so a namespace may do without: Ignore.
+// WithNamespaceMutators adds what manifests/admission has as MutatingAdmissionPolicies, for API servers before 1.36.
+// The validating policies see to it that nothing is forged, so a namespace may do without: Ignore.
 func (t Table) WithNamespaceMutators(m NamespaceMutators) Table {
 	add := func(name string, mutator Mutator, resources []string, operations ...admissionregistrationv1.OperationType) {
 		t = append(t, Plugin{
@@ -244,7 +257,8 @@ func oneOf[T ~string](values []T, value T) bool {
 func inScope(scope admissionregistrationv1.ScopeType, request *Request) bool {
 	namespaced := request.Namespace != "" &&
 		(request.Resource.Group != corev1.GroupName || request.Resource.Resource != "namespaces")
-	return scope == admissionregistrationv1.AllScopes || namespaced == (scope == admissionregistrationv1.NamespacedScope)
+	return scope == admissionregistrationv1.AllScopes ||
+		namespaced == (scope == admissionregistrationv1.NamespacedScope)
 }
 
 func matchesResource(pattern, resource, subresource string) bool {

@@ -20,11 +20,12 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
-// vettingsAtOnce bounds how many templates are vetted at a time in a replica. The others wait as long as their requests do.
+// vettingsAtOnce bounds how many templates are vetted at a time in a replica. The others wait as long as their requests
+// do.
 const vettingsAtOnce = 2
 
-// Template admits NamespaceTemplates that can be populated and whose author could write, delete and grant in all namespaces what
-// the operator does for them: nobody has the operator do what they could not do themselves.
+// Template admits NamespaceTemplates that can be populated and whose author could write, delete and grant in all
+// namespaces what the operator does for them: nobody has the operator do what they could not do themselves.
 type Template struct {
 	mapper     meta.RESTMapper
 	clients    kubernetes.Interface
@@ -35,9 +36,11 @@ type Template struct {
 	vettings   chan struct{}
 }
 
-// NewTemplate returns the validator. The clients are the operator's own; templates reads all NamespaceTemplates, and live reads
-// from the API server what no cache has.
-func NewTemplate(mapper meta.RESTMapper, clients kubernetes.Interface, templates, live client.Reader, attributes *Attributes) *Template {
+// NewTemplate returns the validator. The clients are the operator's own; templates reads all NamespaceTemplates, and
+// live reads from the API server what no cache has.
+func NewTemplate(
+	mapper meta.RESTMapper, clients kubernetes.Interface, templates, live client.Reader, attributes *Attributes,
+) *Template {
 	return &Template{
 		mapper: mapper, clients: clients, templates: templates, live: live, attributes: attributes,
 		vettings: make(chan struct{}, vettingsAtOnce),
@@ -99,8 +102,8 @@ type vetting struct {
 	combined []render.Variant
 }
 
-// judge says what is wrong with an edit. What takes long comes last, when it is known that the author may write such objects at all.
-// The error says that it could not be judged.
+// judge says what is wrong with an edit. What takes long comes last, when it is known that the author may write such
+// objects at all. The error says that it could not be judged.
 func (v *vetting) judge(ctx context.Context) ([]error, error) {
 	if v.widens() {
 		if err := render.CheckBudget(v.updated); err != nil {
@@ -149,7 +152,8 @@ func (v *vetting) warn(warnings ...string) {
 	v.request.Warnings = append(v.request.Warnings, warnings...)
 }
 
-// judgeKinds says of which kinds the author could not write or delete objects in all namespaces, and which there are not.
+// judgeKinds says of which kinds the author could not write or delete objects in all namespaces, and which there are
+// not.
 func (v *vetting) judgeKinds(ctx context.Context) (kinds []found, problems []error, err error) {
 	var writes []question
 	if v.widens() {
@@ -182,7 +186,9 @@ func (v *vetting) judgeKinds(ctx context.Context) (kinds []found, problems []err
 
 // named leaves out what vetting refuses anyway.
 func named(declarations []render.Declaration) []render.Declaration {
-	return slices.DeleteFunc(declarations, func(d render.Declaration) bool { return d.Kind == "" || d.Version == "" || d.Name == "" })
+	return slices.DeleteFunc(declarations, func(d render.Declaration) bool {
+		return d.Kind == "" || d.Version == "" || d.Name == ""
+	})
 }
 
 // missing says which writes the author may not make, and of which kinds the author may not delete objects.
@@ -208,8 +214,9 @@ func (v *vetting) missing(ctx context.Context, writes []question, deleted []sche
 			return q == resource
 		})
 		resource.verb = strings.Join(verbs, " or ")
-		problems = append(problems, fmt.Errorf("%s may not %s in all namespaces, and so may not have it done by a template: "+
-			"ask an administrator for that right or to make the change", v.author, resource))
+		problems = append(problems,
+			fmt.Errorf("%s may not %s in all namespaces, and so may not have it done by a template: "+
+				"ask an administrator for that right or to make the change", v.author, resource))
 	}
 	return problems, err
 }
@@ -223,9 +230,11 @@ func (v *vetting) combinations(ctx context.Context) ([]render.Variant, error) {
 	return v.combined, err
 }
 
-// judgeVariants says what the author could not prune or grant, and which attributes they may not touch. The variants are the template by
-// itself, and with each overlay alone.
-func (v *vetting) judgeVariants(ctx context.Context, kinds []found, variants []render.Variant) (problems []error, err error) {
+// judgeVariants says what the author could not prune or grant, and which attributes they may not touch. The variants
+// are the template by itself, and with each overlay alone.
+func (v *vetting) judgeVariants(
+	ctx context.Context, kinds []found, variants []render.Variant,
+) (problems []error, err error) {
 	complete := true
 	if !v.unlimited && (grantsRights(kinds) || patches(v.updated)) {
 		combined, err := v.combinations(ctx)
@@ -306,8 +315,10 @@ func (t *Template) ownBindings(ctx context.Context, base *render.Compiled) ([]st
 			if g.power.name == "" {
 				names = ""
 			}
-			warnings = append(warnings, fmt.Sprintf(`%s: the operator may not %s: add a ClusterRole with the label %s: "true" and the rule `+
-				`{apiGroups: [%q], resources: ["clusterroles"], %sverbs: [bind]}`, g.object, g.power, v1alpha1.AggregateLabel, rbacv1.GroupName, names))
+			warnings = append(warnings,
+				fmt.Sprintf(`%s: the operator may not %s: add a ClusterRole with the label %s: "true" and the rule `+
+					`{apiGroups: [%q], resources: ["clusterroles"], %sverbs: [bind]}`, g.object, g.power,
+					v1alpha1.AggregateLabel, rbacv1.GroupName, names))
 		}
 	}
 	return warnings, nil

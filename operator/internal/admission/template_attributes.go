@@ -14,9 +14,10 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// judgeAttributes returns the protected attributes that an edit sets, or takes from populated objects, and that its author may not
-// touch in all namespaces. The operator is not asked about them when it populates namespaces: it copies what the author answers
-// for, as Kubernetes' controllers copy pod templates. The rules of single namespaces do not bind templates, which are the cluster's.
+// judgeAttributes returns the protected attributes that an edit sets, or takes from populated objects, and that its
+// author may not touch in all namespaces. The operator is not asked about them when it populates namespaces: it copies
+// what the author answers for, as Kubernetes' controllers copy pod templates. The rules of single namespaces do not
+// bind templates, which are the cluster's.
 func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
 	rules, err := v.attributes.at(ctx, v.request.Revision)
@@ -28,7 +29,10 @@ func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
 		variants, err = v.combinations(ctx)
 	}
 	if errors.Is(err, render.ErrCombinations) {
-		return []error{fmt.Errorf("there are protected attributes, and %w, of which not all can be checked for them: make more than one template of it", err)}, nil
+		return []error{
+			fmt.Errorf(
+				"there are protected attributes, and %w, of which not all can be checked for them: make more than one template of it", err),
+		}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -44,7 +48,8 @@ func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
 			return index.Holds(who, role, "")
 		})
 		for _, violation := range violations {
-			problem := fmt.Errorf("user %q may not %s in all namespaces: %s", who.Name, violation.What(name), violation.Remedy())
+			problem := fmt.Errorf("user %q may not %s in all namespaces: %s", who.Name, violation.What(name),
+				violation.Remedy())
 			if !said[problem.Error()] {
 				said[problem.Error()] = true
 				problems = append(problems, problem)
@@ -58,9 +63,10 @@ func (v *vetting) judgeAttributes(ctx context.Context) ([]error, error) {
 	}
 	if v.old != nil {
 		closed := func(object *unstructured.Unstructured) bool {
-			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}}, func(role v1alpha1.RoleReference) bool {
-				return index.Holds(who, role, "")
-			})) > 0
+			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},
+				func(role v1alpha1.RoleReference) bool {
+					return index.Holds(who, role, "")
+				})) > 0
 		}
 		for _, lost := range losses(ctx, v.edit, variants, closed) {
 			judge(nameIn(lost.before), lost.change())
@@ -73,7 +79,8 @@ func nameIn(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + object.GetName()
 }
 
-// loss is an object that namespaces have by the template that there is, and what some will have in its place: nil is nothing.
+// loss is an object that namespaces have by the template that there is, and what some will have in its place: nil is
+// nothing.
 type loss struct {
 	before, now *unstructured.Unstructured
 }
@@ -85,9 +92,11 @@ func (l loss) change() attributes.Change {
 	return attributes.Change{Old: l.before.Object, New: l.now.Object}
 }
 
-// losses compares the objects of a template that its editor may not touch with what takes their places. An object that the
-// template no longer declares is pruned in the namespaces that it selects, whatever its deletionPolicy says.
-func losses(ctx context.Context, e edit, variants []render.Variant, closed func(*unstructured.Unstructured) bool) []loss {
+// losses compares the objects of a template that its editor may not touch with what takes their places. An object that
+// the template no longer declares is pruned in the namespaces that it selects, whatever its deletionPolicy says.
+func losses(
+	ctx context.Context, e edit, variants []render.Variant, closed func(*unstructured.Unstructured) bool,
+) []loss {
 	old, template := e.old, e.updated
 	leaves := e.prunesAll()
 	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
@@ -121,7 +130,8 @@ func identify(object *unstructured.Unstructured) string {
 	return object.GroupVersionKind().GroupKind().String() + " " + object.GetName()
 }
 
-// variantsOf returns the variants of a template, or of one with so many overlays that nobody can look at all of them what each does by itself.
+// variantsOf returns the variants of a template, or of one with so many overlays that nobody can look at all of them
+// what each does by itself.
 func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []render.Variant {
 	if variants, err := render.Variants(ctx, template); err == nil {
 		return variants
@@ -139,8 +149,8 @@ func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []ren
 	return variants
 }
 
-// mayBecome tells whether a namespace with some overlays may have others after an update. One whose selector stays as it was keeps its
-// namespaces.
+// mayBecome tells whether a namespace with some overlays may have others after an update. One whose selector stays as
+// it was keeps its namespaces.
 func mayBecome(before, after []string, old, template *v1alpha1.NamespaceTemplate) bool {
 	for _, was := range old.Spec.Overlays {
 		for _, is := range template.Spec.Overlays {

@@ -37,7 +37,9 @@ func templateWith(change func(*v1alpha1.NamespaceTemplateSpec), objects ...strin
 
 // tier selects the namespaces of a tier.
 func tier(name string) v1alpha1.NamespaceSelector {
-	return v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}}}
+	return v1alpha1.NamespaceSelector{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}},
+	}
 }
 
 func overlays(all ...v1alpha1.Overlay) func(*v1alpha1.NamespaceTemplateSpec) {
@@ -52,24 +54,63 @@ func TestLosses(t *testing.T) {
 	deletes := func(spec *v1alpha1.NamespaceTemplateSpec) { spec.DeletionPolicy = v1alpha1.DeletionDelete }
 	many := make([]v1alpha1.Overlay, 0, render.MaxVariantOverlays+1)
 	for i := range cap(many) {
-		many = append(many, v1alpha1.Overlay{Name: fmt.Sprint("o", i), Namespaces: tier(fmt.Sprint(i)), Labels: map[string]string{"other": "label"}})
+		many = append(many,
+			v1alpha1.Overlay{
+				Name: fmt.Sprint("o", i), Namespaces: tier(fmt.Sprint(i)), Labels: map[string]string{"other": "label"},
+			})
 	}
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.NamespaceTemplate
 		want          []string
 	}{
-		"nothing changes":                           {templateWith(overlays(prod), labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")), nil},
-		"the label goes":                            {templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("a", "")), []string{"a: dev > "}},
-		"the object goes from the template":         {templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("b", "")), []string{"a: dev, deleted"}},
-		"the template goes":                         {templateWith(deletes, labelled("a", "dev")), nil, []string{"a: dev, deleted"}},
+		"nothing changes": {
+			templateWith(overlays(prod), labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")), nil,
+		},
+		"the label goes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("a", "")), []string{"a: dev > "},
+		},
+		"the object goes from the template": {
+			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("b", "")), []string{"a: dev, deleted"},
+		},
+		"the template goes": {
+			templateWith(deletes, labelled("a", "dev")), nil, []string{"a: dev, deleted"},
+		},
 		"the template goes, and leaves its objects": {templateWith(nil, labelled("a", "dev")), nil, nil},
-		"the object goes":                           {templateWith(nil, labelled("a", "dev")), templateWith(deletes, labelled("b", "")), []string{"a: dev, deleted"}},
-		"an overlay goes":                           {templateWith(overlays(prod), labelled("a", "")), templateWith(nil, labelled("a", "")), []string{"a: prod > "}},
-		"an overlay comes":                          {templateWith(nil, labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")), []string{"a: dev > prod"}},
-		"an overlay selects others":                 {templateWith(overlays(prod), labelled("a", "")), templateWith(overlays(elsewhere), labelled("a", "")), []string{"a: prod > "}},
-		"of many overlays":                          {templateWith(overlays(many...), labelled("a", "dev")), templateWith(nil, labelled("a", "")), []string{"a: dev > "}},
-		"other namespaces are left":                 {templateWith(deletes, labelled("a", "dev")), templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) { deletes(spec); spec.Namespaces = tier("x") }, labelled("a", "dev")), []string{"a: dev, deleted"}},
-		"other namespaces, and it all":              {templateWith(nil, labelled("a", "dev")), templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Namespaces = tier("x") }, labelled("a", "dev")), nil},
+		"the object goes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(deletes, labelled("b", "")),
+			[]string{"a: dev, deleted"},
+		},
+		"an overlay goes": {
+			templateWith(overlays(prod), labelled("a", "")), templateWith(nil, labelled("a", "")),
+			[]string{"a: prod > "},
+		},
+		"an overlay comes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")),
+			[]string{"a: dev > prod"},
+		},
+		"an overlay selects others": {
+			templateWith(overlays(prod), labelled("a", "")), templateWith(overlays(elsewhere), labelled("a", "")),
+			[]string{"a: prod > "},
+		},
+		"of many overlays": {
+			templateWith(overlays(many...), labelled("a", "dev")), templateWith(nil, labelled("a", "")),
+			[]string{"a: dev > "},
+		},
+		"other namespaces are left": {
+			templateWith(deletes, labelled("a", "dev")),
+			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
+				deletes(spec)
+				spec.Namespaces = tier("x")
+			}, labelled("a", "dev")),
+			[]string{"a: dev, deleted"},
+		},
+		"other namespaces, and it all": {
+			templateWith(nil, labelled("a", "dev")),
+			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
+				spec.Namespaces = tier("x")
+			}, labelled("a", "dev")),
+			nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +121,8 @@ func TestLosses(t *testing.T) {
 				require.NoError(t, err)
 			}
 			var found []string
-			for _, lost := range losses(t.Context(), edit{test.before, test.after}, variants, func(object *unstructured.Unstructured) bool { return object.GetLabels()["env"] != "" }) {
+			for _, lost := range losses(t.Context(), edit{test.before, test.after}, variants,
+				func(object *unstructured.Unstructured) bool { return object.GetLabels()["env"] != "" }) {
 				text := lost.before.GetName() + ": " + lost.before.GetLabels()["env"]
 				switch {
 				case lost.now == nil:

@@ -92,9 +92,10 @@ func (q question) attributes() *authorizationv1.ResourceAttributes {
 
 // mayMyself answers a question about the operator.
 func (t *Template) mayMyself(ctx context.Context, q question) (bool, error) {
-	review, err := t.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: q.attributes()},
-	}, metav1.CreateOptions{})
+	review, err := t.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+		&authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: q.attributes()},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("ask whether the operator may %s: %w", q, err)
 	}
@@ -102,5 +103,7 @@ func (t *Template) mayMyself(ctx context.Context, q question) (bool, error) {
 }
 
 func (t *Template) author(user authenticationv1.UserInfo) *author {
-	return &author{user: user, reviews: t.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[question]bool{}}
+	return &author{
+		user: user, reviews: t.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[question]bool{},
+	}
 }

@@ -17,13 +17,17 @@ import (
 
 // mayChange is the question whether somebody may change a template.
 func mayChange(template string) question {
-	return question{verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.NamespaceTemplates.Resource, name: template}
+	return question{
+		verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.NamespaceTemplates.Resource,
+		name: template,
+	}
 }
 
 // maxOverlapWarnings bounds how many templates are named that override the one that is written.
 const maxOverlapWarnings = 3
 
-// judgeOverlaps says which templates this one overrides though its author may not change them, and warns of those that override it.
+// judgeOverlaps says which templates this one overrides though its author may not change them, and warns of those that
+// override it.
 func (v *vetting) judgeOverlaps(ctx context.Context) ([]error, error) {
 	var overridden []overlap
 	var takes []question
@@ -45,27 +49,35 @@ func (v *vetting) judgeOverlaps(ctx context.Context) ([]error, error) {
 		return nil, err
 	}
 	if v.author.asked()+len(takes) > maxQuestions {
-		return []error{fmt.Errorf("it overrides objects of %d other templates, more than are looked into: choose other names", len(takes))}, nil
+		return []error{
+			fmt.Errorf("it overrides objects of %d other templates, more than are looked into: choose other names",
+				len(takes)),
+		}, nil
 	}
 	missing, err := v.author.missing(ctx, takes)
 	var problems []error
 	for i, overlap := range overridden {
 		if slices.Contains(missing, takes[i]) {
-			problems = append(problems, fmt.Errorf("%s %s is declared by template %s too, which this one overrides, since its name comes later: %s needs the right to %s, "+
-				"or chooses another name", overlap.object.GroupKind(), overlap.object.Name, overlap.other, v.author, takes[i]))
+			problems = append(problems,
+				fmt.Errorf("%s %s is declared by template %s too, which this one overrides, since its name comes later: %s needs the right to %s, "+
+					"or chooses another name", overlap.object.GroupKind(), overlap.object.Name, overlap.other, v.author,
+					takes[i]))
 		}
 	}
 	return problems, err
 }
 
-// judgeDeletions says of which kinds the author may not delete objects, though the edit may have it done. complete says that the
-// variants are all combinations of the overlays.
+// judgeDeletions says of which kinds the author may not delete objects, though the edit may have it done. complete says
+// that the variants are all combinations of the overlays.
 func (v *vetting) judgeDeletions(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
 	var before []render.Variant
-	if v.old != nil && slices.ContainsFunc(render.Declarations(v.old), func(d render.Declaration) bool { return isBinding(d) && !v.keeps(d) }) {
+	if v.old != nil && slices.ContainsFunc(render.Declarations(v.old), func(d render.Declaration) bool {
+		return isBinding(d) && !v.keeps(d)
+	}) {
 		before = variantsOf(ctx, v.old)
 	}
-	problems, err := v.missing(ctx, nil, slices.Concat(v.droppedKinds(variants, complete), v.replacedKinds(variants, before)))
+	problems, err := v.missing(ctx, nil,
+		slices.Concat(v.droppedKinds(variants, complete), v.replacedKinds(variants, before)))
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +85,8 @@ func (v *vetting) judgeDeletions(ctx context.Context, variants []render.Variant,
 	return append(problems, left...), err
 }
 
-// judgeLeft says of which kinds the author may not delete objects, though there are some with the template's label that it does
-// not declare: an earlier template of its name has left them, or this one when it selected other namespaces.
+// judgeLeft says of which kinds the author may not delete objects, though there are some with the template's label that
+// it does not declare: an earlier template of its name has left them, or this one when it selected other namespaces.
 func (v *vetting) judgeLeft(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
 	resources, err := v.resources(v.newKinds())
 	if err != nil {
@@ -94,15 +106,18 @@ func (v *vetting) judgeLeft(ctx context.Context, variants []render.Variant, comp
 			return nil, err
 		}
 		if left != nil {
-			problems = append(problems, fmt.Errorf("%s %s in namespace %s is left from template %s, and would be deleted: %s needs the right to %s in all namespaces, "+
-				"or chooses another name for the template", kind.kind.GroupKind(), left.Name, left.Namespace, v.name(), v.author, missing[0]))
+			problems = append(problems,
+				fmt.Errorf("%s %s in namespace %s is left from template %s, and would be deleted: %s needs the right to %s in all namespaces, "+
+					"or chooses another name for the template", kind.kind.GroupKind(), left.Name, left.Namespace,
+					v.name(),
+					v.author, missing[0]))
 		}
 	}
 	return problems, nil
 }
 
-// newKinds returns the kinds of which an edit may have objects pruned that somebody else has left: all, where it brings namespaces, and
-// those that the template had none of so far.
+// newKinds returns the kinds of which an edit may have objects pruned that somebody else has left: all, where it brings
+// namespaces, and those that the template had none of so far.
 func (v *vetting) newKinds() []schema.GroupVersionKind {
 	if v.old == nil || v.turnsOn() || v.movesSelector() {
 		return v.allKinds()
@@ -112,8 +127,11 @@ func (v *vetting) newKinds() []schema.GroupVersionKind {
 	})
 }
 
-// left returns an object of a kind that carries the template's label, and that the template may not declare where it is, or nil.
-func (v *vetting) left(ctx context.Context, kind schema.GroupVersionKind, variants []render.Variant, complete bool) (*metav1.PartialObjectMetadata, error) {
+// left returns an object of a kind that carries the template's label, and that the template may not declare where it
+// is, or nil.
+func (v *vetting) left(
+	ctx context.Context, kind schema.GroupVersionKind, variants []render.Variant, complete bool,
+) (*metav1.PartialObjectMetadata, error) {
 	mapping, err := v.mapper.RESTMapping(kind.GroupKind())
 	if err != nil {
 		return nil, err

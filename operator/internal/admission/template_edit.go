@@ -53,15 +53,16 @@ func (e edit) widens() bool {
 	guarded := func(template *v1alpha1.NamespaceTemplate) bool {
 		return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
 	}
-	return !equality.Semantic.DeepEqual(e.old.Spec, e.updated.Spec) || e.turnsOn() || guarded(e.old) && !guarded(e.updated)
+	return !equality.Semantic.DeepEqual(e.old.Spec, e.updated.Spec) || e.turnsOn() || guarded(e.old) &&
+		!guarded(e.updated)
 }
 
 func (e edit) turnsOn() bool {
 	return e.old != nil && match.Off(e.old) != "" && match.Off(e.updated) == ""
 }
 
-// prunesAll reports whether after an edit the operator may delete all that the template has populated, in some namespace or in
-// all. An owner reference counts, since the garbage collector deletes the template by it.
+// prunesAll reports whether after an edit the operator may delete all that the template has populated, in some
+// namespace or in all. An owner reference counts, since the garbage collector deletes the template by it.
 func (e edit) prunesAll() bool {
 	deletes := func(template *v1alpha1.NamespaceTemplate) bool {
 		return template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
@@ -88,8 +89,8 @@ func selectsAll(selector *metav1.LabelSelector) bool {
 	return selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
 }
 
-// prunedKinds returns the kinds of which the operator may delete objects after an edit, as far as that is known without compiling
-// the template: of all that it has ever populated, or of the objects that it does not declare any more.
+// prunedKinds returns the kinds of which the operator may delete objects after an edit, as far as that is known without
+// compiling the template: of all that it has ever populated, or of the objects that it does not declare any more.
 func (e edit) prunedKinds() []schema.GroupVersionKind {
 	if e.prunesAll() {
 		return e.allKinds()
@@ -125,11 +126,14 @@ func (e edit) allKinds() []schema.GroupVersionKind {
 // keeps reports whether an edit leaves an object as it is in every namespace: neither it nor an overlay changes.
 func (e edit) keeps(object render.Declaration) bool {
 	return equality.Semantic.DeepEqual(e.old.Spec.Overlays, e.updated.Spec.Overlays) &&
-		slices.ContainsFunc(render.Declarations(e.updated), func(after render.Declaration) bool { return bytes.Equal(object.Raw, after.Raw) })
+		slices.ContainsFunc(render.Declarations(e.updated), func(after render.Declaration) bool {
+			return bytes.Equal(object.Raw, after.Raw)
+		})
 }
 
-// droppedKinds returns the kinds of those objects that namespaces may have by the old template, and lose because an overlay drops
-// them. complete says that variants are all combinations of the overlays; otherwise each that patches may drop any.
+// droppedKinds returns the kinds of those objects that namespaces may have by the old template, and lose because an
+// overlay drops them. complete says that variants are all combinations of the overlays; otherwise each that patches may
+// drop any.
 func (e edit) droppedKinds(variants []render.Variant, complete bool) []schema.GroupVersionKind {
 	if e.old == nil {
 		return nil
@@ -160,13 +164,16 @@ func find(variant render.Variant, object render.Declaration) *unstructured.Unstr
 	return objects[i]
 }
 
-// patches reports whether an overlay of a template may drop or change objects in more ways than by labels and annotations.
+// patches reports whether an overlay of a template may drop or change objects in more ways than by labels and
+// annotations.
 func patches(template *v1alpha1.NamespaceTemplate) bool {
-	return slices.ContainsFunc(template.Spec.Overlays, func(overlay v1alpha1.Overlay) bool { return len(overlay.Patches) > 0 })
+	return slices.ContainsFunc(template.Spec.Overlays, func(overlay v1alpha1.Overlay) bool {
+		return len(overlay.Patches) > 0
+	})
 }
 
-// replacedKinds returns the kinds of objects that the operator may delete to create them anew: those that ask for it, and RoleBindings
-// whose roleRef an edit changes. before are the variants of the old template.
+// replacedKinds returns the kinds of objects that the operator may delete to create them anew: those that ask for it,
+// and RoleBindings whose roleRef an edit changes. before are the variants of the old template.
 func (e edit) replacedKinds(variants, before []render.Variant) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, variant := range variants {

@@ -48,7 +48,8 @@ func (v *vetting) judgeGrant(ctx context.Context, g *grant) (problem, err error)
 	if err != nil || reason == "" {
 		return nil, err
 	}
-	return fmt.Errorf("%s: %s; %s needs the right to %s in all namespaces to declare it", g.object, reason, v.author, g.power), nil
+	return fmt.Errorf("%s: %s; %s needs the right to %s in all namespaces to declare it", g.object, reason, v.author,
+		g.power), nil
 }
 
 // notHeld says why the author doesn't hold what a grant hands out, or returns "".
@@ -66,8 +67,9 @@ func (v *vetting) notHeld(ctx context.Context, g *grant) (string, error) {
 	return "it grants what its author does not hold in all namespaces: " + sayMissing(missing), nil
 }
 
-// judgeBound says why an author who may escalate may not declare a Role all the same: a RoleBinding of another template hands it
-// out, to whom that template says. Whoever could make that binding may declare it, or whoever may change that template.
+// judgeBound says why an author who may escalate may not declare a Role all the same: a RoleBinding of another template
+// hands it out, to whom that template says. Whoever could make that binding may declare it, or whoever may change that
+// template.
 func (v *vetting) judgeBound(ctx context.Context, g *grant) (problem, err error) {
 	for _, other := range v.others {
 		if !other.binds(g.role) || disjoint(v.updated.Spec.Namespaces, other.namespaces) {
@@ -87,7 +89,9 @@ func (v *vetting) judgeBound(ctx context.Context, g *grant) (problem, err error)
 		if reason, err := v.notHeld(ctx, g); err != nil || reason == "" {
 			return nil, err
 		}
-		return fmt.Errorf("%s: template %s may bind it; %s needs the right to %s in all namespaces, or to %s, to declare it", g.object, other.name, v.author, bind, change), nil
+		return fmt.Errorf(
+			"%s: template %s may bind it; %s needs the right to %s in all namespaces, or to %s, to declare it",
+			g.object, other.name, v.author, bind, change), nil
 	}
 	return nil, nil
 }

@@ -26,7 +26,9 @@ func (f found) may(verb string) question {
 }
 
 // lookUp asks the cluster's discovery for kinds. One without a version is found in any.
-func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, problems []error, warnings []string, err error) {
+func (t *Template) lookUp(
+	kinds []schema.GroupVersionKind,
+) (known []found, problems []error, warnings []string, err error) {
 	for _, kind := range kinds {
 		mapping, err := t.mapping(kind)
 		switch {
@@ -41,12 +43,15 @@ func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, probl
 			}
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
 			known = append(known, found{kind, resource, true})
-			warnings = append(warnings, fmt.Sprintf("the cluster doesn't know %s %s yet: its objects are populated once it does",
-				kind.GroupVersion(), kind.Kind))
+			warnings = append(warnings,
+				fmt.Sprintf("the cluster doesn't know %s %s yet: its objects are populated once it does",
+					kind.GroupVersion(), kind.Kind))
 		case err != nil:
 			return nil, nil, nil, fmt.Errorf("look up %s: %w", kind.GroupKind(), err)
 		case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
-			problems = append(problems, fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", kind.GroupKind()))
+			problems = append(problems,
+				fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only",
+					kind.GroupKind()))
 		default:
 			known = append(known, found{kind, mapping.Resource, false})
 		}
@@ -54,7 +59,8 @@ func (t *Template) lookUp(kinds []schema.GroupVersionKind) (known []found, probl
 	return known, problems, warnings, nil
 }
 
-// mapping returns the resource of a kind. A kind that is being installed may be unknown at first and known at the next question.
+// mapping returns the resource of a kind. A kind that is being installed may be unknown at first and known at the next
+// question.
 func (t *Template) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, unknown := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if !meta.IsNoMatchError(unknown) {
@@ -90,8 +96,8 @@ func (t *Template) resources(kinds []schema.GroupVersionKind) ([]found, error) {
 	return all, nil
 }
 
-// notServed says why no object of a kind that the cluster doesn't know can be populated, as far as the cluster knows its group. What
-// is of a group that the cluster doesn't know at all may be installed later.
+// notServed says why no object of a kind that the cluster doesn't know can be populated, as far as the cluster knows
+// its group. What is of a group that the cluster doesn't know at all may be installed later.
 func (t *Template) notServed(kind schema.GroupVersionKind) (problem, err error) {
 	switch mappings, err := t.mapper.RESTMappings(kind.GroupKind()); {
 	case meta.IsNoMatchError(err):
@@ -103,14 +109,16 @@ func (t *Template) notServed(kind schema.GroupVersionKind) (problem, err error) 
 			served = append(served, mapping.GroupVersionKind.GroupVersion().String())
 		}
 		slices.Sort(served)
-		return fmt.Errorf("the cluster serves %s as %s, not as %s", kind.GroupKind(), strings.Join(slices.Compact(served), " and "), kind.GroupVersion()), nil
+		return fmt.Errorf("the cluster serves %s as %s, not as %s", kind.GroupKind(),
+			strings.Join(slices.Compact(served), " and "), kind.GroupVersion()), nil
 	}
 	served, err := t.servedVersions(kind.Group)
 	switch {
 	case err != nil:
 		return nil, err
 	case kind.Version != "" && len(served) > 0 && !slices.Contains(served, kind.GroupVersion().String()):
-		return fmt.Errorf("the cluster serves the API group %s as %s, not as %s", kind.Group, strings.Join(served, " and "), kind.GroupVersion()), nil
+		return fmt.Errorf("the cluster serves the API group %s as %s, not as %s", kind.Group,
+			strings.Join(served, " and "), kind.GroupVersion()), nil
 	case render.BuiltIn(kind.Group):
 		return fmt.Errorf("the cluster has no %s %s", kind.GroupVersion(), kind.Kind), nil
 	}

@@ -20,7 +20,8 @@ import (
 
 var roleKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
 
-// outline is what is known of a template without compiling it. A template that is disabled has one too: it may be enabled later.
+// outline is what is known of a template without compiling it. A template that is disabled has one too: it may be
+// enabled later.
 type outline struct {
 	name       string
 	uid        types.UID
@@ -122,7 +123,8 @@ func (n *names) mayHave(name string) bool {
 type overlap struct {
 	object render.Declaration
 	other  string
-	// overrides says that this template's object is populated, since it comes after the other; otherwise the other's is.
+	// overrides says that this template's object is populated, since it comes after the other; otherwise the other's
+	// is.
 	overrides bool
 }
 
@@ -131,7 +133,9 @@ func overlaps(template *v1alpha1.NamespaceTemplate, others []*outline) []overlap
 	own := namesOf(render.Declarations(template))
 	var all []overlap
 	for _, other := range others {
-		i := slices.IndexFunc(other.objects, func(object render.Declaration) bool { return own[object.GroupKind()].mayHave(object.Name) })
+		i := slices.IndexFunc(other.objects, func(object render.Declaration) bool {
+			return own[object.GroupKind()].mayHave(object.Name)
+		})
 		if i >= 0 && !disjoint(template.Spec.Namespaces, other.namespaces) {
 			all = append(all, overlap{other.objects[i], other.name, other.name < template.Name})
 		}
@@ -161,7 +165,9 @@ func contradict(needs, other labels.Requirement) bool {
 	case selection.Exists:
 		return other.Operator() == selection.DoesNotExist
 	case selection.In, selection.Equals, selection.DoubleEquals:
-		return !slices.ContainsFunc(needs.ValuesUnsorted(), func(value string) bool { return other.Matches(labels.Set{other.Key(): value}) })
+		return !slices.ContainsFunc(needs.ValuesUnsorted(), func(value string) bool {
+			return other.Matches(labels.Set{other.Key(): value})
+		})
 	}
 	return false
 }
@@ -173,8 +179,8 @@ func (o *outline) declares(role string) bool {
 	})
 }
 
-// declaresRole reports whether another template that may select the same namespaces may declare a Role of a name. An edit of
-// either selector is vetted again.
+// declaresRole reports whether another template that may select the same namespaces may declare a Role of a name. An
+// edit of either selector is vetted again.
 func (v *vetting) declaresRole(role string) bool {
 	return slices.ContainsFunc(v.others, func(other *outline) bool {
 		return other.declares(role) && !disjoint(v.updated.Spec.Namespaces, other.namespaces)

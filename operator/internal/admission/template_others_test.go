@@ -27,9 +27,18 @@ func TestSelectorsThatNoNamespaceMeetsTogetherAreDisjoint(t *testing.T) {
 		{"{matchLabels: {a: b}}", "{matchExpressions: [{key: a, operator: NotIn, values: [c]}]}", false},
 		{"{matchLabels: {a: b}}", "{matchExpressions: [{key: a, operator: DoesNotExist}]}", true},
 		{"{matchLabels: {a: b}}", "{matchExpressions: [{key: a, operator: Exists}]}", false},
-		{"{matchExpressions: [{key: a, operator: Exists}]}", "{matchExpressions: [{key: a, operator: DoesNotExist}]}", true},
-		{"{matchExpressions: [{key: a, operator: Exists}]}", "{matchExpressions: [{key: a, operator: NotIn, values: [b]}]}", false},
-		{"{matchExpressions: [{key: a, operator: In, values: [b, c]}]}", "{matchExpressions: [{key: a, operator: In, values: [c, d]}]}", false},
+		{
+			"{matchExpressions: [{key: a, operator: Exists}]}",
+			"{matchExpressions: [{key: a, operator: DoesNotExist}]}", true,
+		},
+		{
+			"{matchExpressions: [{key: a, operator: Exists}]}",
+			"{matchExpressions: [{key: a, operator: NotIn, values: [b]}]}", false,
+		},
+		{
+			"{matchExpressions: [{key: a, operator: In, values: [b, c]}]}",
+			"{matchExpressions: [{key: a, operator: In, values: [c, d]}]}", false,
+		},
 		{"{matchExpressions: [{key: a, operator: Near}]}", "{matchLabels: {a: b}}", false},
 	} {
 		require.Equal(t, test.want, disjoint(selectorOf(t, test.a), selectorOf(t, test.b)), "%s %s", test.a, test.b)
@@ -52,7 +61,9 @@ func TestNamesThatMayCoincide(t *testing.T) {
 		declared = append(declared, render.Declaration{GroupVersionKind: kind, Name: name})
 	}
 	own := namesOf(declared)[kind.GroupKind()]
-	for name, want := range map[string]bool{"a": true, "c": false, "x-y": true, "$(NAMESPACE)": true, "$(CREATOR)-z": true, "c$(NAMESPACE)": false} {
+	for name, want := range map[string]bool{
+		"a": true, "c": false, "x-y": true, "$(NAMESPACE)": true, "$(CREATOR)-z": true, "c$(NAMESPACE)": false,
+	} {
 		require.Equal(t, want, own.mayHave(name), name)
 	}
 	require.False(t, (*names)(nil).mayHave("a"))

@@ -20,19 +20,23 @@ import (
 )
 
 const (
-	// turnTime is how long a request has to be written down until the next one has its turn. What is refused elsewhere never is.
+	// turnTime is how long a request has to be written down until the next one has its turn. What is refused elsewhere
+	// never is.
 	turnTime = 100 * time.Millisecond
-	// longTurn is that time while the API server turns out to be slower: for crowdedTime after requests of a namespace came together all the same.
-	// Otherwise those who try again would always come together again, and none would be let in.
+	// longTurn is that time while the API server turns out to be slower: for crowdedTime after requests of a namespace
+	// came together all the same. Otherwise those who try again would always come together again, and none would be let
+	// in.
 	longTurn    = 2 * time.Second
 	crowdedTime = time.Minute
-	// atOnce is more than the requests that an API server has under way: --max-requests-inflight and --max-mutating-requests-inflight.
+	// atOnce is more than the requests that an API server has under way: --max-requests-inflight and
+	// --max-mutating-requests-inflight.
 	atOnce = 600
 )
 
-// Turns has the requests of a namespace come one by one where a quota of a policyspace has little room left. The API server writes down
-// the use of several at once: then they could only be let in or refused together, and less than there is room for would be let in.
-// It refuses at once what there is no room for, so that nothing else is charged for it, and dry runs too. The decision is Quota's.
+// Turns has the requests of a namespace come one by one where a quota of a policyspace has little room left. The API
+// server writes down the use of several at once: then they could only be let in or refused together, and less than
+// there is room for would be let in. It refuses at once what there is no room for, so that nothing else is charged for
+// it, and dry runs too. The decision is Quota's.
 type Turns struct {
 	quota *Quota
 
@@ -60,7 +64,8 @@ func NewTurns(quota *Quota) *Turns {
 	return t
 }
 
-// Webhooks is for the table: the API server asks about what quotas of policyspaces limit, and about nothing as long as there are none.
+// Webhooks is for the table: the API server asks about what quotas of policyspaces limit, and about nothing as long as
+// there are none.
 func (t *Turns) Webhooks(ctx context.Context) ([]Webhook, error) {
 	list := &v1alpha1.PolicySpaceList{}
 	if err := t.quota.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -80,7 +85,9 @@ func (t *Turns) Webhooks(ctx context.Context) ([]Webhook, error) {
 	slices.SortFunc(created, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
 	rules := make([]admissionregistrationv1.RuleWithOperations, 0, len(created))
 	for _, one := range created {
-		rules = append(rules, rule(one.Group, "*", admissionregistrationv1.NamespacedScope, []string{one.Resource}, admissionregistrationv1.Create))
+		rules = append(rules,
+			rule(one.Group, "*", admissionregistrationv1.NamespacedScope, []string{one.Resource},
+				admissionregistrationv1.Create))
 	}
 	return []Webhook{{Rules: rules, Revision: ownWebhook}}, nil
 }
@@ -128,9 +135,11 @@ func (t *Turns) refuse(request *Request, err error) error {
 	return t.quota.refuse(request, err, false)
 }
 
-// look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more. A dry run takes
-// no bookings away.
-func (t *Turns) look(ctx context.Context, spaces []string, created schema.GroupResource, dryRun bool) (spacious bool, err error) {
+// look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more.
+// A dry run takes no bookings away.
+func (t *Turns) look(
+	ctx context.Context, spaces []string, created schema.GroupResource, dryRun bool,
+) (spacious bool, err error) {
 	spacious = true
 	certain := true
 	for _, name := range spaces {
@@ -194,7 +203,8 @@ func (t *Turns) wait(ctx context.Context, namespace string) bool {
 // retries is how often the API server tries to write down what was refused.
 const retries = 3
 
-// decided ends a turn for each request that was decided on, though more than one replica tells of it, and the API server tries again.
+// decided ends a turn for each request that was decided on, though more than one replica tells of it, and the API
+// server tries again.
 func (t *Turns) decided(namespace string, what decided) {
 	t.mu.Lock()
 	if what.crowded {

@@ -43,7 +43,8 @@ func TestTurns(t *testing.T) {
 		require.Equal(t, []int{0, 1}, called())
 		turns.decided("a", decided{since: "1"}) // another replica, and another policyspace, tell the same
 		require.Equal(t, []int{0, 1}, called())
-		// What is refused is tried again, which ends nobody else's turn; the next one that is refused the same ends its own.
+		// What is refused is tried again, which ends nobody else's turn; the next one that is refused the same ends its
+		// own.
 		for try := range retries + 1 {
 			turns.decided("a", decided{since: "2", used: "pods=4", refused: true})
 			require.Equal(t, []int{0, 1, 2}, called(), "try %d", try)

@@ -20,16 +20,18 @@ import (
 )
 
 const (
-	// young is how old a namespace is at most while it may not be counted yet what is used in it, by the operator's clock.
+	// young is how old a namespace is at most while it may not be counted yet what is used in it, by the operator's
+	// clock.
 	young = 10 * time.Second
-	// youngPatience is how long who creates something in it waits at most: as long as what nothing counts is not known to be that. lookAgain
-	// is how often it is looked at meanwhile.
+	// youngPatience is how long who creates something in it waits at most: as long as what nothing counts is not known
+	// to be that. lookAgain is how often it is looked at meanwhile.
 	youngPatience, lookAgain = counters.Uncountable + 2*time.Second, 20 * time.Millisecond
 )
 
-// counted returns the policyspaces of a namespace once the API server counts in it what a request creates: what is created before is not
-// charged. It waits in a young namespace, where most users are held for as long, and where the ResourceQuota is missing or was changed,
-// until it is repaired. The operator does not wait: it counts in a namespace after it has populated it.
+// counted returns the policyspaces of a namespace once the API server counts in it what a request creates: what is
+// created before is not charged. It waits in a young namespace, where most users are held for as long, and where the
+// ResourceQuota is missing or was changed, until it is repaired. The operator does not wait: it counts in a namespace
+// after it has populated it.
 func (t *Turns) counted(ctx context.Context, request *Request, created schema.GroupResource) ([]string, error) {
 	ns, err := t.quota.namespace(ctx, request.Namespace)
 	if err != nil {
@@ -68,9 +70,11 @@ func (t *Turns) counted(ctx context.Context, request *Request, created schema.Gr
 	}
 }
 
-// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every young namespace is counted again
-// later.
-func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created schema.GroupResource) (*quota.UncountedError, error) {
+// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every young namespace
+// is counted again later.
+func (t *Turns) uncounted(
+	ctx context.Context, ns *corev1.Namespace, created schema.GroupResource,
+) (*quota.UncountedError, error) {
 	lineage, placed, err := t.lineage(ctx, ns)
 	if err != nil {
 		return nil, err
@@ -80,7 +84,8 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 		return nil, nil // it moves into them later, with all that it uses then
 	}
 	counter := &corev1.ResourceQuota{}
-	err = t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+	err = t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter,
+		client.UnsafeDisableDeepCopy)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read ResourceQuota %s of namespace %s: %w", v1alpha1.QuotaName, ns.Name, err)
 	}
@@ -94,7 +99,8 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 			continue
 		}
 		for limit := range quota.Hard(space) {
-			if _, counted := used[limit]; (!counted || !placed) && (!isYoung || !quota.Early(limit)) && quota.Requested(limit) == created {
+			if _, counted := used[limit]; (!counted || !placed) && (!isYoung || !quota.Early(limit)) &&
+				quota.Requested(limit) == created {
 				return &quota.UncountedError{Space: name, Resources: []string{string(limit)}}, nil
 			}
 		}
@@ -102,8 +108,8 @@ func (t *Turns) uncounted(ctx context.Context, ns *corev1.Namespace, created sch
 	return nil, nil
 }
 
-// lineage returns the policyspaces that a namespace is in, or is to be in, and whether it has its place already. What has none because
-// something above it is missing, or above itself, is in none, nor is one that a tree leaves alone.
+// lineage returns the policyspaces that a namespace is in, or is to be in, and whether it has its place already. What
+// has none because something above it is missing, or above itself, is in none, nor is one that a tree leaves alone.
 func (t *Turns) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, placed bool, err error) {
 	if in := hierarchy.SpacesOf(ns); len(in) > 0 || match.OfTheSystem(ns.Name) {
 		return in, true, nil

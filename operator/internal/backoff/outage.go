@@ -27,14 +27,15 @@ type Outage struct {
 	ended chan struct{}
 }
 
-// NewOutage returns an Outage that asks until ctx is done. ready returns nil if the API server can be used: it is called when a request
-// failed in a way that may be an outage, and then again and again until there is none. Then over is called.
+// NewOutage returns an Outage that asks until ctx is done. ready returns nil if the API server can be used: it is
+// called when a request failed in a way that may be an outage, and then again and again until there is none. Then over
+// is called.
 func NewOutage(ctx context.Context, ready func(context.Context) error, over func()) *Outage {
 	return &Outage{ctx: ctx, ready: ready, over: over}
 }
 
-// Transport returns a transport that looks for outages in the answers of another one. During an outage, watches that begin wait for its
-// end: those who watch would wait longer and longer between attempts.
+// Transport returns a transport that looks for outages in the answers of another one. During an outage, watches that
+// begin wait for its end: those who watch would wait longer and longer between attempts.
 func (o *Outage) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport{outage: o, next: next}
 }
@@ -63,7 +64,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func mayBeOutage(status int) bool {
 	switch status {
-	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
 		return true
 	}
 	return false

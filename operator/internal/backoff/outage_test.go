@@ -114,7 +114,8 @@ func TestOutage(t *testing.T) {
 			var watches atomic.Int32
 			for range 3 {
 				go func() {
-					if status, err := send(ctx, "/api/v1/namespaces?allowWatchBookmarks=true&watch=true"); err == nil && status == 200 {
+					if status, err := send(ctx, "/api/v1/namespaces?allowWatchBookmarks=true&watch=true"); err == nil &&
+						status == 200 {
 						watches.Add(1)
 					}
 				}()

@@ -1,4 +1,5 @@
-// Package backoff has controllers try again what failed: less and less often, and at once when the API server answers again.
+// Package backoff has controllers try again what failed: less and less often, and at once when the API server answers
+// again.
 package backoff
 
 import (
@@ -10,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// What fails is tried again after FirstRetry, unless a queue says otherwise, and then after twice as long each time, up to LastRetry.
+// What fails is tried again after FirstRetry, unless a queue says otherwise, and then after twice as long each time, up
+// to LastRetry.
 const (
 	FirstRetry = 5 * time.Millisecond
 	LastRetry  = 30 * time.Second

@@ -22,7 +22,10 @@ func TestRetriesAreBounded(t *testing.T) {
 		waits = append(waits, limits.When(requestFor("a")))
 	}
 	const ms = time.Millisecond
-	require.Equal(t, []time.Duration{200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, LastRetry, LastRetry}, waits)
+	require.Equal(t,
+		[]time.Duration{
+			200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, LastRetry, LastRetry,
+		}, waits)
 	require.Equal(t, 10, limits.NumRequeues(requestFor("a")))
 	require.Equal(t, 200*ms, limits.When(requestFor("b")), "another one has failed once")
 	for range 1000 {

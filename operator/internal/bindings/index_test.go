@@ -36,7 +36,8 @@ func account(namespace, name string) rbacv1.Subject {
 }
 
 func stores(index *Index) (everywhere, inNamespaces *store) {
-	return &store{index: index, everywhere: true, synced: make(chan struct{})}, &store{index: index, synced: make(chan struct{})}
+	return &store{index: index, everywhere: true, synced: make(chan struct{})},
+		&store{index: index, synced: make(chan struct{})}
 }
 
 func TestHolds(t *testing.T) {
@@ -44,7 +45,8 @@ func TestHolds(t *testing.T) {
 	index := NewIndex()
 	everywhere, inNamespaces := stores(index)
 	require.NoError(t, everywhere.Replace([]any{
-		clusterRoleBinding("a", "setter", user("cluster"), group("clusters"), account("ci", "robot"), account("", "nobody")),
+		clusterRoleBinding("a", "setter", user("cluster"), group("clusters"), account("ci", "robot"),
+			account("", "nobody")),
 	}, ""))
 	require.NoError(t, inNamespaces.Replace([]any{
 		roleBinding("team-a", "a", "ClusterRole", "setter", user("jane"), group("janes"), account("", "own")),
@@ -73,7 +75,9 @@ func TestHolds(t *testing.T) {
 	} {
 		for _, namespace := range []string{"", "team-a", "team-b", "team-c"} {
 			want := namespace == test.namespaces || test.namespaces[0] == ' '
-			require.Equal(t, want, index.Holds(test.who, v1alpha1.RoleReference{Kind: test.kind, Name: "setter"}, namespace), "%+v in %q", test, namespace)
+			require.Equal(t, want,
+				index.Holds(test.who, v1alpha1.RoleReference{Kind: test.kind, Name: "setter"}, namespace), "%+v in %q",
+				test, namespace)
 			require.False(t, index.Holds(test.who, v1alpha1.RoleReference{Kind: test.kind, Name: "other"}, namespace))
 		}
 	}
@@ -99,7 +103,8 @@ func TestIndexFollowsChanges(t *testing.T) {
 		key := b.Namespace + "/" + b.Name
 		target, object := inNamespaces, any(b)
 		if namespace == "" {
-			target, object = everywhere, &rbacv1.ClusterRoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects}
+			target, object = everywhere,
+				&rbacv1.ClusterRoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects}
 		}
 		switch random.IntN(5) {
 		case 0:
@@ -142,10 +147,12 @@ func manyBindings() []any {
 	for ns := range 10_000 {
 		namespace := fmt.Sprint("team-", ns)
 		all = append(all,
-			roleBinding(namespace, "creator-admin", "ClusterRole", "admin", user(fmt.Sprintf("user-%d@example.com", ns))),
+			roleBinding(namespace, "creator-admin", "ClusterRole", "admin",
+				user(fmt.Sprintf("user-%d@example.com", ns))),
 			roleBinding(namespace, "editors", "ClusterRole", "edit", group(fmt.Sprint("team-", ns))),
 			roleBinding(namespace, "viewers", "ClusterRole", "view", group("everybody")),
-			roleBinding(namespace, "deployers", "ClusterRole", "prod-deployer", account(namespace, "deployer"), group(fmt.Sprint("ops-", ns%100))),
+			roleBinding(namespace, "deployers", "ClusterRole", "prod-deployer", account(namespace, "deployer"),
+				group(fmt.Sprint("ops-", ns%100))),
 			roleBinding(namespace, "setters", "Role", "setter", user(fmt.Sprintf("user-%d@example.com", ns))),
 		)
 	}
@@ -163,17 +170,22 @@ func BenchmarkDecision(b *testing.B) {
 	count := len(bindings)
 	size := heap() - before
 	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{{AttributeRule: v1alpha1.AttributeRule{
-		AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env", RoleRef: v1alpha1.RoleReference{Kind: "ClusterRole", Name: "prod-deployer"},
+		AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env",
+		RoleRef: v1alpha1.RoleReference{Kind: "ClusterRole", Name: "prod-deployer"},
 	}}}, nil)
 	labels := map[string]any{"app": "web", "env": "prod", "app.kubernetes.io/name": "web"}
 	change := attributes.Change{Namespace: "team-5000", New: map[string]any{
 		"metadata": map[string]any{"name": "web", "labels": labels},
 		"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"labels": labels}}},
 	}}
-	who := attributes.Requester{Name: "jane", Groups: []string{"system:authenticated", "everybody", "team-5000", "ops-0"}}
+	who := attributes.Requester{
+		Name: "jane", Groups: []string{"system:authenticated", "everybody", "team-5000", "ops-0"},
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool { return index.Holds(who, role, change.Namespace) })
+		violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool {
+			return index.Holds(who, role, change.Namespace)
+		})
 		if len(violations) > 0 {
 			b.Fatal("refused")
 		}

@@ -122,7 +122,8 @@ func (c *content) renew(hosts []string, lifetimes Lifetimes, now time.Time) (err
 		c.bundle = append([]*x509.Certificate{c.authority}, c.bundle...)
 	}
 	age := lifetimes.Authority - c.authority.NotAfter.Sub(now)
-	due := c.serving.Leaf == nil || c.serving.Leaf.NotAfter.Sub(now) < lifetimes.Serving/3 || c.serving.Leaf.CheckSignatureFrom(c.authority) != nil
+	due := c.serving.Leaf == nil || c.serving.Leaf.NotAfter.Sub(now) < lifetimes.Serving/3 ||
+		c.serving.Leaf.CheckSignatureFrom(c.authority) != nil
 	if !c.good(hosts, now) || due && age >= lifetimes.spread() {
 		c.serving, err = c.issue(hosts, lifetimes.Serving, now)
 	}
@@ -139,7 +140,9 @@ func (c *content) good(hosts []string, now time.Time) bool {
 		roots.AddCert(authority)
 	}
 	for _, host := range hosts {
-		if _, err := c.serving.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: now}); err != nil {
+		if _, err := c.serving.Leaf.Verify(x509.VerifyOptions{
+			Roots: roots, DNSName: host, CurrentTime: now,
+		}); err != nil {
 			return false
 		}
 	}

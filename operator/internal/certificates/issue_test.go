@@ -72,11 +72,15 @@ func TestWhatIsOfNoUseIsReplaced(t *testing.T) {
 		"another authority": func(c *content) {
 			c.bundle, c.authority, c.authorityKey = foreign.bundle, foreign.authority, foreign.authorityKey
 		},
-		"another's certificate":     func(c *content) { c.serving = foreign.serving },
-		"no certificate":            func(c *content) { c.serving = content{}.serving },
-		"nothing":                   func(c *content) { *c = content{} },
-		"a certificate of the past": func(c *content) { c.serving, _ = c.issue(hosts, time.Hour, now.Add(-2*time.Hour)) },
-		"other hosts":               func(c *content) { c.serving, _ = c.issue([]string{"other"}, lifetimes.Serving, now) },
+		"another's certificate": func(c *content) { c.serving = foreign.serving },
+		"no certificate":        func(c *content) { c.serving = content{}.serving },
+		"nothing":               func(c *content) { *c = content{} },
+		"a certificate of the past": func(c *content) {
+			c.serving, _ = c.issue(hosts, time.Hour, now.Add(-2*time.Hour))
+		},
+		"other hosts": func(c *content) {
+			c.serving, _ = c.issue([]string{"other"}, lifetimes.Serving, now)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good()

@@ -1,6 +1,7 @@
-// Package certificates makes and rotates the certificate of the operator's webhooks, and keeps it in a Secret that all replicas
-// share. It serves from memory: what open-policy-agent/cert-controller makes is served from files that the kubelet mounts, a
-// minute after each change and on restart, and no kubelet is at hand where the operator runs outside of the cluster.
+// Package certificates makes and rotates the certificate of the operator's webhooks, and keeps it in a Secret that all
+// replicas share. It serves from memory: what open-policy-agent/cert-controller makes is served from files that the
+// kubelet mounts, a minute after each change and on restart, and no kubelet is at hand where the operator runs outside
+// of the cluster.
 package certificates
 
 import (
@@ -118,7 +119,8 @@ func (k *Keeper) watch(ctx context.Context) <-chan struct{} {
 	return news
 }
 
-// ensure makes the Secret good and serves from it. When another replica writes at the same time, it takes what that wrote.
+// ensure makes the Secret good and serves from it. When another replica writes at the same time, it takes what that
+// wrote.
 func (k *Keeper) ensure(ctx context.Context) error {
 	for {
 		secret, err := k.secrets.Get(ctx, k.name, metav1.GetOptions{})
@@ -160,7 +162,8 @@ func (k *Keeper) content(data map[string][]byte) content {
 
 func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, data map[string][]byte, absent bool) error {
 	if absent {
-		_, err := k.secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: k.name}, Data: data}, metav1.CreateOptions{})
+		_, err := k.secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: k.name}, Data: data},
+			metav1.CreateOptions{})
 		return err
 	}
 	if equality.Semantic.DeepEqual(secret.Data, data) {

@@ -37,12 +37,14 @@ func secretsOf(t *testing.T, name string) (admin, user kubernetes.Interface) {
 	require.NoError(t, err)
 	user, err = kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	_, err = admin.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err = admin.CoreV1().Secrets("default").Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = admin.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch", "update"},
+			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name},
+			Verbs: []string{"get", "list", "watch", "update"},
 		}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -136,18 +138,21 @@ func TestTheSecretIsPutRight(t *testing.T) {
 	for name, spoil := range map[string]func(){
 		"deleted": func() { require.NoError(t, secrets.Delete(t.Context(), "spoiled", metav1.DeleteOptions{})) },
 		"emptied": func() {
-			_, err := secrets.Patch(t.Context(), "spoiled", "application/merge-patch+json", []byte(`{"data": null}`), metav1.PatchOptions{})
+			_, err := secrets.Patch(t.Context(), "spoiled", "application/merge-patch+json", []byte(`{"data": null}`),
+				metav1.PatchOptions{})
 			require.NoError(t, err)
 		},
 		"garbage": func() {
-			_, err := secrets.Patch(t.Context(), "spoiled", "application/merge-patch+json", []byte(`{"data": {"tls.crt": "AAAA"}}`), metav1.PatchOptions{})
+			_, err := secrets.Patch(t.Context(), "spoiled", "application/merge-patch+json",
+				[]byte(`{"data": {"tls.crt": "AAAA"}}`), metav1.PatchOptions{})
 			require.NoError(t, err)
 		},
 	} {
 		spoil()
 		require.Eventually(t, func() bool {
 			secret, err := secrets.Get(t.Context(), "spoiled", metav1.GetOptions{})
-			return err == nil && bytes.Equal(secret.Data[bundleKey], bundle) && len(secret.Data) == 4 && len(secret.Data[servingKey]) > 100
+			return err == nil && bytes.Equal(secret.Data[bundleKey], bundle) && len(secret.Data) == 4 &&
+				len(secret.Data[servingKey]) > 100
 		}, 20*time.Second, 20*time.Millisecond, "%s: what clients trust is kept", name)
 	}
 	// A replica that starts now serves the same.

@@ -38,8 +38,8 @@ const allocatedKey = "next"
 // allocationWrites are under way at a time.
 const allocationWrites = 16
 
-// Allocations gives namespaces their blocks of user ids and SELinux levels, while there are SecurityContextConstraints. What is
-// given is written down before it is: another leader goes on from there, and no block is given twice.
+// Allocations gives namespaces their blocks of user ids and SELinux levels, while there are SecurityContextConstraints.
+// What is given is written down before it is: another leader goes on from there, and no block is given twice.
 type Allocations struct {
 	Client     client.Client
 	ConfigMaps corev1client.ConfigMapInterface
@@ -61,7 +61,9 @@ type Allocations struct {
 
 // SetupWithManager has all namespaces looked at together as they come, and as their annotations change.
 func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("allocation").
 		Watches(&corev1.Namespace{}, enqueue, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
@@ -69,7 +71,8 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		WatchesRawSource(source.Func(func(_ context.Context,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.OnChange(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
@@ -78,11 +81,16 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // allocationKeys are the annotations that a namespace is given together.
-var allocationKeys = []string{v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation}
+var allocationKeys = []string{
+	v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+}
 
 func allocationOf(ns client.Object) [3]string {
 	annotations := ns.GetAnnotations()
-	return [3]string{annotations[v1alpha1.UIDRangeAnnotation], annotations[v1alpha1.SupplementalGroupsAnnotation], annotations[v1alpha1.MCSAnnotation]}
+	return [3]string{
+		annotations[v1alpha1.UIDRangeAnnotation], annotations[v1alpha1.SupplementalGroupsAnnotation],
+		annotations[v1alpha1.MCSAnnotation],
+	}
 }
 
 // Reconcile gives every namespace what it lacks.
@@ -166,20 +174,24 @@ func (r *Allocations) reserve(ctx context.Context, holders []scc.Holder) ([]scc.
 	return allocations, exhausted
 }
 
-// allocationPatch changes nothing in a namespace that has other ids by now, or in another namespace of the name: pods that run keep the ids
-// of an earlier allocation.
+// allocationPatch changes nothing in a namespace that has other ids by now, or in another namespace of the name: pods
+// that run keep the ids of an earlier allocation.
 func allocationPatch(ns *corev1.Namespace, allocation scc.Allocation) client.Patch {
 	return testedPatch{}.test("/metadata/uid", ns.UID).
 		changeIn("/metadata/annotations", ns.Annotations, allocation.Annotations, allocationKeys...)
 }
 
-// write gives namespaces what is allocated. It reports whether some were changed meanwhile, and are to be looked at again.
-func (r *Allocations) write(ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation) (stale bool, err error) {
+// write gives namespaces what is allocated. It reports whether some were changed meanwhile, and are to be looked at
+// again.
+func (r *Allocations) write(
+	ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation,
+) (stale bool, err error) {
 	errs := make([]error, len(allocations))
 	workqueue.ParallelizeUntil(ctx, allocationWrites, len(allocations), func(i int) {
 		ns := namespaces[allocations[i].Namespace]
 		target := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-		if err := r.Client.Status().Patch(ctx, target, allocationPatch(ns, allocations[i])); client.IgnoreNotFound(err) != nil {
+		if err := r.Client.Status().Patch(ctx, target,
+			allocationPatch(ns, allocations[i])); client.IgnoreNotFound(err) != nil {
 			errs[i] = fmt.Errorf("give namespace %s its user ids: %w", ns.Name, err)
 		}
 	})

@@ -35,11 +35,12 @@ const (
 // probeAgain is how soon the API server is asked again whether it goes by a configuration that it has just got.
 const probeAgain = 20 * time.Millisecond
 
-// probePatience is how long probes may fail before the conditions say so: a replica that has just started has yet to read its certificate.
+// probePatience is how long probes may fail before the conditions say so: a replica that has just started has yet to
+// read its certificate.
 const probePatience = time.Second
 
-// Enforcement says of the rules on attributes whether they are enforced: whether the API server asks about them, which it
-// is seen to do.
+// Enforcement says of the rules on attributes whether they are enforced: whether the API server asks about them, which
+// it is seen to do.
 type Enforcement struct {
 	Client client.Client
 	// Rules returns those that are to be enforced.
@@ -102,13 +103,15 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 			return reconcile.Result{}, err
 		case err != nil:
 			r.failing = failing
-			return reconcile.Result{}, errors.Join(err, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, shorten(err.Error())))
+			return reconcile.Result{},
+				errors.Join(err, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, shorten(err.Error())))
 		case !asked:
 			return reconcile.Result{RequeueAfter: probeAgain}, nil
 		}
 		r.seen = revision
 	}
-	return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
+	return reconcile.Result{},
+		r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
 }
 
 // missing says what is not there of what the API server asks by, and whether all of it is gone.
@@ -117,7 +120,8 @@ func (r *Enforcement) missing(ctx context.Context, marker string) (text string, 
 	err = r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " is gone, so that the API server asks nobody: apply the manifests again", true, nil
+		return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+			" is gone, so that the API server asks nobody: apply the manifests again", true, nil
 	case err != nil:
 		return "", false, err
 	}
@@ -128,7 +132,8 @@ func (r *Enforcement) missing(ctx context.Context, marker string) (text string, 
 			}
 		}
 	}
-	return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " lacks the webhook: the operator is about to write it again", false, nil
+	return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+		" lacks the webhook: the operator is about to write it again", false, nil
 }
 
 // probe tells whether the API server asks about the rules of a revision. Nothing is stored.
@@ -147,7 +152,9 @@ func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) 
 }
 
 // say writes what differs from the conditions. Rules that changed meanwhile have their turn later.
-func (r *Enforcement) say(ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, reason, message string) error {
+func (r *Enforcement) say(
+	ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, reason, message string,
+) error {
 	condition := metav1.Condition{Type: v1alpha1.AttributeEnforced, Status: status, Reason: reason, Message: message}
 	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
 	if err := errors.Join(r.Client.List(ctx, cluster), r.Client.List(ctx, namespaced)); err != nil {
@@ -169,7 +176,8 @@ func (r *Enforcement) say(ctx context.Context, rules *attributes.Rules, status m
 }
 
 func (r *Enforcement) write(
-	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus, condition metav1.Condition,
+	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus,
+	condition metav1.Condition,
 ) error {
 	known := status.DeepCopy()
 	condition.ObservedGeneration = object.GetGeneration()

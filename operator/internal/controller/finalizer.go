@@ -19,9 +19,12 @@ import (
 )
 
 // finalize makes sure that a template with deletionPolicy Delete stays until its objects are gone, and no other does.
-func (r *Templates) finalize(ctx context.Context, template *v1alpha1.NamespaceTemplate) (*v1alpha1.NamespaceTemplate, error) {
+func (r *Templates) finalize(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
 	wanted := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
-	if template.DeletionTimestamp != nil || controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) == wanted {
+	if template.DeletionTimestamp != nil ||
+		controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) == wanted {
 		return template, nil
 	}
 	changed := template.DeepCopy()
@@ -34,8 +37,11 @@ func (r *Templates) finalize(ctx context.Context, template *v1alpha1.NamespaceTe
 	return changed, err
 }
 
-// release lets a template go that is being deleted, once none of its objects is left to prune, or at once if it is uninstalled.
-func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool) (reconcile.Result, error) {
+// release lets a template go that is being deleted, once none of its objects is left to prune, or at once if it is
+// uninstalled.
+func (r *Templates) release(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool,
+) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) {
 		return reconcile.Result{}, nil
 	}
@@ -56,7 +62,8 @@ func (r *Templates) release(ctx context.Context, template *v1alpha1.NamespaceTem
 func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
 	for _, kind := range template.Status.Kinds {
 		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
-			ctrl.LoggerFrom(ctx).Info("the template stays until its objects are known", "kind", schema.GroupKind(kind).String(), "reason", err.Error())
+			ctrl.LoggerFrom(ctx).Info("the template stays until its objects are known", "kind",
+				schema.GroupKind(kind).String(), "reason", err.Error())
 			return true, nil
 		}
 	}
@@ -69,7 +76,8 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 		if err != nil {
 			return false, err
 		}
-		if match.Unpopulated(ns, r.Exclude...) == "" && slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
+		if match.Unpopulated(ns, r.Exclude...) == "" &&
+			slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
 			return true, nil
 		}
 	}

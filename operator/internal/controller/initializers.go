@@ -20,8 +20,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
-// Initializers keeps the status of NamespaceInitializationConfigurations, and has the namespaces looked at that they are
-// about.
+// Initializers keeps the status of NamespaceInitializationConfigurations, and has the namespaces looked at that they
+// are about.
 type Initializers struct {
 	Client client.Client
 	Queue  *Queue
@@ -32,7 +32,8 @@ type Initializers struct {
 // SetupWithManager has configurations looked at as they change.
 func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaceinitializationconfiguration").
-		For(&v1alpha1.NamespaceInitializationConfiguration{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
+		For(&v1alpha1.NamespaceInitializationConfiguration{},
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: notStatusAlone})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
@@ -41,7 +42,8 @@ func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
 // names, or named; others are not concerned.
 func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	initializing := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, initializing, client.HasLabels{v1alpha1.InitializingLabel}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, initializing, client.HasLabels{v1alpha1.InitializingLabel},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
 	for i := range initializing.Items {
@@ -54,7 +56,9 @@ func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (re
 	return reconcile.Result{}, r.keepStatus(ctx, configuration)
 }
 
-func (r *Initializers) keepStatus(ctx context.Context, configuration *v1alpha1.NamespaceInitializationConfiguration) error {
+func (r *Initializers) keepStatus(
+	ctx context.Context, configuration *v1alpha1.NamespaceInitializationConfiguration,
+) error {
 	accepted := metav1.Condition{
 		Type: v1alpha1.InitializationAccepted, ObservedGeneration: configuration.Generation,
 		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the selectors can be read",

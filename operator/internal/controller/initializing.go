@@ -19,8 +19,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// lookAgain is when an initializing namespace is looked at again about which a cache is behind the API server, unless what
-// is missing comes before and has it looked at.
+// lookAgain is when an initializing namespace is looked at again about which a cache is behind the API server, unless
+// what is missing comes before and has it looked at.
 const lookAgain = 250 * time.Millisecond
 
 // done tells whether nothing is left to be populated in a namespace. If it is initializing, a template may have made it
@@ -86,7 +86,8 @@ func (r *Namespaces) announceTimeout(ctx context.Context, ns *corev1.Namespace, 
 	_, err := r.Events.Events(ns.Name).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", ns.Name, sum.Sum64())},
 		EventTime:  metav1.NowMicro(), ReportingController: Reporter, ReportingInstance: Reporter,
-		Type: corev1.EventTypeWarning, Reason: "InitializerTimedOut", Action: "Wait", Note: note, Regarding: *inside(ns),
+		Type: corev1.EventTypeWarning, Reason: "InitializerTimedOut", Action: "Wait", Note: note,
+		Regarding: *inside(ns),
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		ctrl.LoggerFrom(ctx).Error(err, "can't record an event", "note", note)

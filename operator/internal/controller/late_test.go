@@ -18,8 +18,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// What an earlier leader decided changes nothing if the API server gets it after somebody else wrote what it was decided by. What others
-// write besides does not matter.
+// What an earlier leader decided changes nothing if the API server gets it after somebody else wrote what it was
+// decided by. What others write besides does not matter.
 func TestWritesThatComeLate(t *testing.T) {
 	t.Parallel()
 	cluster := controlplane.New(t)
@@ -34,7 +34,10 @@ func TestWritesThatComeLate(t *testing.T) {
 	}
 
 	t.Run("allocations", func(t *testing.T) {
-		given := map[string]string{v1alpha1.UIDRangeAnnotation: "2000/10", v1alpha1.SupplementalGroupsAnnotation: "2000/10", v1alpha1.MCSAnnotation: "s0:c2,c0"}
+		given := map[string]string{
+			v1alpha1.UIDRangeAnnotation: "2000/10", v1alpha1.SupplementalGroupsAnnotation: "2000/10",
+			v1alpha1.MCSAnnotation: "s0:c2,c0",
+		}
 		level := map[string]string{v1alpha1.MCSAnnotation: "s0:c2,c0"}
 		ids := map[string]string{v1alpha1.UIDRangeAnnotation: "1000/10"}
 		for i, c := range []struct {
@@ -43,18 +46,27 @@ func TestWritesThatComeLate(t *testing.T) {
 			late          bool
 		}{
 			{given: given},
-			{given: given, meanwhile: annotations("a", "b"), late: true}, // it can't be told which annotations are there
+			// it can't be told which annotations are there
+			{given: given, meanwhile: annotations("a", "b"), late: true},
 			{given: given, meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "1000/10"), late: true},
 			{given: given, before: map[string]string{"a": "b"}},
 			{given: given, before: map[string]string{"a": "b"}, meanwhile: annotations("a", "c")},
-			{given: given, before: map[string]string{"a": "b"}, meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "1000/10"), late: true},
-			{given: given, before: map[string]string{"a": "b"}, meanwhile: annotations(v1alpha1.MCSAnnotation, "s0:c1,c0"), late: true},
+			{
+				given: given, before: map[string]string{"a": "b"},
+				meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "1000/10"), late: true,
+			},
+			{
+				given: given, before: map[string]string{"a": "b"},
+				meanwhile: annotations(v1alpha1.MCSAnnotation, "s0:c1,c0"), late: true,
+			},
 			{given: given, before: ids},
 			{given: given, before: ids, meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "3000/10"), late: true},
 			{given: level, before: ids},
 			{given: level, before: ids, meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "3000/10"), late: true},
 		} {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("allocation-", i), Annotations: c.before}}
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprint("allocation-", i), Annotations: c.before,
+			}}
 			require.NoError(t, api.Create(t.Context(), ns))
 			seen := ns.DeepCopy()
 			if c.meanwhile != "" {
@@ -88,8 +100,10 @@ func TestWritesThatComeLate(t *testing.T) {
 			{before: pods, meanwhile: annotations(v1alpha1.RecountAnnotation, counters.Now()), late: true},
 		} {
 			counter := &corev1.ResourceQuota{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("limits-", i), Labels: map[string]string{"a": "b"}},
-				Spec:       corev1.ResourceQuotaSpec{Hard: c.before},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default", Name: fmt.Sprint("limits-", i), Labels: map[string]string{"a": "b"},
+				},
+				Spec: corev1.ResourceQuotaSpec{Hard: c.before},
 			}
 			require.NoError(t, api.Create(t.Context(), counter))
 			seen := counter.DeepCopy()
@@ -109,7 +123,8 @@ func TestWritesThatComeLate(t *testing.T) {
 	t.Run("what is invalid is not late", func(t *testing.T) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "invalid"}}
 		require.NoError(t, api.Create(t.Context(), ns))
-		err := api.Patch(t.Context(), ns, testedPatch{}.test("/metadata/uid", ns.UID).change("/metadata/labels/a", "no value of a label"))
+		err := api.Patch(t.Context(), ns,
+			testedPatch{}.test("/metadata/uid", ns.UID).change("/metadata/labels/a", "no value of a label"))
 		require.True(t, apierrors.IsInvalid(err), err)
 		require.False(t, isStale(err), err)
 	})
@@ -123,7 +138,9 @@ func TestWritesThatComeLate(t *testing.T) {
 			if meanwhile != "" {
 				merge(t, ns, meanwhile)
 			}
-			body, err := Report{Status: corev1.ConditionTrue, Reason: "r", Depths: "a.tree.policy.nstpl.dev/depth=0"}.patch(seen, metav1.Now())
+			body, err := Report{
+				Status: corev1.ConditionTrue, Reason: "r", Depths: "a.tree.policy.nstpl.dev/depth=0",
+			}.patch(seen, metav1.Now())
 			require.NoError(t, err)
 			err = api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, body))
 			require.Equal(t, meanwhile != "", isStale(err), "%d: %v", i, err)

@@ -28,7 +28,8 @@ const (
 
 // Standing is how a template stands in a namespace.
 type Standing struct {
-	// Generation of the template that this is about. A look that began before a change says nothing about what came of it.
+	// Generation of the template that this is about. A look that began before a change says nothing about what came of
+	// it.
 	Generation int64
 	State      State
 	Failures   []v1alpha1.ObjectFailure
@@ -106,8 +107,8 @@ func (l *Ledger) Born(namespace string, uid types.UID, at time.Time) {
 	l.namespaces[namespace] = &record{uid: uid, born: at}
 }
 
-// Fresh tells whether a namespace was created under our eyes and not looked at since. Whatever a cache still knows of its
-// name is then of a namespace that had the name before.
+// Fresh tells whether a namespace was created under our eyes and not looked at since. Whatever a cache still knows of
+// its name is then of a namespace that had the name before.
 func (l *Ledger) Fresh(namespace string, uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,9 @@ func (r *record) fresh() bool {
 
 // Record notes how the templates that match a namespace stand in it. It returns when its creation was seen, the first
 // time that all is populated, and otherwise the zero time.
-func (l *Ledger) Record(namespace string, uid types.UID, standings map[string]Standing, populated bool) (born time.Time) {
+func (l *Ledger) Record(
+	namespace string, uid types.UID, standings map[string]Standing, populated bool,
+) (born time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := l.namespaces[namespace]
@@ -161,8 +164,8 @@ func (l *Ledger) Written(ns *corev1.Namespace) {
 	}
 }
 
-// Latest returns a namespace that was read from a cache, or the one of our last write if the cache is behind it: what is
-// written already must not be written again. Neither may be changed.
+// Latest returns a namespace that was read from a cache, or the one of our last write if the cache is behind it: what
+// is written already must not be written again. Neither may be changed.
 func (l *Ledger) Latest(cached *corev1.Namespace) *corev1.Namespace {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +173,8 @@ func (l *Ledger) Latest(cached *corev1.Namespace) *corev1.Namespace {
 	if known == nil || known.uid != cached.UID || known.written == nil {
 		return cached
 	}
-	if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, known.written.ResourceVersion); err == nil && order < 0 {
+	if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion,
+		known.written.ResourceVersion); err == nil && order < 0 {
 		return known.written
 	}
 	known.written = nil

@@ -51,7 +51,8 @@ func TestSummaryCountsNamespacesOnce(t *testing.T) {
 	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, ledger.Summary("t"))
 	failure := v1alpha1.ObjectFailure{Namespace: "b", Object: "configmap/x", Message: "no"}
 	ledger.Record("a", "1", map[string]Standing{"t": {State: Populated}}, true)
-	ledger.Record("b", "1", map[string]Standing{"t": {State: Failed, Failures: []v1alpha1.ObjectFailure{failure}}}, false)
+	ledger.Record("b", "1", map[string]Standing{"t": {State: Failed, Failures: []v1alpha1.ObjectFailure{failure}}},
+		false)
 	ledger.Record("c", "1", map[string]Standing{"t": {State: Drifted}}, true)
 	ledger.Record("d", "1", map[string]Standing{"t": {State: OptedOut}}, false)
 	ledger.Record("e", "1", nil, false)
@@ -94,7 +95,9 @@ func TestALookThatBeganBeforeAChangeIsNotAboutIt(t *testing.T) {
 
 func TestLatestIsOurOwnWriteUntilTheCacheKnowsIt(t *testing.T) {
 	version := func(uid, resourceVersion string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion,
+		}}
 	}
 	ledger := NewLedger(func(string) {})
 	cached, written := version("1", "9"), version("1", "10")

@@ -7,7 +7,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// Metrics are the operator's own; controller-runtime adds queue depth (workqueue_depth{name="namespace"}) and durations.
+// Metrics are the operator's own; controller-runtime adds queue depth (workqueue_depth{name="namespace"}) and
+// durations.
 type Metrics struct {
 	population prometheus.Histogram
 	applied    *prometheus.CounterVec
@@ -35,10 +36,13 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),
 		quotas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nstpl_policyspace_quota", Help: "What is used of a resource in the namespaces of a policyspace (used), and what may be (hard).",
+			Name: "nstpl_policyspace_quota",
+			Help: "What is used of a resource in the namespaces of a policyspace (used), and what may be (hard).",
 		}, []string{"policyspace", "resource", "type"}),
 	}
-	for _, collector := range []prometheus.Collector{m.population, m.applied, m.pruned, m.drifted, m.failures, m.quotas} {
+	for _, collector := range []prometheus.Collector{
+		m.population, m.applied, m.pruned, m.drifted, m.failures, m.quotas,
+	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}

@@ -110,7 +110,8 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // writeSeals stores which objects existed in a namespace, and returns it as it is then.
 func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
 	}})
 	if err != nil {
 		return ns, err
@@ -124,8 +125,8 @@ func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals
 }
 
 // place returns a namespace with the labels that say where it is, or why it keeps those that it has: misplaced is a
-// hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil. The namespace is nil if it must wait: one that moves must find all
-// templates that it is to inherit.
+// hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil. The namespace is nil if it must wait: one that moves must
+// find all templates that it is to inherit.
 func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *corev1.Namespace, misplaced, err error) {
 	placed, misplaced = r.Spaces.Place(ctx, ns)
 	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
@@ -151,7 +152,8 @@ func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *c
 	return placed, misplaced, nil
 }
 
-// sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not taken in yet.
+// sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not
+// taken in yet.
 func (r *Namespaces) sure(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
 	doomed := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
 	if !slices.ContainsFunc(plan.Changes, doomed) {
@@ -214,7 +216,8 @@ func (r *Namespaces) conclude(
 		}
 	}
 	if wait := result.RetryAfter(); wait > 0 {
-		ctrl.LoggerFrom(ctx).Info("trying again later", "seconds", wait.Seconds(), "failures", errors.Join(failures...).Error())
+		ctrl.LoggerFrom(ctx).Info("trying again later", "seconds", wait.Seconds(), "failures",
+			errors.Join(failures...).Error())
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	return reconcile.Result{}, errors.Join(failures...)
@@ -240,9 +243,11 @@ func (r *Namespaces) leave(ctx context.Context, ns, placed *corev1.Namespace) er
 	return r.report(ctx, ns, Report{Depths: depths(placed), InTree: hierarchy.InTree(placed)}, done, func() {})
 }
 
-// report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition is
-// also the memory of what was announced: a restart, or a failure that stays the same, announces nothing twice.
-func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Report, done bool, announce func()) error {
+// report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition
+// is also the memory of what was announced: a restart, or a failure that stays the same, announces nothing twice.
+func (r *Namespaces) report(
+	ctx context.Context, ns *corev1.Namespace, report Report, done bool, announce func(),
+) error {
 	ns = r.current(ctx, ns)
 	before, since := found(ns)
 	if before.Initializing {
@@ -282,8 +287,9 @@ func (r *Namespaces) report(ctx context.Context, ns *corev1.Namespace, report Re
 	return nil
 }
 
-// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is given by Allocations
-// comes while a new namespace is populated, and the report is refused if it is about the namespace as it was before.
+// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is
+// given by Allocations comes while a new namespace is populated, and the report is refused if it is about the namespace
+// as it was before.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
@@ -291,7 +297,8 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	}
 	now = r.Ledger.Latest(now)
 	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
-	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) || !maps.Equal(now.Labels, ns.Labels) ||
+	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
+		!maps.Equal(now.Labels, ns.Labels) ||
 		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
 		return ns
 	}
@@ -316,23 +323,27 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result, mispla
 	}
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure != nil && outcome.Failure.Reason != populate.ReasonWaitsForRole {
-			warn(outcome.ID(), "ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template, shorten(outcome.Failure.Error()))
+			warn(outcome.ID(), "ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template,
+				shorten(outcome.Failure.Error()))
 		}
 	}
 	for _, broken := range plan.Broken {
 		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
-		warn(populate.ObjectID{GroupKind: template, Name: broken.Template.Name}, "TemplateNotAccepted", "Render", "%s", shorten(broken.Err.Error()))
+		warn(populate.ObjectID{GroupKind: template, Name: broken.Template.Name}, "TemplateNotAccepted", "Render", "%s",
+			shorten(broken.Err.Error()))
 	}
 	for _, omission := range plan.Omitted {
 		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
-		warn(id, "CreatorUnknown", "Render", "%s of template %s is left out: %s", id, omission.Template, omission.Reason)
+		warn(id, "CreatorUnknown", "Render", "%s of template %s is left out: %s", id, omission.Template,
+			omission.Reason)
 	}
 	for _, withheld := range plan.Withheld {
 		warn(withheld.Object.ID(), "RoleOverridden", "Render", "%s of template %s is left out: %s",
 			withheld.Object.ID(), withheld.Object.Template.Name, withheld.Reason())
 	}
 	for _, overridden := range plan.Overridden {
-		warn(overridden.Object, "DeclaredTwice", "Render", "%s is declared by templates %s and %s: the latter's is applied",
+		warn(overridden.Object, "DeclaredTwice", "Render",
+			"%s is declared by templates %s and %s: the latter's is applied",
 			overridden.Object, overridden.Template, overridden.By)
 	}
 	for _, change := range plan.Changes {
@@ -341,7 +352,8 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result, mispla
 		}
 		if change.Drifted && change.Action == populate.LeaveAlone {
 			r.Metrics.drift(change)
-			warn(change.ID(), "Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template, change.Reason)
+			warn(change.ID(), "Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template,
+				change.Reason)
 		}
 	}
 }
@@ -350,15 +362,19 @@ func (r *Namespaces) announce(plan populate.Plan, result populate.Result, mispla
 func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		if outcome.Undeclared && outcome.Failure == nil {
-			ctrl.LoggerFrom(ctx).Info("deleted what no template declares", "object", outcome.ID().String(), "template", outcome.Template)
-			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeWarning, "UndeclaredDeleted", "Prune",
+			ctrl.LoggerFrom(ctx).Info("deleted what no template declares", "object", outcome.ID().String(), "template",
+				outcome.Template)
+			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeWarning,
+				"UndeclaredDeleted", "Prune",
 				"%s was deleted: %s", outcome.ID(), outcome.Reason)
 		}
 		if outcome.Drifted && outcome.Failure == nil {
 			r.Queue.Corrected(ns.Name)
 			r.Metrics.drift(outcome.Change)
-			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template, "reason", outcome.Reason)
-			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeNormal, "DriftCorrected", "Apply",
+			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template,
+				"reason", outcome.Reason)
+			r.Recorder.Eventf(inside(ns), related(inside(ns), outcome.ID()), corev1.EventTypeNormal, "DriftCorrected",
+				"Apply",
 				"%s of template %s was applied again: %s", outcome.ID(), outcome.Template, outcome.Reason)
 		}
 	}
@@ -371,6 +387,7 @@ func inside(ns *corev1.Namespace) *corev1.ObjectReference {
 
 func related(ns *corev1.ObjectReference, object populate.ObjectID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
-		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name, Namespace: ns.Name,
+		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name,
+		Namespace: ns.Name,
 	}
 }

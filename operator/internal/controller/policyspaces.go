@@ -83,7 +83,8 @@ func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) e
 		if ns, ok := object.(*corev1.Namespace); ok {
 			charged, err := chargedBy(ctx, r.Client, ns)
 			if err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "can't tell which policyspaces a namespace counts in", "namespace", ns.Name)
+				ctrl.LoggerFrom(ctx).Error(err, "can't tell which policyspaces a namespace counts in", "namespace",
+					ns.Name)
 			}
 			r.countSoon(after, charged...)
 		}
@@ -91,9 +92,11 @@ func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) e
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
 		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
-				r.countSoon(statusDelay, space.Name) // if what is booked is never written down, nothing else tells of it
+				// if what is booked is never written down, nothing else tells of it
+				r.countSoon(statusDelay, space.Name)
 			}
-			return notStatusAlone(e) || e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
+			return notStatusAlone(e) ||
+				e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
 		}})).
 		Watches(&corev1.Namespace{}, handler.Funcs{
 			CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) { in(ctx, e.Object, statusDelay) },
@@ -110,13 +113,15 @@ func (r *PolicySpaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) e
 			},
 			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { in(ctx, e.Object, countDelay) },
 		}).
-		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-			ns := &corev1.Namespace{}
-			if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns, client.UnsafeDisableDeepCopy) == nil {
-				in(ctx, ns, countDelay)
-			}
-			return nil
-		})).
+		Watches(&corev1.ResourceQuota{},
+			handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
+				ns := &corev1.Namespace{}
+				if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns,
+					client.UnsafeDisableDeepCopy) == nil {
+					in(ctx, ns, countDelay)
+				}
+				return nil
+			})).
 		WithOptions(controller.Options{NewQueue: func(string, limiter) requests { return r.due }}).
 		Complete(r.Caches.Before(r))
 }
@@ -136,8 +141,8 @@ func (r *PolicySpaces) countSoon(after time.Duration, spaces ...string) {
 	}
 }
 
-// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a hierarchy.BrokenError or
-// a hierarchy.NotAdoptedError, or says that the forest could not be read.
+// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a
+// hierarchy.BrokenError or a hierarchy.NotAdoptedError, or says that the forest could not be read.
 func (r *PolicySpaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,9 +194,9 @@ func (r *PolicySpaces) Reconcile(ctx context.Context, req reconcile.Request) (re
 	return r.keepStatus(ctx, space)
 }
 
-// take makes the forest that of the cache, and has the namespaces looked at that are elsewhere in it. One that moves inherits
-// other templates: it does so only once all that there are have been taken in, so that it gets what is new to it together with
-// losing what is not.
+// take makes the forest that of the cache, and has the namespaces looked at that are elsewhere in it. One that moves
+// inherits other templates: it does so only once all that there are have been taken in, so that it gets what is new to
+// it together with losing what is not.
 func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 	next, err := r.read(ctx)
 	if err != nil {
@@ -204,7 +209,8 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return false, err
 	}
 	var moved []string
@@ -213,7 +219,8 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 		ns := &list.Items[i]
 		before, errBefore := r.forest.Placed(ns)
 		after, errAfter := next.Placed(ns)
-		if depths(before) != depths(after) || hierarchy.InTree(before) != hierarchy.InTree(after) || (errBefore == nil) != (errAfter == nil) {
+		if depths(before) != depths(after) || hierarchy.InTree(before) != hierarchy.InTree(after) ||
+			(errBefore == nil) != (errAfter == nil) {
 			moved = append(moved, ns.Name)
 			settled = settled || len(hierarchy.OwnDepthLabels(ns)) > 0
 		}
@@ -229,7 +236,8 @@ func (r *PolicySpaces) take(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// elsewhere returns the policy spaces whose path or tree differs between two forests, and those that have other children.
+// elsewhere returns the policy spaces whose path or tree differs between two forests, and those that have other
+// children.
 func elsewhere(a, b hierarchy.Forest) []string {
 	found := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {

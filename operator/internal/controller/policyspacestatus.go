@@ -56,7 +56,8 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, stored *v1alpha1.PolicySp
 	if sharing > 0 && (wait == 0 || sharing < wait) {
 		wait = sharing
 	}
-	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(stored.Status, status) && settled < manyBookings {
+	if settled := len(space.Status.Bookings) - len(status.Bookings); sameStatus(stored.Status, status) &&
+		settled < manyBookings {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	changed := space.DeepCopy()
@@ -69,9 +70,12 @@ func (r *PolicySpaces) keepStatus(ctx context.Context, stored *v1alpha1.PolicySp
 }
 
 // setReady says whether a policyspace has its place, and its limits are in force.
-func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string, isEmpty bool) {
+func setReady(
+	space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, broken error, uncounted []string, isEmpty bool,
+) {
 	ready := metav1.Condition{
-		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue, Reason: "Ready", Message: "it is in the hierarchy",
+		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue,
+		Reason: "Ready", Message: "it is in the hierarchy",
 	}
 	switch {
 	case broken != nil:
@@ -87,7 +91,8 @@ func setReady(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus, b
 	case isEmpty && space.Labels[v1alpha1.TreeLabel] == space.Name:
 		ready.Reason = "Empty"
 		ready.Message = fmt.Sprintf("the tree %[1]s has no namespaces: if its root was renamed, delete what is left of it: "+
-			"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s", space.Name, v1alpha1.TreeLabel)
+			"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s",
+			space.Name, v1alpha1.TreeLabel)
 	}
 	apimeta.SetStatusCondition(&status.Conditions, ready)
 }
@@ -98,7 +103,8 @@ func setExceeded(space *v1alpha1.PolicySpace, status *v1alpha1.PolicySpaceStatus
 		return
 	}
 	exceeded := metav1.Condition{
-		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse, Reason: "WithinQuota", Message: "no limit is exceeded",
+		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
+		Reason: "WithinQuota", Message: "no limit is exceeded",
 	}
 	if over := quota.Over(space, *status); over != "" {
 		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
@@ -112,8 +118,8 @@ func sameStatus(a, b v1alpha1.PolicySpaceStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// isFresh tells whether the cache knows of all that was counted when it is first asked. Another leader may have seen more before, and
-// have settled what it saw: to believe less would be to let in too much.
+// isFresh tells whether the cache knows of all that was counted when it is first asked. Another leader may have seen
+// more before, and have settled what it saw: to believe less would be to let in too much.
 func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +127,8 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	list := &corev1.ResourceQuotaList{}
-	stored, err := leadership.List(ctx, r.Client, r.Live, list, client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName})
+	stored, err := leadership.List(ctx, r.Client, r.Live, list,
+		client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName})
 	if err != nil {
 		return false, err
 	}
@@ -135,10 +142,12 @@ func (r *PolicySpaces) isFresh(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// observe returns the namespaces that count in a policyspace, and what is counted in them. One that is being deleted counts as long
-// as it is there. What is used is unknown where the ResourceQuota is missing, was changed or is not counted yet, but for namespaces that
-// are so new that nothing was counted in them before.
-func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace) ([]string, map[string]quota.Observed, error) {
+// observe returns the namespaces that count in a policyspace, and what is counted in them. One that is being deleted
+// counts as long as it is there. What is used is unknown where the ResourceQuota is missing, was changed or is not
+// counted yet, but for namespaces that are so new that nothing was counted in them before.
+func (r *PolicySpaces) observe(
+	ctx context.Context, space *v1alpha1.PolicySpace,
+) ([]string, map[string]quota.Observed, error) {
 	members, err := r.members(ctx, space)
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +156,8 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 	var names []string
 	for _, ns := range members {
 		counter := &corev1.ResourceQuota{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter,
+			client.UnsafeDisableDeepCopy)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
 		}
@@ -160,7 +170,8 @@ func (r *PolicySpaces) observe(ctx context.Context, space *v1alpha1.PolicySpace)
 			r.count(space, ns)
 		}
 		observed[ns.Name] = quota.Observed{
-			Used: used, ResourceVersion: counter.ResourceVersion, Unknown: !isCounted && ns.DeletionTimestamp == nil && !r.isNew(space, ns),
+			Used: used, ResourceVersion: counter.ResourceVersion, Unknown: !isCounted && ns.DeletionTimestamp == nil &&
+				!r.isNew(space, ns),
 		}
 		names = append(names, ns.Name)
 	}
@@ -195,13 +206,14 @@ func (r *PolicySpaces) count(space *v1alpha1.PolicySpace, ns *corev1.Namespace) 
 	}
 }
 
-// isNew reports whether a namespace, in which nothing is counted, is so new that nothing was. What was counted before this process
-// led is not known, so only namespaces that were created since then are new.
+// isNew reports whether a namespace, in which nothing is counted, is so new that nothing was. What was counted before
+// this process led is not known, so only namespaces that were created since then are new.
 func (r *PolicySpaces) isNew(space *v1alpha1.PolicySpace, ns *corev1.Namespace) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, counted := r.counted[inSpace{space.Name, ns.UID}]
-	return !counted && ns.CreationTimestamp.After(r.since) && (initialize.Initializing(ns) || time.Since(ns.CreationTimestamp.Time) <= young)
+	return !counted && ns.CreationTimestamp.After(r.since) &&
+		(initialize.Initializing(ns) || time.Since(ns.CreationTimestamp.Time) <= young)
 }
 
 // uncounted returns the namespaces of which it is not known what is used.
@@ -218,8 +230,8 @@ func uncounted(space *v1alpha1.PolicySpace, namespaces []string, observed map[st
 	return missing
 }
 
-// letGo has bookings forgotten that were not written down in time: the ResourceQuota that they went on from is written anew, so that
-// they can't be any more. It returns when to look again.
+// letGo has bookings forgotten that were not written down in time: the ResourceQuota that they went on from is written
+// anew, so that they can't be any more. It returns when to look again.
 func (r *PolicySpaces) letGo(
 	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, open []string,
 ) (time.Duration, error) {

@@ -57,7 +57,8 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 		var found []reconcile.Request
 		for _, name := range withShares(space) {
 			list := &corev1.NamespaceList{}
-			if err := r.Client.List(ctx, list, client.MatchingFields{placeIndex: insidePlace + name}, client.UnsafeDisableDeepCopy); err != nil {
+			if err := r.Client.List(ctx, list, client.MatchingFields{placeIndex: insidePlace + name},
+				client.UnsafeDisableDeepCopy); err != nil {
 				ctrl.LoggerFrom(ctx).Error(err, "can't list the namespaces of a policyspace", "policyspace", name)
 			}
 			for i := range list.Items {
@@ -74,9 +75,10 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool { return placeOf(e.ObjectOld) != placeOf(e.ObjectNew) },
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		Watches(&v1alpha1.PolicySpace{}, below, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			return notStatusAlone(e) || !slices.Equal(withShares(e.ObjectOld), withShares(e.ObjectNew))
-		}})).
+		Watches(&v1alpha1.PolicySpace{}, below,
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+				return notStatusAlone(e) || !slices.Equal(withShares(e.ObjectOld), withShares(e.ObjectNew))
+			}})).
 		Watches(&corev1.ResourceQuota{}, inside, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				r.touch(e.ObjectOld, e.ObjectNew)
@@ -87,13 +89,15 @@ func (r *Quotas) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// countsOf returns what of a ResourceQuota says which resources are counted, and whether it is as the operator wrote it.
+// countsOf returns what of a ResourceQuota says which resources are counted, and whether it is as the operator wrote
+// it.
 func countsOf(object client.Object) string {
 	counter, ok := object.(*corev1.ResourceQuota)
 	if !ok {
 		return ""
 	}
-	return fmt.Sprint(resources(counter.Spec.Hard), resources(counter.Status.Hard), resources(counter.Status.Used), counters.Intact(counter))
+	return fmt.Sprint(resources(counter.Spec.Hard), resources(counter.Status.Hard), resources(counter.Status.Used),
+		counters.Intact(counter))
 }
 
 func resources(list corev1.ResourceList) []corev1.ResourceName { return slices.Sorted(maps.Keys(list)) }
@@ -115,7 +119,8 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	case apierrors.IsNotFound(err) && len(want) == 0:
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		late := time.Since(ns.CreationTimestamp.Time) > counters.Uncountable // those who create something there may have stopped waiting
+		// those who create something there may have stopped waiting
+		late := time.Since(ns.CreationTimestamp.Time) > counters.Uncountable
 		if late || !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
 			want = withRecount(want)
 		}
@@ -156,9 +161,9 @@ func (r *Quotas) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // settleTime is how long what is enforced may differ from what is counted after the operator wrote both.
 const settleTime = time.Second
 
-// recountDelay is how far the API server's controller may be behind when it counts for the first time: what was created just before it
-// was told to count may have been created too early to be charged, and too late to be seen. Then it counts again, when nothing was
-// charged for as long: what is charged and not created yet it would miss.
+// recountDelay is how far the API server's controller may be behind when it counts for the first time: what was created
+// just before it was told to count may have been created too early to be charged, and too late to be seen. Then it
+// counts again, when nothing was charged for as long: what is charged and not created yet it would miss.
 const recountDelay = time.Second
 
 // touch notes that something was charged in a namespace which is to be counted again.
@@ -229,12 +234,13 @@ func (r *Quotas) wanted(ctx context.Context, ns *corev1.Namespace) (corev1.Resou
 	return quota.Counted(spaces), nil
 }
 
-// create does no harm if it comes late from an earlier leader: the ResourceQuota of a namespace that is under no quota any more is deleted as
-// its creation is seen, and one that limits something else is changed.
+// create does no harm if it comes late from an earlier leader: the ResourceQuota of a namespace that is under no quota
+// any more is deleted as its creation is seen, and one that limits something else is changed.
 func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.ResourceList) error {
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ns.Name, Name: v1alpha1.QuotaName, Labels: map[string]string{counters.ManagedByLabel: counters.ManagedBy},
+			Namespace: ns.Name, Name: v1alpha1.QuotaName,
+			Labels:      map[string]string{counters.ManagedByLabel: counters.ManagedBy},
 			Annotations: map[string]string{"description": counterNote, v1alpha1.RecountAnnotation: counters.Now()},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: want},
@@ -249,8 +255,8 @@ func (r *Quotas) create(ctx context.Context, ns *corev1.Namespace, want corev1.R
 	return r.enforce(ctx, counter, want)
 }
 
-// remove deletes the ResourceQuota of a namespace that is under no quota, if it is the operator's. If the deletion comes late from an earlier
-// leader, what the quota limits is refused until the ResourceQuota is made again.
+// remove deletes the ResourceQuota of a namespace that is under no quota, if it is the operator's. If the deletion
+// comes late from an earlier leader, what the quota limits is refused until the ResourceQuota is made again.
 func (r *Quotas) remove(ctx context.Context, counter *corev1.ResourceQuota) error {
 	if counter.Labels[counters.ManagedByLabel] != counters.ManagedBy {
 		return nil
@@ -259,12 +265,15 @@ func (r *Quotas) remove(ctx context.Context, counter *corev1.ResourceQuota) erro
 }
 
 // repair makes a ResourceQuota that somebody changed, or created, what the operator writes. The API server counts anew.
-func (r *Quotas) repair(ctx context.Context, ns *corev1.Namespace, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
+func (r *Quotas) repair(
+	ctx context.Context, ns *corev1.Namespace, counter *corev1.ResourceQuota, want corev1.ResourceList,
+) error {
 	ctrl.LoggerFrom(ctx).Info("repairing the ResourceQuota that counts for policyspaces", "namespace", ns.Name)
 	if !counters.MustBeReplaced(counter) {
 		return r.change(ctx, counter, want)
 	}
-	if err := r.Client.Delete(ctx, counter, client.Preconditions{UID: &counter.UID}); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Delete(ctx, counter,
+		client.Preconditions{UID: &counter.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("replace ResourceQuota %s of namespace %s: %w", counter.Name, ns.Name, err)
 	}
 	return r.create(ctx, ns, want)
@@ -277,15 +286,16 @@ func (r *Quotas) change(ctx context.Context, counter *corev1.ResourceQuota, want
 	case apierrors.IsNotFound(err):
 		return nil
 	case isStale(err):
-		return fmt.Errorf("ResourceQuota %s of namespace %s was changed meanwhile: it is looked at again: %w", counter.Name, counter.Namespace, err)
+		return fmt.Errorf("ResourceQuota %s of namespace %s was changed meanwhile: it is looked at again: %w",
+			counter.Name, counter.Namespace, err)
 	case err != nil:
 		return fmt.Errorf("change ResourceQuota %s of namespace %s: %w", counter.Name, counter.Namespace, err)
 	}
 	return r.enforce(ctx, changed, want)
 }
 
-// limitsPatch changes nothing if the limits are not those that were seen. What is used changes all the time, so it does not go by the
-// resourceVersion.
+// limitsPatch changes nothing if the limits are not those that were seen. What is used changes all the time, so it does
+// not go by the resourceVersion.
 func limitsPatch(counter *corev1.ResourceQuota, want corev1.ResourceList) client.Patch {
 	var limits any
 	if len(counter.Spec.Hard) > 0 {
@@ -299,9 +309,9 @@ func limitsPatch(counter *corev1.ResourceQuota, want corev1.ResourceList) client
 		change("/spec/hard", want)
 }
 
-// enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in uncounted. Late from
-// an earlier leader, it does no harm: what is not among the limits in force counts as unknown, so it is refused, and the limits in force are
-// compared with the declared ones as they change.
+// enforce has the API server go by the limits at once. What it has not counted yet it then refuses, and does not let in
+// uncounted. Late from an earlier leader, it does no harm: what is not among the limits in force counts as unknown, so
+// it is refused, and the limits in force are compared with the declared ones as they change.
 func (r *Quotas) enforce(ctx context.Context, counter *corev1.ResourceQuota, want corev1.ResourceList) error {
 	hard := map[corev1.ResourceName]any{}
 	for name := range counter.Status.Hard {
@@ -310,7 +320,9 @@ func (r *Quotas) enforce(ctx context.Context, counter *corev1.ResourceQuota, wan
 	for name, limit := range want {
 		hard[name] = limit
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": counter.UID}, "status": map[string]any{"hard": hard}})
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": counter.UID}, "status": map[string]any{"hard": hard},
+	})
 	if err != nil {
 		return err
 	}
@@ -326,7 +338,8 @@ func (r *Quotas) Counted(ctx context.Context, ns *corev1.Namespace) (bool, error
 		return err == nil, err
 	}
 	counter := &corev1.ResourceQuota{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter, client.UnsafeDisableDeepCopy)
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter,
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}

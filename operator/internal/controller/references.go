@@ -30,9 +30,9 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// References removes deleted ServiceAccounts and Namespaces from the users and groups of SecurityContextConstraints, so that whoever
-// creates an object of the same name inherits no constraint. Each constraint records the UIDs of what it names. Deletions that happened
-// while no operator was running are found by that record.
+// References removes deleted ServiceAccounts and Namespaces from the users and groups of SecurityContextConstraints, so
+// that whoever creates an object of the same name inherits no constraint. Each constraint records the UIDs of what it
+// names. Deletions that happened while no operator was running are found by that record.
 type References struct {
 	Client client.Client
 	// Live reads from the API server.
@@ -54,10 +54,12 @@ type References struct {
 	accounts   map[types.NamespacedName]bool
 }
 
-// SetupWithManager has all constraints reconciled together when one of them changes, and when an object that one names is created or
-// deleted.
+// SetupWithManager has all constraints reconciled together when one of them changes, and when an object that one names
+// is created or deleted.
 func (r *References) SetupWithManager(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("sccreference").
 		Watches(&v1alpha1.SecurityContextConstraints{}, enqueue).
 		Watches(&corev1.Namespace{}, enqueue, builder.WithPredicates(predicate.Funcs{
@@ -88,13 +90,15 @@ func (r *References) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	var errs []error
 	for i := range list.Items {
 		if err := r.removeStale(ctx, &list.Items[i]); err != nil {
-			errs = append(errs, fmt.Errorf("remove stale references from SecurityContextConstraints %s: %w", list.Items[i].Name, err))
+			errs = append(errs,
+				fmt.Errorf("remove stale references from SecurityContextConstraints %s: %w", list.Items[i].Name, err))
 		}
 	}
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// removeStale decides by the cache whether there is anything to do, and what to do by the API server: a cache may be late.
+// removeStale decides by the cache whether there is anything to do, and what to do by the API server: a cache may be
+// late.
 func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints) error {
 	from := func(reader client.Reader) func(scc.Reference) (scc.Identity, error) {
 		return func(reference scc.Reference) (scc.Identity, error) { return Identity(ctx, reader, reference) }
@@ -118,7 +122,8 @@ func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.Secur
 		names[i] = reference.String()
 	}
 	r.Recorder.Eventf(constraint, nil, corev1.EventTypeNormal, "StaleReferencesRemoved", "RemoveStaleReferences",
-		"removed from users and groups, since the object was deleted: %s. If it was created again, add it again", strings.Join(names, ", "))
+		"removed from users and groups, since the object was deleted: %s. If it was created again, add it again",
+		strings.Join(names, ", "))
 	ctrl.LoggerFrom(ctx).Info("removed stale references", "constraint", constraint.Name, "references", names)
 	return nil
 }
@@ -150,13 +155,15 @@ func ServiceAccount() *metav1.PartialObjectMetadata {
 // IdentityOnly keeps of an object what identifies it. A cluster has tens of thousands of ServiceAccounts.
 func IdentityOnly(object any) (any, error) {
 	if found, ok := object.(*metav1.PartialObjectMetadata); ok {
-		found.ObjectMeta = metav1.ObjectMeta{Namespace: found.Namespace, Name: found.Name, UID: found.UID, ResourceVersion: found.ResourceVersion}
+		found.ObjectMeta = metav1.ObjectMeta{
+			Namespace: found.Namespace, Name: found.Name, UID: found.UID, ResourceVersion: found.ResourceVersion,
+		}
 	}
 	return object, nil
 }
 
-// watch has the watches of Namespaces and ServiceAccounts report what constraints name. ServiceAccounts are watched only while a
-// constraint names one.
+// watch has the watches of Namespaces and ServiceAccounts report what constraints name. ServiceAccounts are watched
+// only while a constraint names one.
 func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityContextConstraints) error {
 	namespaces, accounts := map[string]bool{}, map[types.NamespacedName]bool{}
 	for i := range constraints {

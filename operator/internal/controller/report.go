@@ -88,7 +88,8 @@ func reportOf(plan populate.Plan, result populate.Result) Report {
 			overridden.Object, overridden.Template, overridden.By))
 	}
 	if report.Status == corev1.ConditionTrue {
-		parts = slices.Insert(parts, 0, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
+		parts = slices.Insert(parts, 0,
+			fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
 	}
 	report.Seals = populate.Seal(plan, result)
 	report.Message = shorten(strings.Join(parts, "; "))
@@ -114,8 +115,8 @@ func (r Report) notYet(ns *corev1.Namespace) Report {
 	return r
 }
 
-// withMisplaced says why the namespace is not where its label says: it is not known what it would inherit there, or it existed before
-// the tree and is not adopted.
+// withMisplaced says why the namespace is not where its label says: it is not known what it would inherit there, or it
+// existed before the tree and is not adopted.
 func (r Report) withMisplaced(misplaced error) Report {
 	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace
 	if isNotAdopted(misplaced) {
@@ -166,7 +167,10 @@ func (r Report) saysTheSame(other Report) bool {
 
 // found returns what a namespace says of its population now.
 func found(ns *corev1.Namespace) (Report, metav1.Time) {
-	report := Report{Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: depths(ns), InTree: hierarchy.InTree(ns), Initializing: initialize.Initializing(ns)}
+	report := Report{
+		Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: depths(ns), InTree: hierarchy.InTree(ns),
+		Initializing: initialize.Initializing(ns),
+	}
 	if report.Initializing {
 		report.Pending = ns.Annotations[v1alpha1.PendingAnnotation]
 	}
@@ -179,8 +183,9 @@ func found(ns *corev1.Namespace) (Report, metav1.Time) {
 	return report, metav1.Time{}
 }
 
-// patch returns the one write that makes a namespace say it, good for just this namespace as it was seen: the write opens it and says where it
-// is, so it must not come late from an earlier leader, and others change the list of what it waits for.
+// patch returns the one write that makes a namespace say it, good for just this namespace as it was seen: the write
+// opens it and says where it is, so it must not come late from an earlier leader, and others change the list of what it
+// waits for.
 func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
@@ -197,7 +202,9 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		}
 	}
 	labels := r.depthLabels(ns)
-	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels}
+	metadata := map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels,
+	}
 	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
 		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
 		if !r.Initializing {
@@ -252,7 +259,8 @@ func standings(plan populate.Plan, result populate.Result) map[string]Standing {
 		all[template] = standing
 	}
 	for _, change := range plan.Changes {
-		if standing := all[change.Template]; change.Action == populate.LeaveAlone && (change.Declared != nil || change.Undeclared) {
+		if standing := all[change.Template]; change.Action == populate.LeaveAlone &&
+			(change.Declared != nil || change.Undeclared) {
 			standing.State = Drifted
 			all[change.Template] = standing
 		}

@@ -36,12 +36,16 @@ func initializing(pending string) *corev1.Namespace {
 			Labels:      map[string]string{"tier": "test", v1alpha1.InitializingLabel: "true"},
 			Annotations: map[string]string{"theirs": "x", v1alpha1.PendingAnnotation: pending},
 		},
-		Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{Type: "theirs", Status: corev1.ConditionTrue}}},
+		Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{
+			Type: "theirs", Status: corev1.ConditionTrue,
+		}}},
 	}
 }
 
 func TestReportIsFoundAsItWasWritten(t *testing.T) {
-	populated := Report{Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Seals: "t/configmap/x"}
+	populated := Report{
+		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Seals: "t/configmap/x",
+	}
 	failed := Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "no"}
 	with := func(report Report, pending string) Report {
 		report.Initializing, report.Pending = pending != "", pending
@@ -57,11 +61,21 @@ func TestReportIsFoundAsItWasWritten(t *testing.T) {
 		{name: "opens without a condition", ns: initializing("namespace-template"), report: Report{}, touching: true},
 		{name: "opens, no list", ns: initializing(""), report: populated, touching: true},
 		{name: "opens, after others", ns: initializing("a,b"), report: populated, touching: true},
-		{name: "others are left", ns: initializing("a,namespace-template,b"), report: with(populated, "a,b"), touching: true},
+		{
+			name: "others are left", ns: initializing("a,namespace-template,b"), report: with(populated, "a,b"),
+			touching: true,
+		},
 		{name: "stays closed", ns: initializing("a,namespace-template"), report: with(failed, "a,namespace-template")},
 		{name: "is tidied", ns: initializing(" a,,a"), report: with(populated, "a"), touching: true},
-		{name: "is of a tree", ns: initializing("namespace-template"), report: Report{Depths: "a.tree.policy.nstpl.dev/depth=1", InTree: true}, touching: true},
-		{name: "is open", ns: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "1", ResourceVersion: "7"}}, report: populated},
+		{
+			name: "is of a tree", ns: initializing("namespace-template"),
+			report: Report{Depths: "a.tree.policy.nstpl.dev/depth=1", InTree: true}, touching: true,
+		},
+		{
+			name:   "is open",
+			ns:     &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "1", ResourceVersion: "7"}},
+			report: populated,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -87,7 +101,8 @@ func TestReportIsFoundAsItWasWritten(t *testing.T) {
 }
 
 func TestReportTakesBackWhatIsNoLongerSo(t *testing.T) {
-	populated, _ := reported(t, initializing("namespace-template"), Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Seals: "s"})
+	populated, _ := reported(t, initializing("namespace-template"),
+		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Seals: "s"})
 	left, _ := reported(t, populated, Report{})
 	said, since := found(left)
 	require.Equal(t, Report{}, said)
@@ -100,7 +115,8 @@ func TestWhatANamespaceWaitsForIsNotAnnounced(t *testing.T) {
 	report := Report{Status: corev1.ConditionTrue, Initializing: true, Pending: "a"}
 	require.True(t, report.saysTheSame(Report{Status: corev1.ConditionTrue}))
 	require.False(t, report.saysTheSame(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
-	require.False(t, report.saysTheSame(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
+	require.False(t,
+		report.saysTheSame(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
 }
 
 func TestInOrderOfCreation(t *testing.T) {
@@ -125,7 +141,8 @@ func TestInOrderOfCreation(t *testing.T) {
 	}
 }
 
-// A namespace that no template selects any more is not done as long as a grant of a former one is kept from being deleted.
+// A namespace that no template selects any more is not done as long as a grant of a former one is kept from being
+// deleted.
 func TestReportOfARevokedGrantThatIsKept(t *testing.T) {
 	plan := populate.Plan{Declared: populate.Declared{Namespace: &corev1.Namespace{}}}
 	require.Equal(t, Report{}, reportOf(plan, populate.Result{}))

@@ -79,7 +79,8 @@ func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTe
 		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
 	}
 	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -101,10 +102,12 @@ func (r *Templates) drop(name string) {
 	r.Queue.AddBulk(r.Ledger.Drop(name)...)
 }
 
-// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated with:
-// either it was taken in meanwhile, or it was not taken in yet. Of the latter the cache knows, except of a namespace that no
-// template seems to match: there the API server is asked.
-func (r *Templates) Behind(ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate) (bool, error) {
+// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated
+// with: either it was taken in meanwhile, or it was not taken in yet. Of the latter the cache knows, except of a
+// namespace that no template seems to match: there the API server is asked.
+func (r *Templates) Behind(
+	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
+) (bool, error) {
 	var reader client.Reader = r.Client
 	if len(populated) == 0 {
 		reader = r.Live
@@ -131,7 +134,8 @@ func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// Current tells whether all templates that the API server has are taken in, as they were at a resourceVersion: at any, if it is empty.
+// Current tells whether all templates that the API server has are taken in, as they were at a resourceVersion: at any,
+// if it is empty.
 func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
 	r.mu.Lock()
 	known := r.currentAsOf

@@ -70,8 +70,8 @@ func (r *Namespaces) start(ctx context.Context, _ requests) error {
 	return nil
 }
 
-// inOrderOfCreation compares namespaces. Times of creation are in seconds; within one, the resource version tells, as long
-// as nobody changed the namespace since.
+// inOrderOfCreation compares namespaces. Times of creation are in seconds; within one, the resource version tells, as
+// long as nobody changed the namespace since.
 func inOrderOfCreation(a, b *corev1.Namespace) int {
 	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
 		return order
@@ -111,12 +111,13 @@ func (r *Namespaces) born(ns client.Object) {
 	r.Queue.AddNew(ns.GetName())
 }
 
-// NewTemplateQueue returns the queue of templates, and a function that puts one in it for its status: soon, not at once,
-// because many namespaces change at a time.
+// NewTemplateQueue returns the queue of templates, and a function that puts one in it for its status: soon, not at
+// once, because many namespaces change at a time.
 func NewTemplateQueue(queues *backoff.Queues) (requests, func(template string)) {
 	queue := queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
 	return queue, func(template string) {
-		queue.AddWithOpts(priorityqueue.AddOpts{After: statusDelay}, reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
+		queue.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
+			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	}
 }
 

@@ -20,14 +20,15 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// Namespaces of a policyspace that is renamed move one by one into another one. Until all have, neither of the two would know what is used
-// in both together. So a space that takes the place of another one shares its usage: what is used in either counts in both.
+// Namespaces of a policyspace that is renamed move one by one into another one. Until all have, neither of the two
+// would know what is used in both together. So a space that takes the place of another one shares its usage: what is
+// used in either counts in both.
 //
 // shareTime is how long two policyspaces share usage after a namespace moved between them.
 const shareTime = 30 * time.Second
 
-// Share has the policyspaces that a namespace leaves, and those that take their place, share their usage before it moves. It reports whether
-// the namespace may move.
+// Share has the policyspaces that a namespace leaves, and those that take their place, share their usage before it
+// moves. It reports whether the namespace may move.
 func (r *PolicySpaces) Share(ctx context.Context, before, after *corev1.Namespace) (bool, error) {
 	for _, replacement := range hierarchy.Replacements(hierarchy.SpacesOf(before), hierarchy.SpacesOf(after)) {
 		due, err := r.isShareDue(ctx, replacement)
@@ -79,8 +80,8 @@ func (r *PolicySpaces) isShareDue(ctx context.Context, replacement hierarchy.Rep
 	return counters.MayReplace(entered, len(inside)), err
 }
 
-// forgetBookings has the bookings of a policyspace that was deleted forgotten: nobody knows them any more. It reports whether the cache
-// knows what was written down before.
+// forgetBookings has the bookings of a policyspace that was deleted forgotten: nobody knows them any more. It reports
+// whether the cache knows what was written down before.
 func (r *PolicySpaces) forgetBookings(ctx context.Context, space string) (bool, error) {
 	inside, err := r.inside(ctx, space)
 	if err != nil {
@@ -97,8 +98,11 @@ func (r *PolicySpaces) forgetBookings(ctx context.Context, space string) (bool, 
 	return wait.PollUntilContextTimeout(ctx, countDelay, time.Second, true, r.isFresh) == nil, nil
 }
 
-// share has what is used in another policyspace count in one. It returns what was written, or nil if the policyspace does not exist.
-func (r *PolicySpaces) share(ctx context.Context, name, with string, bookings []v1alpha1.QuotaBooking) (*v1alpha1.PolicySpace, error) {
+// share has what is used in another policyspace count in one. It returns what was written, or nil if the policyspace
+// does not exist.
+func (r *PolicySpaces) share(
+	ctx context.Context, name, with string, bookings []v1alpha1.QuotaBooking,
+) (*v1alpha1.PolicySpace, error) {
 	for {
 		space, err := getSpace(ctx, r.Live, name)
 		if err != nil || space == nil {
@@ -108,7 +112,8 @@ func (r *PolicySpaces) share(ctx context.Context, name, with string, bookings []
 		if at := shareAt(space.Status, with); at >= 0 {
 			space.Status.SharedWith[at].Until = until
 		} else {
-			space.Status.SharedWith = append(space.Status.SharedWith, v1alpha1.PolicySpaceShare{Name: with, Until: until})
+			space.Status.SharedWith = append(space.Status.SharedWith,
+				v1alpha1.PolicySpaceShare{Name: with, Until: until})
 		}
 		space.Status = quota.Inherit(space, bookings)
 		namespaces, observed, err := r.observe(ctx, space)
@@ -132,7 +137,8 @@ func shareAt(status v1alpha1.PolicySpaceStatus, with string) int {
 	return slices.IndexFunc(status.SharedWith, func(s v1alpha1.PolicySpaceShare) bool { return s.Name == with })
 }
 
-// withoutEnded returns a policyspace that does not share usage any longer than it is to, and how long it shares what is left: 0 if nothing.
+// withoutEnded returns a policyspace that does not share usage any longer than it is to, and how long it shares what is
+// left: 0 if nothing.
 func withoutEnded(stored *v1alpha1.PolicySpace) (*v1alpha1.PolicySpace, time.Duration) {
 	var left []v1alpha1.PolicySpaceShare
 	var sharing time.Duration
@@ -149,8 +155,8 @@ func withoutEnded(stored *v1alpha1.PolicySpace) (*v1alpha1.PolicySpace, time.Dur
 	return space, sharing
 }
 
-// members returns the namespaces that count in a policyspace: those in and below it, those that are about to move there, and those of
-// policyspaces that it shares usage with.
+// members returns the namespaces that count in a policyspace: those in and below it, those that are about to move
+// there, and those of policyspaces that it shares usage with.
 func (r *PolicySpaces) members(ctx context.Context, space *v1alpha1.PolicySpace) ([]*corev1.Namespace, error) {
 	found := map[string]*corev1.Namespace{}
 	for _, name := range withShares(space) {
@@ -173,7 +179,8 @@ func (r *PolicySpaces) members(ctx context.Context, space *v1alpha1.PolicySpace)
 	return members, nil
 }
 
-// placeIndex finds namespaces by the policyspaces that they are in by their depth labels, and those whose own label says that they move.
+// placeIndex finds namespaces by the policyspaces that they are in by their depth labels, and those whose own label
+// says that they move.
 const (
 	placeIndex  = "policyspace"
 	insidePlace = "inside/"
@@ -201,8 +208,8 @@ func (r *PolicySpaces) inside(ctx context.Context, space string) ([]*corev1.Name
 	return r.namespaces(ctx, insidePlace+space)
 }
 
-// entering returns the namespaces that are to be in or below a policyspace, and have no depth label yet that says so: they, or a
-// policyspace above them, were moved just now.
+// entering returns the namespaces that are to be in or below a policyspace, and have no depth label yet that says so:
+// they, or a policyspace above them, were moved just now.
 func (r *PolicySpaces) entering(ctx context.Context, space string) ([]*corev1.Namespace, error) {
 	r.mu.Lock()
 	lineage, _ := r.forest.Lineage(space) // none if it is broken: then nothing moves there
@@ -230,7 +237,8 @@ func (r *PolicySpaces) entering(ctx context.Context, space string) ([]*corev1.Na
 
 func (r *PolicySpaces) namespaces(ctx context.Context, place string) ([]*corev1.Namespace, error) {
 	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.MatchingFields{placeIndex: place}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.MatchingFields{placeIndex: place},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	found := make([]*corev1.Namespace, 0, len(list.Items))

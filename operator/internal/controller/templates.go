@@ -43,8 +43,8 @@ const (
 	reasonKindsUnavailable = "KindsUnavailable"
 )
 
-// Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it keeps
-// their status.
+// Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it
+// keeps their status.
 type Templates struct {
 	// Client reads from the cache, Live from the API server.
 	Client  client.Client
@@ -143,7 +143,9 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.Client.List(ctx, templates); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool { return t.DeletionTimestamp != nil }) {
+	if slices.ContainsFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool {
+		return t.DeletionTimestamp != nil
+	}) {
 		uninstalling, err := r.uninstalling(ctx)
 		if err != nil {
 			return err
@@ -191,7 +193,9 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 }
 
 // load takes in a template at the start. One whose kinds are pending only now was changed while no operator ran.
-func (r *Templates) load(ctx context.Context, template *v1alpha1.NamespaceTemplate) (*v1alpha1.NamespaceTemplate, error) {
+func (r *Templates) load(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
 	taken, err := r.take(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		if err := r.Objects.Wait(ctx); err != nil {
@@ -210,7 +214,9 @@ func (r *Templates) load(ctx context.Context, template *v1alpha1.NamespaceTempla
 
 // take compiles a template, writes down what kinds it has, watches them, and lets it match. The kinds come first: an
 // operator that dies after an apply must find the object again.
-func (r *Templates) take(ctx context.Context, template *v1alpha1.NamespaceTemplate) (*v1alpha1.NamespaceTemplate, error) {
+func (r *Templates) take(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
 	template, err := r.finalize(ctx, template)
 	if err != nil {
 		return nil, err
@@ -257,7 +263,9 @@ func (r *Templates) complain(ctx context.Context, template string, accepted meta
 }
 
 // accept compiles a template, unless its status says that this was done, and adds its kinds to status.
-func (r *Templates) accept(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) metav1.Condition {
+func (r *Templates) accept(
+	template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) metav1.Condition {
 	accepted := metav1.Condition{
 		Type: v1alpha1.TemplateAccepted, ObservedGeneration: template.Generation,
 		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the template compiles",

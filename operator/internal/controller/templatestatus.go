@@ -56,7 +56,9 @@ func populatedCondition(sum Summary) metav1.Condition {
 	return condition
 }
 
-func (r *Templates) writeStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) (*v1alpha1.NamespaceTemplate, error) {
+func (r *Templates) writeStatus(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) (*v1alpha1.NamespaceTemplate, error) {
 	if equality.Semantic.DeepEqual(&template.Status, status) {
 		return template, nil
 	}

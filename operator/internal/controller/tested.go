@@ -12,21 +12,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// whileUnchanged returns a merge patch of the difference to an object. The API server refuses it with a conflict once the object is another,
-// as when it was written by another leader.
+// whileUnchanged returns a merge patch of the difference to an object. The API server refuses it with a conflict once
+// the object is another, as when it was written by another leader.
 func whileUnchanged(object client.Object) client.Patch {
 	return client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
 }
 
-// isStale reports whether a write was refused because what it was decided by changed meanwhile. A JSON patch whose test fails is answered as
-// invalid like an object that is, but the answer names no object.
+// isStale reports whether a write was refused because what it was decided by changed meanwhile. A JSON patch whose test
+// fails is answered as invalid like an object that is, but the answer names no object.
 func isStale(err error) bool {
 	status, is := errors.AsType[*apierrors.StatusError](err)
-	return apierrors.IsConflict(err) || is && apierrors.IsInvalid(err) && (status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind == "")
+	return apierrors.IsConflict(err) || is && apierrors.IsInvalid(err) &&
+		(status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind == "")
 }
 
-// testedPatch is a JSON patch that tests what its changes were decided by. The API server refuses it with status 422 if something else
-// was written meanwhile, such as by another leader. Unlike a patch with a resourceVersion, it is not refused because of other fields.
+// testedPatch is a JSON patch that tests what its changes were decided by. The API server refuses it with status 422 if
+// something else was written meanwhile, such as by another leader. Unlike a patch with a resourceVersion, it is not
+// refused because of other fields.
 type testedPatch []operation
 
 type operation struct {
@@ -54,7 +56,8 @@ func (p testedPatch) change(path string, value any) testedPatch {
 	return append(p, operation{"add", path, value})
 }
 
-// changeIn sets keys of a map of strings, such as annotations, and demands that they are as they were, and other keys too.
+// changeIn sets keys of a map of strings, such as annotations, and demands that they are as they were, and other keys
+// too.
 func (p testedPatch) changeIn(path string, before, changes map[string]string, others ...string) testedPatch {
 	if len(before) == 0 {
 		return p.test(path, nil).change(path, changes)

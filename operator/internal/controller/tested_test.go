@@ -36,7 +36,8 @@ func TestTestedPatch(t *testing.T) {
 			{"op": "add", "path": "/metadata/annotations/example.com~1a~0b", "value": "new"}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			patch := testedPatch{}.test("/metadata/uid", types.UID("1")).changeIn("/metadata/annotations", c.before, changes, "c", "e")
+			patch := testedPatch{}.test("/metadata/uid", types.UID("1")).changeIn("/metadata/annotations", c.before,
+				changes, "c", "e")
 			data, err := patch.Data(nil)
 			require.NoError(t, err)
 			require.JSONEq(t, c.want, string(data))

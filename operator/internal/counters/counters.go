@@ -1,4 +1,5 @@
-// Package counters reads the ResourceQuota in which the API server counts what a namespace uses of what policyspaces limit.
+// Package counters reads the ResourceQuota in which the API server counts what a namespace uses of what policyspaces
+// limit.
 package counters
 
 import (
@@ -24,11 +25,12 @@ const (
 	ManagedBy      = "nstpl"
 )
 
-// Uncountable is after how long a resource that MayBeUncountable and is not counted is taken for one that Kubernetes never counts.
+// Uncountable is after how long a resource that MayBeUncountable and is not counted is taken for one that Kubernetes
+// never counts.
 const Uncountable = 5 * time.Second
 
-// MayBeUncountable reports whether Kubernetes may never count a resource: count/ of a resource that no API has, or an extended
-// resource without the prefix requests. It counts all others, however late.
+// MayBeUncountable reports whether Kubernetes may never count a resource: count/ of a resource that no API has, or an
+// extended resource without the prefix requests. It counts all others, however late.
 func MayBeUncountable(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
@@ -45,24 +47,24 @@ func ToldAt(counter *corev1.ResourceQuota) time.Time {
 // Now returns the value of the annotation that says when the API server was told.
 func Now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
-// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it fails. It decides nothing
-// else, so it does no harm if it comes late.
+// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it
+// fails. It decides nothing else, so it does no harm if it comes late.
 func Renew(ctx context.Context, writer client.Writer, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
 	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, Now())
 	return counter, writer.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
 }
 
-// Intact reports whether a ResourceQuota is as the operator writes it. The resources that it counts may be any: they change with the
-// policyspaces. What another one has counted is not what the namespace uses.
+// Intact reports whether a ResourceQuota is as the operator writes it. The resources that it counts may be any: they
+// change with the policyspaces. What another one has counted is not what the namespace uses.
 func Intact(counter *corev1.ResourceQuota) bool {
 	_, told := counter.Annotations[v1alpha1.RecountAnnotation]
 	return told && !MustBeReplaced(counter) && counter.Labels[ManagedByLabel] == ManagedBy &&
 		limitsNothing(counter.Spec.Hard) && limitsNothing(counter.Status.Hard)
 }
 
-// MustBeReplaced reports whether no patch can make a ResourceQuota what the operator writes. Scopes are immutable, and what was counted
-// within them is not what the namespace uses; what a template declares is populated again, and pruned.
+// MustBeReplaced reports whether no patch can make a ResourceQuota what the operator writes. Scopes are immutable, and
+// what was counted within them is not what the namespace uses; what a template declares is populated again, and pruned.
 func MustBeReplaced(counter *corev1.ResourceQuota) bool {
 	_, populated := counter.Labels[v1alpha1.TemplateNameLabel]
 	return populated || len(counter.Spec.Scopes) > 0 || counter.Spec.ScopeSelector != nil
@@ -80,7 +82,8 @@ func limitsNothing(hard corev1.ResourceList) bool {
 	return true
 }
 
-// Used returns what is used: nothing of what the API server doesn't count, and nothing at all if somebody changed what it counts.
+// Used returns what is used: nothing of what the API server doesn't count, and nothing at all if somebody changed what
+// it counts.
 func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
 	used := corev1.ResourceList{}
 	if !Intact(counter) {
@@ -101,10 +104,12 @@ func Used(counter *corev1.ResourceQuota) corev1.ResourceList {
 	return used
 }
 
-// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has namespaces.
+// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has
+// namespaces.
 const newSpace = 2 * time.Minute
 
-// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no namespaces, or is new.
+// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no
+// namespaces, or is new.
 func MayReplace(space *v1alpha1.PolicySpace, namespaces int) bool {
 	return namespaces == 0 || time.Since(space.CreationTimestamp.Time) < newSpace
 }

@@ -14,7 +14,8 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// What is not counted yet is not known to be used, and after a while known not to be counted. What is counted stays as it is.
+// What is not counted yet is not known to be used, and after a while known not to be counted. What is counted stays as
+// it is.
 func TestUsed(t *testing.T) {
 	t.Parallel()
 	const pods, gpus = corev1.ResourcePods, corev1.ResourceName("nvidia.com/gpu")
@@ -34,9 +35,12 @@ func TestUsed(t *testing.T) {
 		"told what is no time": {"soon", long, all},
 	} {
 		counter := &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(test.created), Annotations: map[string]string{v1alpha1.RecountAnnotation: test.told}},
-			Spec:       corev1.ResourceQuotaSpec{Hard: limits},
-			Status:     corev1.ResourceQuotaStatus{Hard: limits, Used: counted},
+			ObjectMeta: metav1.ObjectMeta{
+				CreationTimestamp: metav1.NewTime(test.created),
+				Annotations:       map[string]string{v1alpha1.RecountAnnotation: test.told},
+			},
+			Spec:   corev1.ResourceQuotaSpec{Hard: limits},
+			Status: corev1.ResourceQuotaStatus{Hard: limits, Used: counted},
 		}
 		counter.Labels = map[string]string{counters.ManagedByLabel: counters.ManagedBy}
 		require.Equal(t, test.want, counters.Used(counter), name)
@@ -55,8 +59,10 @@ func TestIntact(t *testing.T) {
 				Labels:      map[string]string{counters.ManagedByLabel: counters.ManagedBy},
 				Annotations: map[string]string{v1alpha1.RecountAnnotation: time.Now().Format(time.RFC3339Nano)},
 			},
-			Spec:   corev1.ResourceQuotaSpec{Hard: limits},
-			Status: corev1.ResourceQuotaStatus{Hard: limits.DeepCopy(), Used: corev1.ResourceList{pods: resource.MustParse("3")}},
+			Spec: corev1.ResourceQuotaSpec{Hard: limits},
+			Status: corev1.ResourceQuotaStatus{
+				Hard: limits.DeepCopy(), Used: corev1.ResourceList{pods: resource.MustParse("3")},
+			},
 		}
 	}
 	require.True(t, counters.Intact(made()))
@@ -65,14 +71,20 @@ func TestIntact(t *testing.T) {
 		change   func(*corev1.ResourceQuota)
 		replaced bool
 	}{
-		"limit":          {func(c *corev1.ResourceQuota) { c.Spec.Hard = corev1.ResourceList{pods: resource.MustParse("9")} }, false},
+		"limit": {func(c *corev1.ResourceQuota) {
+			c.Spec.Hard = corev1.ResourceList{pods: resource.MustParse("9")}
+		}, false},
 		"enforced limit": {func(c *corev1.ResourceQuota) { c.Status.Hard[pods] = resource.MustParse("9") }, false},
-		"recount":        {func(c *corev1.ResourceQuota) { c.Spec.Hard[v1alpha1.RecountResource] = resource.MustParse("9") }, false},
-		"label":          {func(c *corev1.ResourceQuota) { c.Labels = nil }, false},
-		"annotation":     {func(c *corev1.ResourceQuota) { c.Annotations = nil }, false},
-		"template":       {func(c *corev1.ResourceQuota) { c.Labels[v1alpha1.TemplateNameLabel] = "" }, true},
-		"scopes":         {func(c *corev1.ResourceQuota) { c.Spec.Scopes = []corev1.ResourceQuotaScope{"Terminating"} }, true},
-		"selector":       {func(c *corev1.ResourceQuota) { c.Spec.ScopeSelector = &corev1.ScopeSelector{} }, true},
+		"recount": {func(c *corev1.ResourceQuota) {
+			c.Spec.Hard[v1alpha1.RecountResource] = resource.MustParse("9")
+		}, false},
+		"label":      {func(c *corev1.ResourceQuota) { c.Labels = nil }, false},
+		"annotation": {func(c *corev1.ResourceQuota) { c.Annotations = nil }, false},
+		"template":   {func(c *corev1.ResourceQuota) { c.Labels[v1alpha1.TemplateNameLabel] = "" }, true},
+		"scopes": {func(c *corev1.ResourceQuota) {
+			c.Spec.Scopes = []corev1.ResourceQuotaScope{"Terminating"}
+		}, true},
+		"selector": {func(c *corev1.ResourceQuota) { c.Spec.ScopeSelector = &corev1.ScopeSelector{} }, true},
 	} {
 		counter := made()
 		test.change(counter)
@@ -89,16 +101,19 @@ func TestIntact(t *testing.T) {
 func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
 	t.Parallel()
 	for name, may := range map[corev1.ResourceName]bool{
-		"pods": false, "requests.cpu": false, "hugepages-2Mi": false, "services.loadbalancers": false, "requests.nvidia.com/gpu": false,
-		"nvidia.com/gpu": true, "count/deployments": true, "count/widgets.example.com": true,
+		"pods": false, "requests.cpu": false, "hugepages-2Mi": false, "services.loadbalancers": false,
+		"requests.nvidia.com/gpu": false,
+		"nvidia.com/gpu":          true, "count/deployments": true, "count/widgets.example.com": true,
 	} {
 		require.Equal(t, may, counters.MayBeUncountable(name), name)
 	}
 	limits := corev1.ResourceList{corev1.ResourcePods: quota.Unlimited}
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
-			Labels:      map[string]string{counters.ManagedByLabel: counters.ManagedBy},
-			Annotations: map[string]string{v1alpha1.RecountAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)},
+			Labels: map[string]string{counters.ManagedByLabel: counters.ManagedBy},
+			Annotations: map[string]string{
+				v1alpha1.RecountAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano),
+			},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: limits}, Status: corev1.ResourceQuotaStatus{Hard: limits},
 	}

@@ -18,18 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The caches of a standby may be late when it begins to lead. They are looked at after firstLook, then less and less often.
+// The caches of a standby may be late when it begins to lead. They are looked at after firstLook, then less and less
+// often.
 const (
 	firstLook = 10 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
-	// listAgain is how long an object that a cache lacks may be missing until the API server is asked whether it was deleted meanwhile.
+	// listAgain is how long an object that a cache lacks may be missing until the API server is asked whether it was
+	// deleted meanwhile.
 	listAgain = time.Second
 	// complainAfter is how long caches may be late until that is logged, and logged again.
 	complainAfter = 5 * time.Second
 )
 
-// Caches has a new leader wait for its caches. What another leader has seen and acted on must not be undone because this replica has not
-// seen it yet. It is safe for concurrent use.
+// Caches has a new leader wait for its caches. What another leader has seen and acted on must not be undone because
+// this replica has not seen it yet. It is safe for concurrent use.
 type Caches struct {
 	cached client.Client
 	live   client.Reader
@@ -54,8 +56,8 @@ func (c *Caches) Before(next reconcile.Reconciler) reconcile.Reconciler {
 	})
 }
 
-// Wait returns when the cache knows all that was stored at the first call, or with an error when ctx is done. It lists each kind once, and
-// does nothing after it has returned nil.
+// Wait returns when the cache knows all that was stored at the first call, or with an error when ctx is done. It lists
+// each kind once, and does nothing after it has returned nil.
 func (c *Caches) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +139,9 @@ type Stored struct {
 }
 
 // List asks the API server for the objects of the kind of a list, which stays empty.
-func List(ctx context.Context, cached client.Client, live client.Reader, list client.ObjectList, options ...client.ListOption) (Stored, error) {
+func List(
+	ctx context.Context, cached client.Client, live client.Reader, list client.ObjectList, options ...client.ListOption,
+) (Stored, error) {
 	kind, err := cached.GroupVersionKindFor(list)
 	if err != nil {
 		return Stored{}, err
@@ -154,7 +158,8 @@ func List(ctx context.Context, cached client.Client, live client.Reader, list cl
 	return stored, nil
 }
 
-// Missing returns the names of objects that the cache does not know as they were stored, and of those that it does not know to be deleted.
+// Missing returns the names of objects that the cache does not know as they were stored, and of those that it does not
+// know to be deleted.
 func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.ObjectList) ([]string, error) {
 	found := list.DeepCopyObject().(client.ObjectList)
 	if err := cached.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil {
@@ -164,7 +169,9 @@ func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.O
 	err := apimeta.EachListItem(found, func(item runtime.Object) error {
 		object, err := apimeta.Accessor(item)
 		if err == nil {
-			known[client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetName()}] = object.GetResourceVersion()
+			known[client.ObjectKey{
+				Namespace: object.GetNamespace(), Name: object.GetName(),
+			}] = object.GetResourceVersion()
 		}
 		return err
 	})

@@ -16,16 +16,34 @@ func TestMissing(t *testing.T) {
 		deleted []string
 		want    []string
 	}{
-		"nothing":                            {asOf: "10"},
-		"as it was stored":                   {stored: versions{"a": "3", "b": "9"}, known: versions{"a": "3", "b": "9"}, asOf: "10"},
-		"newer":                              {stored: versions{"a": "3"}, known: versions{"a": "11"}, asOf: "10"},
-		"older, as numbers":                  {stored: versions{"a": "10", "b": "10"}, known: versions{"a": "9", "b": "10"}, asOf: "10", want: []string{"/a"}},
-		"not known":                          {stored: versions{"b": "3", "a": "4"}, known: versions{}, asOf: "10", want: []string{"/a", "/b"}},
-		"created since":                      {stored: versions{"a": "3"}, known: versions{"a": "3", "b": "11"}, asOf: "10"},
-		"deleted before":                     {stored: versions{"a": "3"}, known: versions{"a": "3", "b": "9"}, asOf: "10", want: []string{"/b"}},
-		"deleted as the last thing":          {stored: versions{}, known: versions{"b": "10"}, asOf: "10", want: []string{"/b"}},
-		"deleted since, and never known":     {stored: versions{"a": "3", "b": "4"}, known: versions{"b": "4"}, asOf: "10", deleted: []string{"a"}},
-		"deleted since, and not known to be": {stored: versions{"a": "3"}, known: versions{"a": "2"}, asOf: "10", deleted: []string{"a"}, want: []string{"/a"}},
+		"nothing": {asOf: "10"},
+		"as it was stored": {
+			stored: versions{"a": "3", "b": "9"}, known: versions{"a": "3", "b": "9"}, asOf: "10",
+		},
+		"newer": {stored: versions{"a": "3"}, known: versions{"a": "11"}, asOf: "10"},
+		"older, as numbers": {
+			stored: versions{"a": "10", "b": "10"}, known: versions{"a": "9", "b": "10"}, asOf: "10",
+			want: []string{"/a"},
+		},
+		"not known": {
+			stored: versions{"b": "3", "a": "4"}, known: versions{}, asOf: "10", want: []string{"/a", "/b"},
+		},
+		"created since": {
+			stored: versions{"a": "3"}, known: versions{"a": "3", "b": "11"}, asOf: "10",
+		},
+		"deleted before": {
+			stored: versions{"a": "3"}, known: versions{"a": "3", "b": "9"}, asOf: "10", want: []string{"/b"},
+		},
+		"deleted as the last thing": {
+			stored: versions{}, known: versions{"b": "10"}, asOf: "10", want: []string{"/b"},
+		},
+		"deleted since, and never known": {
+			stored: versions{"a": "3", "b": "4"}, known: versions{"b": "4"}, asOf: "10", deleted: []string{"a"},
+		},
+		"deleted since, and not known to be": {
+			stored: versions{"a": "3"}, known: versions{"a": "2"}, asOf: "10", deleted: []string{"a"},
+			want: []string{"/a"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys := func(from versions) map[client.ObjectKey]string {

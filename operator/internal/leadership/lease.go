@@ -1,5 +1,5 @@
-// Package leadership keeps a replica from acting as the leader on what may be out of date: a lease that has run out, or caches that are
-// older than the leadership.
+// Package leadership keeps a replica from acting as the leader on what may be out of date: a lease that has run out, or
+// caches that are older than the leadership.
 package leadership
 
 import (
@@ -17,16 +17,16 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The intervals of leader election. Another replica may lead Duration after the last renewal. A leader that cannot renew its lease for
-// RenewDeadline after it was due, which is RetryPeriod after the last renewal, ends itself.
+// The intervals of leader election. Another replica may lead Duration after the last renewal. A leader that cannot
+// renew its lease for RenewDeadline after it was due, which is RetryPeriod after the last renewal, ends itself.
 const (
 	Duration      = 15 * time.Second
 	RenewDeadline = 10 * time.Second
 	RetryPeriod   = 2 * time.Second
 )
 
-// patience is how long after the last renewal a replica may write as the leader. It ends itself by then, unless it was suspended. What it
-// sent before has the rest of Duration to arrive.
+// patience is how long after the last renewal a replica may write as the leader. It ends itself by then, unless it was
+// suspended. What it sent before has the rest of Duration to arrive.
 const patience = RetryPeriod + RenewDeadline
 
 // Lease is the lock of leader election. It notes when it was last renewed.
@@ -40,7 +40,8 @@ type Lease struct {
 	renewed *instant
 }
 
-// instant is a time by two clocks. The monotonic one may stop while the machine is suspended, and the other one may be set.
+// instant is a time by two clocks. The monotonic one may stop while the machine is suspended, and the other one may be
+// set.
 type instant struct {
 	monotonic time.Duration
 	wall      time.Time
@@ -124,7 +125,9 @@ func (l *Lease) Held() error {
 		return errors.New("this replica does not lead: nothing is written")
 	}
 	if elapsed := l.now().since(*renewed); elapsed > patience {
-		return fmt.Errorf("the lease of this replica was last renewed %d s ago, so another replica may lead: nothing is written", int(elapsed.Seconds()))
+		return fmt.Errorf(
+			"the lease of this replica was last renewed %d s ago, so another replica may lead: nothing is written",
+			int(elapsed.Seconds()))
 	}
 	return nil
 }

@@ -48,18 +48,27 @@ func TestHeld(t *testing.T) {
 	}
 	acquired := step{holder: "this", held: true}
 	for name, steps := range map[string][]step{
-		"never acquired":                  {{}},
-		"acquired by another":             {{holder: "other"}},
-		"failed to acquire":               {{holder: "this", fails: true}},
-		"held until patience ends":        {acquired, after(patience, true), after(time.Millisecond, false)},
-		"renewed":                         {acquired, after(patience, true), {holder: "this", held: true}, after(patience, true)},
-		"not renewed":                     {acquired, after(patience, true), {holder: "this", fails: true, held: true}, after(time.Millisecond, false)},
-		"the answer was late":             {{holder: "this", takes: 5 * time.Second, held: true}, after(patience-5*time.Second, true), after(time.Millisecond, false)},
+		"never acquired":           {{}},
+		"acquired by another":      {{holder: "other"}},
+		"failed to acquire":        {{holder: "this", fails: true}},
+		"held until patience ends": {acquired, after(patience, true), after(time.Millisecond, false)},
+		"renewed": {
+			acquired, after(patience, true), {holder: "this", held: true}, after(patience, true),
+		},
+		"not renewed": {
+			acquired, after(patience, true), {holder: "this", fails: true, held: true}, after(time.Millisecond, false),
+		},
+		"the answer was late": {
+			{holder: "this", takes: 5 * time.Second, held: true}, after(patience-5*time.Second, true),
+			after(time.Millisecond, false),
+		},
 		"released":                        {acquired, {holder: "none"}},
 		"the answer to a release is lost": {acquired, {holder: "none", fails: true}},
 		"the monotonic clock stopped":     {acquired, {wall: patience + time.Second}},
 		"the wall clock was set back":     {acquired, {wall: -time.Hour, monotonic: patience + time.Second}},
-		"the wall clock was set forth":    {acquired, {wall: time.Hour, monotonic: time.Second}, {holder: "this", held: true}},
+		"the wall clock was set forth": {
+			acquired, {wall: time.Hour, monotonic: time.Second}, {holder: "this", held: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := instant{wall: time.Unix(1_000_000, 0)}
@@ -116,13 +125,16 @@ func TestALeaseIsNotHeldWhileItIsReleased(t *testing.T) {
 
 func TestClientRefusesWritesOfALeaseThatRanOut(t *testing.T) {
 	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = append(asked, r.Method) }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method)
+	}))
 	defer server.Close()
 	var now instant
 	lease := &Lease{now: func() instant { return now }, Interface: fakeLock{answer: func() error { return nil }}}
 	require.NoError(t, lease.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "this"}))
 	send := func(method string) error {
-		request, err := http.NewRequestWithContext(t.Context(), method, server.URL, io.NopCloser(strings.NewReader("x")))
+		request, err := http.NewRequestWithContext(t.Context(), method, server.URL,
+			io.NopCloser(strings.NewReader("x")))
 		require.NoError(t, err)
 		response, err := lease.Client(server.Client()).Do(request)
 		if err == nil {
@@ -137,7 +149,8 @@ func TestClientRefusesWritesOfALeaseThatRanOut(t *testing.T) {
 	require.Equal(t, writes, asked)
 	now.monotonic = 13 * time.Second
 	for _, method := range writes {
-		require.ErrorContains(t, send(method), "the lease of this replica was last renewed 13 s ago, so another replica may lead: nothing is written")
+		require.ErrorContains(t, send(method),
+			"the lease of this replica was last renewed 13 s ago, so another replica may lead: nothing is written")
 	}
 	require.Equal(t, writes, asked, "nothing was sent")
 	require.NoError(t, send(http.MethodGet))

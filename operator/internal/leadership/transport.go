@@ -4,8 +4,8 @@ import (
 	"net/http"
 )
 
-// Client returns an HTTP client that shares its connections with another one, and refuses writes while another replica may lead. A nil
-// Lease refuses nothing: there is no election.
+// Client returns an HTTP client that shares its connections with another one, and refuses writes while another replica
+// may lead. A nil Lease refuses nothing: there is no election.
 func (l *Lease) Client(shared *http.Client) *http.Client {
 	if l == nil {
 		return shared

@@ -39,17 +39,17 @@ type kind struct {
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// gone holds objects that this process deleted while the watch still shows them.
 	gone map[types.UID]struct{}
-	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client. The
-	// value is true once the watch has delivered the deletion.
+	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client.
+	// The value is true once the watch has delivered the deletion.
 	leaving map[types.UID]bool
 	// unanswered holds objects whose deletion this process asked for without learning what became of it. The next apply
 	// takes the object out. A plan that keeps it does not: it may be made before the watch delivers the deletion.
 	unanswered map[types.UID]struct{}
-	// rewritten holds, by UID, the latest state at which this project's managedFields entry was written by a request that
-	// is not known to be an apply of this process. Metadata does not show what changed in such an object.
+	// rewritten holds, by UID, the latest state at which this project's managedFields entry was written by a request
+	// that is not known to be an apply of this process. Metadata does not show what changed in such an object.
 	rewritten map[types.UID]rewrite
-	// written holds, by UID, the resource version of the latest apply of this process, until the handlers below have seen it.
-	// They run later than the informer's store is up to date.
+	// written holds, by UID, the resource version of the latest apply of this process, until the handlers below have
+	// seen it. They run later than the informer's store is up to date.
 	written map[types.UID]string
 	// unsure holds, by namespace and name, applies of this process whose answer was lost.
 	unsure map[types.NamespacedName]struct{}
@@ -63,7 +63,9 @@ type rewrite struct {
 	version string
 }
 
-func newKind(client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string)) *kind {
+func newKind(
+	client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string),
+) *kind {
 	k := &kind{
 		mapping:    mapping,
 		reducer:    newReducer(mapping.GroupVersionKind),
@@ -180,8 +182,8 @@ func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
 	k.changed(object.Namespace)
 }
 
-// rewrittenBy records that the watch shows an apply in the name of this project. If it is an apply of this process whose
-// answer has not arrived yet, wrote takes the record back.
+// rewrittenBy records that the watch shows an apply in the name of this project. If it is an apply of this process
+// whose answer has not arrived yet, wrote takes the record back.
 func (k *kind) rewrittenBy(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

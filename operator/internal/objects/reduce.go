@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// reducer cuts metadata down to what a plan reads, and shares what is the same in thousands of namespaces: names, labels
-// and field sets.
+// reducer cuts metadata down to what a plan reads, and shares what is the same in thousands of namespaces: names,
+// labels and field sets.
 type reducer struct {
 	kind schema.GroupVersionKind
 
@@ -70,9 +70,10 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 	}
 	reduced.SetGroupVersionKind(r.kind)
 	// Without an entry of this project, the others say whether somebody else put the label on the object.
-	reset := full.Labels[v1alpha1.TemplateNameLabel] != "" && !slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return populate.IsOwnEntry(&entry)
-	})
+	reset := full.Labels[v1alpha1.TemplateNameLabel] != "" &&
+		!slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+			return populate.IsOwnEntry(&entry)
+		})
 	for i := range full.ManagedFields {
 		entry := &full.ManagedFields[i]
 		kept := metav1.ManagedFieldsEntry{

@@ -25,7 +25,8 @@ func full(namespace string) *metav1.PartialObjectMetadata {
 			CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
 			Labels:            map[string]string{v1alpha1.TemplateNameLabel: "defaults", "app": "x"},
 			Annotations: map[string]string{
-				v1alpha1.HashAnnotation: "hash", v1alpha1.AdoptedAnnotation: "true", v1alpha1.UnownedAnnotation: "data.c", "big": "value",
+				v1alpha1.HashAnnotation: "hash", v1alpha1.AdoptedAnnotation: "true",
+				v1alpha1.UnownedAnnotation: "data.c", "big": "value",
 			},
 			ManagedFields: []metav1.ManagedFieldsEntry{
 				{Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: own},
@@ -38,7 +39,8 @@ func full(namespace string) *metav1.PartialObjectMetadata {
 func TestReducedMetadataIsWhatAPlanReads(t *testing.T) {
 	reduced := newReducer(configMap).metadata(full("a"))
 	require.Equal(t, configMap, reduced.GroupVersionKind())
-	require.Equal(t, "a/settings uid 7", reduced.Namespace+"/"+reduced.Name+" "+string(reduced.UID)+" "+reduced.ResourceVersion)
+	require.Equal(t, "a/settings uid 7",
+		reduced.Namespace+"/"+reduced.Name+" "+string(reduced.UID)+" "+reduced.ResourceVersion)
 	require.Equal(t, map[string]string{v1alpha1.TemplateNameLabel: "defaults"}, reduced.Labels)
 	require.Equal(t, map[string]string{
 		v1alpha1.HashAnnotation: "hash", v1alpha1.AdoptedAnnotation: "true", v1alpha1.UnownedAnnotation: "data.c",
@@ -64,16 +66,30 @@ func TestOnlyAChangedClaimCanBeDrift(t *testing.T) {
 		change func(*metav1.PartialObjectMetadata)
 		same   bool
 	}{
-		"a status":             {func(o *metav1.PartialObjectMetadata) { o.ResourceVersion = "8" }, true},
-		"a field of another's": {func(o *metav1.PartialObjectMetadata) { o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(`{}`) }, true},
-		"another label":        {func(o *metav1.PartialObjectMetadata) { o.Labels["app"] = "y" }, true},
-		"an owned field":       {func(o *metav1.PartialObjectMetadata) { o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{}`) }, false},
-		"the entry itself":     {func(o *metav1.PartialObjectMetadata) { o.ManagedFields = o.ManagedFields[1:] }, false},
-		"the template's label": {func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "other" }, false},
-		"the hash":             {func(o *metav1.PartialObjectMetadata) { o.Annotations[v1alpha1.HashAnnotation] = "forged" }, false},
-		"the mark of adoption": {func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, v1alpha1.AdoptedAnnotation) }, false},
-		"another object":       {func(o *metav1.PartialObjectMetadata) { o.UID = "other" }, false},
-		"a deletion":           {func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &metav1.Time{Time: time.Unix(2, 0)} }, false},
+		"a status": {func(o *metav1.PartialObjectMetadata) { o.ResourceVersion = "8" }, true},
+		"a field of another's": {func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(`{}`)
+		}, true},
+		"another label": {func(o *metav1.PartialObjectMetadata) { o.Labels["app"] = "y" }, true},
+		"an owned field": {func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{}`)
+		}, false},
+		"the entry itself": {func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields = o.ManagedFields[1:]
+		}, false},
+		"the template's label": {func(o *metav1.PartialObjectMetadata) {
+			o.Labels[v1alpha1.TemplateNameLabel] = "other"
+		}, false},
+		"the hash": {func(o *metav1.PartialObjectMetadata) {
+			o.Annotations[v1alpha1.HashAnnotation] = "forged"
+		}, false},
+		"the mark of adoption": {func(o *metav1.PartialObjectMetadata) {
+			delete(o.Annotations, v1alpha1.AdoptedAnnotation)
+		}, false},
+		"another object": {func(o *metav1.PartialObjectMetadata) { o.UID = "other" }, false},
+		"a deletion": {func(o *metav1.PartialObjectMetadata) {
+			o.DeletionTimestamp = &metav1.Time{Time: time.Unix(2, 0)}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reducer := newReducer(configMap)

@@ -55,7 +55,8 @@ func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
 ) *Store {
 	return &Store{
 		ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed,
-		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{}, unavailable: map[schema.GroupKind]error{},
+		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
+		unavailable: map[schema.GroupKind]error{},
 	}
 }
 
@@ -116,7 +117,9 @@ func (s *Store) WatchOthers(ctx context.Context, groupKind schema.GroupKind) err
 	return s.watch(ctx, groupKind, s.others, populate.Unlabelled)
 }
 
-func (s *Store) watch(ctx context.Context, groupKind schema.GroupKind, among map[schema.GroupKind]*kind, selector string) error {
+func (s *Store) watch(
+	ctx context.Context, groupKind schema.GroupKind, among map[schema.GroupKind]*kind, selector string,
+) error {
 	s.mu.Lock()
 	known := among[groupKind]
 	s.mu.Unlock()
@@ -263,7 +266,10 @@ func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMet
 var verbs = []string{"list", "watch", "create", "patch", "delete"}
 
 // CheckRights says which rule the operator's ClusterRole lacks for a resource: a MissingRule, or that it could not ask.
-func CheckRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface, resource schema.GroupVersionResource) error {
+func CheckRights(
+	ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface,
+	resource schema.GroupVersionResource,
+) error {
 	var missing []string
 	for _, verb := range verbs {
 		review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
@@ -295,5 +301,6 @@ type MissingRule struct {
 func (m *MissingRule) Error() string {
 	return fmt.Sprintf(`the operator may not %s %s: add a ClusterRole with the label %s: "true" and the rule `+
 		`{apiGroups: [%q], resources: [%q], verbs: [%s]}`,
-		strings.Join(m.Verbs, ", "), m.Resource, v1alpha1.AggregateLabel, m.Resource.Group, m.Resource.Resource, strings.Join(verbs, ", "))
+		strings.Join(m.Verbs, ", "), m.Resource, v1alpha1.AggregateLabel, m.Resource.Group, m.Resource.Resource,
+		strings.Join(verbs, ", "))
 }

@@ -105,7 +105,8 @@ func (o *list) run(ctx context.Context) error {
 	rules := make([]shownRule, 0, len(inCluster)+len(inNamespaces))
 	for i := range inCluster {
 		rule := &inCluster[i]
-		rules = append(rules, newShownRule("ClusterProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status))
+		rules = append(rules,
+			newShownRule("ClusterProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status))
 	}
 	for i := range inNamespaces {
 		rule := &inNamespaces[i]
@@ -122,12 +123,16 @@ func (o *list) run(ctx context.Context) error {
 
 // newShownRule returns a rule without its subjects. A report on an older generation of the rule does not say whether it
 // is enforced.
-func newShownRule(kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus) shownRule {
+func newShownRule(
+	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus,
+) shownRule {
 	shown := shownRule{
-		Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule, Enforced: string(metav1.ConditionUnknown),
-		created: meta.CreationTimestamp.Time,
+		Kind: kind, Namespace: meta.Namespace, Name: meta.Name, AttributeRule: rule,
+		Enforced: string(metav1.ConditionUnknown),
+		created:  meta.CreationTimestamp.Time,
 	}
-	if enforced := apimeta.FindStatusCondition(status.Conditions, v1alpha1.AttributeEnforced); enforced != nil && enforced.ObservedGeneration == meta.Generation {
+	if enforced := apimeta.FindStatusCondition(status.Conditions, v1alpha1.AttributeEnforced); enforced != nil &&
+		enforced.ObservedGeneration == meta.Generation {
 		shown.Enforced = string(enforced.Status)
 	}
 	return shown
@@ -144,7 +149,9 @@ func subjectsOf(role v1alpha1.RoleReference, namespace string, holdings cluster.
 		if namespace != "" && held.Namespace != "" && held.Namespace != namespace {
 			continue
 		}
-		subject := shownSubject{Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String()}
+		subject := shownSubject{
+			Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String(),
+		}
 		if namespace == "" {
 			subject.only = held.Namespace
 		}

@@ -62,8 +62,10 @@ func newCanSet(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&o.kind, "kind", "", "Whether it is a label or an annotation. By default it must be allowed as both.")
-	cmd.Flags().BoolVar(&o.clusterScoped, "cluster-scoped", false, "Ask about objects that are in no namespace, such as Namespaces.")
+	cmd.Flags().StringVar(&o.kind, "kind", "",
+		"Whether it is a label or an annotation. By default it must be allowed as both.")
+	cmd.Flags().BoolVar(&o.clusterScoped, "cluster-scoped", false,
+		"Ask about objects that are in no namespace, such as Namespaces.")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "Print nothing, and answer by the exit status.")
 	cli.CompleteValues(cmd, "kind", "label", "annotation")
 	return cmd
@@ -189,7 +191,8 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 
 // judge answers for one attribute, by the rules that the user holds and else by the rules that deny.
 func (o *canSet) judge(
-	rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings, user attributes.Requester,
+	rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings,
+	user attributes.Requester,
 ) answer {
 	var values []string
 	for _, rule := range rules.Of(attribute, namespace) {
@@ -204,7 +207,9 @@ func (o *canSet) judge(
 		}
 	}
 	if o.any && len(values) > 0 {
-		return answer{false, fmt.Sprintf("%q may set %s to these values only: %s", user.Name, attribute, quoted(values))}
+		return answer{
+			false, fmt.Sprintf("%q may set %s to these values only: %s", user.Name, attribute, quoted(values)),
+		}
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	if attribute.Kind == v1alpha1.LabelAttribute {
@@ -245,8 +250,10 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 	if err == nil {
 		return answer{true, "the API server would let you (the rules and bindings may not be read)"}, nil
 	}
-	if _, why, refused := strings.Cut(err.Error(), "\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); refused {
+	if _, why, refused := strings.Cut(err.Error(),
+		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); refused {
 		return answer{false, why}, nil
 	}
-	return answer{}, errors.Join(errors.New("the rules and bindings may not be read, and a ConfigMap can't be tried"), err)
+	return answer{},
+		errors.Join(errors.New("the rules and bindings may not be read, and a ConfigMap can't be tried"), err)
 }

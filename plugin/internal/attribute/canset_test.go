@@ -43,16 +43,20 @@ func TestJudge(t *testing.T) {
 		return v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: v1alpha1.ClusterRoleKind, Name: name}
 	}
 	rule := func(name string, values ...string) v1alpha1.ClusterProtectedAttribute {
-		return v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: name}, AttributeRule: v1alpha1.AttributeRule{
-			AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env", ProtectedValues: values, RoleRef: role(name),
-		}}
+		return v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: name},
+			AttributeRule: v1alpha1.AttributeRule{
+				AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env", ProtectedValues: values,
+				RoleRef: role(name),
+			}}
 	}
 	env := attributes.Attribute{Kind: v1alpha1.LabelAttribute, Name: "env"}
 	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{rule("all"), rule("prod", "prod", "canary")}, nil)
 	holds := func(names ...string) cluster.Holdings {
 		holdings := cluster.Holdings{}
 		for _, name := range names {
-			holdings[role(name)] = []cluster.Holding{{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane"}, Binding: name}}
+			holdings[role(name)] = []cluster.Holding{{Subject: rbacv1.Subject{
+				APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane",
+			}, Binding: name}}
 		}
 		return holdings
 	}
@@ -62,13 +66,20 @@ func TestJudge(t *testing.T) {
 		want     bool
 		reason   string
 	}{
-		"a value that the rule has":     {canSet{value: "prod"}, holds("prod"), true, "which ClusterRoleBinding prod gives to User jane"},
+		"a value that the rule has": {
+			canSet{value: "prod"}, holds("prod"), true, "which ClusterRoleBinding prod gives to User jane",
+		},
 		"a value that the rule has not": {canSet{value: "test"}, holds("prod"), false, `"jane" may not set label env`},
-		"a rule for every value":        {canSet{value: "test"}, holds("all"), true, "which ClusterRoleBinding all gives to User jane"},
-		"no role":                       {canSet{value: "prod"}, holds(), false, `"jane" may not set label env`},
-		"any value, some opened":        {canSet{any: true}, holds("prod"), false, `"jane" may set label env to these values only: "canary", "prod"`},
-		"any value, all opened":         {canSet{any: true}, holds("prod", "all"), true, "which ClusterRoleBinding all gives to User jane"},
-		"any value, no role":            {canSet{any: true}, holds(), false, `"jane" may not set label env`},
+		"a rule for every value": {canSet{value: "test"}, holds("all"), true,
+			"which ClusterRoleBinding all gives to User jane"},
+		"no role": {canSet{value: "prod"}, holds(), false, `"jane" may not set label env`},
+		"any value, some opened": {
+			canSet{any: true}, holds("prod"), false, `"jane" may set label env to these values only: "canary", "prod"`,
+		},
+		"any value, all opened": {
+			canSet{any: true}, holds("prod", "all"), true, "which ClusterRoleBinding all gives to User jane",
+		},
+		"any value, no role": {canSet{any: true}, holds(), false, `"jane" may not set label env`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

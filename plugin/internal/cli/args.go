@@ -15,7 +15,8 @@ func UsageError(cmd *cobra.Command, err error) error {
 func ExactArgs(count int, description string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != count {
-			return UsageError(cmd, fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), description, len(args)))
+			return UsageError(cmd,
+				fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), description, len(args)))
 		}
 		return nil
 	}
@@ -25,7 +26,8 @@ func ExactArgs(count int, description string) cobra.PositionalArgs {
 func AtMostOneArg(description string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return UsageError(cmd, fmt.Errorf("%s takes %s or nothing, not %d arguments", cmd.CommandPath(), description, len(args)))
+			return UsageError(cmd,
+				fmt.Errorf("%s takes %s or nothing, not %d arguments", cmd.CommandPath(), description, len(args)))
 		}
 		return nil
 	}

@@ -15,11 +15,16 @@ func TestArgs(t *testing.T) {
 		args    []string
 		want    string // the error, if any
 	}{
-		"as many":  {cli.ExactArgs(1, "a NAME"), []string{"a"}, ""},
-		"too few":  {cli.ExactArgs(1, "a NAME"), nil, "show takes a NAME, not 0 arguments: see 'show -h' for help and examples"},
-		"too many": {cli.ExactArgs(0, "nothing"), []string{"a"}, "show takes nothing, not 1 arguments: see 'show -h' for help and examples"},
-		"none":     {cli.AtMostOneArg("a DIR"), nil, ""},
-		"one":      {cli.AtMostOneArg("a DIR"), []string{"a"}, ""},
+		"as many": {cli.ExactArgs(1, "a NAME"), []string{"a"}, ""},
+		"too few": {
+			cli.ExactArgs(1, "a NAME"), nil, "show takes a NAME, not 0 arguments: see 'show -h' for help and examples",
+		},
+		"too many": {
+			cli.ExactArgs(0, "nothing"), []string{"a"},
+			"show takes nothing, not 1 arguments: see 'show -h' for help and examples",
+		},
+		"none": {cli.AtMostOneArg("a DIR"), nil, ""},
+		"one":  {cli.AtMostOneArg("a DIR"), []string{"a"}, ""},
 		"more than one": {
 			cli.AtMostOneArg("a DIR"), []string{"a", "b"},
 			"show takes a DIR or nothing, not 2 arguments: see 'show -h' for help and examples",

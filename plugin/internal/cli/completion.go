@@ -22,7 +22,9 @@ func (s Session) CompleteNamespaces(most int) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		names := s.objectNames(cmd.Context(), corev1.SchemeGroupVersion.WithResource("namespaces"))
-		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(names, func(name string) bool {
+			return slices.Contains(args, name)
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -49,9 +51,15 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 // CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with those of the
 // cluster.
 func (s Session) CompleteConfigFlags(root *cobra.Command) {
-	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }))
-	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }))
-	completeFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }))
+	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
+		return slices.Sorted(maps.Keys(c.Contexts))
+	}))
+	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
+		return slices.Sorted(maps.Keys(c.Clusters))
+	}))
+	completeFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
+		return slices.Sorted(maps.Keys(c.AuthInfos))
+	}))
 	s.completeObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
 }
 

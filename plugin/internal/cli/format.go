@@ -30,7 +30,8 @@ type FormatFlag struct {
 // of what the flag accepts.
 func (f *FormatFlag) AddTo(cmd *cobra.Command, usual, description string, accepted ...string) {
 	f.usual, f.accepted = usual, accepted
-	cmd.Flags().StringVarP(&f.Format, "output", "o", usual, fmt.Sprintf("%s. One of: (%s).", description, strings.Join(accepted, ", ")))
+	cmd.Flags().StringVarP(&f.Format, "output", "o", usual,
+		fmt.Sprintf("%s. One of: (%s).", description, strings.Join(accepted, ", ")))
 	CompleteValues(cmd, "output", accepted...)
 }
 
@@ -40,5 +41,7 @@ func (f *FormatFlag) Check(cmd *cobra.Command) error {
 		return nil
 	}
 	last := len(f.accepted) - 1
-	return UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or %s", f.Format, strings.Join(f.accepted[:last], ", "), f.accepted[last]))
+	return UsageError(cmd,
+		fmt.Errorf("--output is %q: it can be %s or %s", f.Format, strings.Join(f.accepted[:last], ", "),
+			f.accepted[last]))
 }

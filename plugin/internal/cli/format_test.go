@@ -15,11 +15,17 @@ func TestFormatFlag(t *testing.T) {
 		args  []string
 		want  string // the error, if any
 	}{
-		"not given":               {"", nil, ""},
-		"accepted":                {"", []string{"-o", "wide"}, ""},
-		"the default, given":      {"yaml", []string{"-o", "yaml"}, ""},
-		"unknown":                 {"", []string{"-o", "xml"}, `--output is "xml": it can be wide, json or yaml: see 'show -h' for help and examples`},
-		"empty where none is it":  {"yaml", []string{"-o", ""}, `--output is "": it can be wide, json or yaml: see 'show -h' for help and examples`},
+		"not given":          {"", nil, ""},
+		"accepted":           {"", []string{"-o", "wide"}, ""},
+		"the default, given": {"yaml", []string{"-o", "yaml"}, ""},
+		"unknown": {
+			"", []string{"-o", "xml"},
+			`--output is "xml": it can be wide, json or yaml: see 'show -h' for help and examples`,
+		},
+		"empty where none is it": {
+			"yaml", []string{"-o", ""},
+			`--output is "": it can be wide, json or yaml: see 'show -h' for help and examples`,
+		},
 		"empty where that is one": {"", []string{"-o", ""}, ""},
 	}
 	for name, test := range tests {

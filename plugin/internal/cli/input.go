@@ -14,7 +14,9 @@ import (
 
 // Templates returns the cluster's templates as they would be once the files were applied. If c is nil, it returns those
 // in the files. It notes the documents that are not templates.
-func (s Session) Templates(ctx context.Context, c *cluster.Cluster, paths []string) ([]*v1alpha1.NamespaceTemplate, error) {
+func (s Session) Templates(
+	ctx context.Context, c *cluster.Cluster, paths []string,
+) ([]*v1alpha1.NamespaceTemplate, error) {
 	var files source.Files
 	var err error
 	if len(paths) > 0 {
@@ -45,7 +47,8 @@ func (s Session) ValidTree(dir string) (*hierarchy.Tree, error) {
 		return nil, err
 	}
 	if n := len(result.Violations); n > 0 {
-		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name, output.Count(n, "violation"), dir)
+		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name,
+			output.Count(n, "violation"), dir)
 	}
 	for _, warning := range result.Warnings {
 		s.Note("Warning: %s: %s", output.Position(warning.Path, warning.Line), warning.Message)

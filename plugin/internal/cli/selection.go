@@ -49,7 +49,9 @@ func (x *Selection) IsEmpty() bool { return !x.HasNames() && !x.all && x.selecto
 
 // Read returns the namespaces. For each that is named and that the user may not read, it returns the API server's error
 // in forbidden.
-func (x *Selection) Read(ctx context.Context, c *cluster.Cluster) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+func (x *Selection) Read(
+	ctx context.Context, c *cluster.Cluster,
+) (namespaces []*corev1.Namespace, forbidden []error, err error) {
 	if x.HasNames() {
 		return readByName(ctx, c, x.Names)
 	}
@@ -63,7 +65,9 @@ func (x *Selection) Read(ctx context.Context, c *cluster.Cluster) (namespaces []
 	return namespaces, nil, nil
 }
 
-func readByName(ctx context.Context, c *cluster.Cluster, names []string) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+func readByName(
+	ctx context.Context, c *cluster.Cluster, names []string,
+) (namespaces []*corev1.Namespace, forbidden []error, err error) {
 	type result struct {
 		ns  *corev1.Namespace
 		err error

@@ -17,7 +17,9 @@ import (
 
 // AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for
 // metav1.NamespaceAll, of all namespaces. The error may be a NotInstalledError.
-func (c *Cluster) AttributeRules(ctx context.Context, namespace string) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
+func (c *Cluster) AttributeRules(
+	ctx context.Context, namespace string,
+) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
 	cluster, err := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
 	if err != nil {
 		return nil, nil, err

@@ -13,7 +13,8 @@ import (
 
 // Caller returns the user of the connection, or the impersonated one, as the API server authenticates it.
 func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
-	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
 	if err != nil {
 		return attributes.Requester{}, err
 	}

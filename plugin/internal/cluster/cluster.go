@@ -83,7 +83,8 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Authentication: authentication, Authorization: authorization, RBAC: rbac,
+		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Authentication: authentication,
+		Authorization: authorization, RBAC: rbac,
 		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
 	}, nil
 }

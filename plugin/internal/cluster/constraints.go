@@ -54,6 +54,7 @@ func (c *Cluster) AccountMayUse(ctx context.Context, constraint, namespace, acco
 func useOf(constraint, namespace string) *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
 		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
-		Resource: v1alpha1.SecurityContextConstraintses.Resource, Name: constraint, Namespace: namespace, Verb: v1alpha1.VerbUse,
+		Resource: v1alpha1.SecurityContextConstraintses.Resource, Name: constraint, Namespace: namespace,
+		Verb: v1alpha1.VerbUse,
 	}
 }

@@ -30,7 +30,8 @@ func (c *Cluster) Operator(ctx context.Context) (Operator, error) {
 // isHeld reports whether a lease has a holder who renewed it in time.
 func isHeld(lease *coordinationv1.Lease, now time.Time) bool {
 	spec := lease.Spec
-	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil {
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil ||
+		spec.LeaseDurationSeconds == nil {
 		return false
 	}
 	return !now.After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second))

@@ -13,7 +13,8 @@ func TestIsHeld(t *testing.T) {
 	now := time.Now()
 	renewed := func(ago time.Duration, holder string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(-ago)},
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)),
+			RenewTime: &metav1.MicroTime{Time: now.Add(-ago)},
 		}}
 	}
 	tests := map[string]struct {

@@ -21,7 +21,8 @@ func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, er
 
 // Quotas returns the ResourceQuotas of all namespaces, without those that count usage for PolicySpaces.
 func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
-	list, err := c.ResourceQuotas.ResourceQuotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
+	list, err := c.ResourceQuotas.ResourceQuotas(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
 	if err != nil {
 		return nil, err
 	}

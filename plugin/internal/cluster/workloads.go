@@ -18,21 +18,26 @@ type Workload struct {
 
 // Workloads returns the workloads of all namespaces.
 func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
-	daemonSets, err := read[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"), metav1.NamespaceAll)
+	daemonSets, err := read[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+		metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
-	deployments, err := read[appsv1.Deployment](ctx, c, appsv1.SchemeGroupVersion.WithResource("deployments"), metav1.NamespaceAll)
+	deployments, err := read[appsv1.Deployment](ctx, c, appsv1.SchemeGroupVersion.WithResource("deployments"),
+		metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
-	statefulSets, err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"), metav1.NamespaceAll)
+	statefulSets,
+		err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+		metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
 	var workloads []Workload
 	add := func(kind string, meta metav1.ObjectMeta, pods corev1.PodSpec) {
-		workloads = append(workloads, Workload{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, meta.Namespace, meta.Name, pods})
+		workloads = append(workloads,
+			Workload{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, meta.Namespace, meta.Name, pods})
 	}
 	for i := range daemonSets {
 		add("DaemonSet", daemonSets[i].ObjectMeta, daemonSets[i].Spec.Template.Spec)

@@ -44,7 +44,8 @@ func newVersion(s cli.Session) *cobra.Command {
 				return err
 			}
 			all := versions{
-				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(),
+				Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			}
 			var err error
 			if !client {

@@ -76,7 +76,8 @@ func (o *review) environmentInFiles(namespace string, explicit bool) (*environme
 			return nil, err
 		}
 		if explicit && namespace != ns.GetName() {
-			return nil, fmt.Errorf("--namespace is %s, and in %s is Namespace %s: leave one out", namespace, o.namespaceFile, ns.GetName())
+			return nil, fmt.Errorf("--namespace is %s, and in %s is Namespace %s: leave one out", namespace,
+				o.namespaceFile, ns.GetName())
 		}
 		e.namespace, e.explicit, e.fileAnnotations = ns.GetName(), true, ns.GetAnnotations()
 	}
@@ -89,7 +90,9 @@ func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "Namespace" })
+	i := slices.IndexFunc(objects, func(object *unstructured.Unstructured) bool {
+		return object.GetKind() == "Namespace"
+	})
 	if i < 0 {
 		return nil, fmt.Errorf("there is no Namespace in %s", o.namespaceFile)
 	}
@@ -110,9 +113,11 @@ func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, e
 		case object.GetKind() != "SecurityContextConstraints":
 			continue
 		case object.GetAPIVersion() != v1alpha1.GroupVersion.String():
-			return nil, fmt.Errorf("SecurityContextConstraints %s: apiVersion is %s: change it to %s", name, object.GetAPIVersion(), v1alpha1.GroupVersion)
+			return nil, fmt.Errorf("SecurityContextConstraints %s: apiVersion is %s: change it to %s", name,
+				object.GetAPIVersion(), v1alpha1.GroupVersion)
 		case name == "":
-			return nil, errors.New("there are SecurityContextConstraints without metadata.name in the files: give them one")
+			return nil, errors.New(
+				"there are SecurityContextConstraints without metadata.name in the files: give them one")
 		case names[name]:
 			return nil, fmt.Errorf("SecurityContextConstraints %s are in the files twice: leave one out", name)
 		}
@@ -153,7 +158,9 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 
 // usableBy returns which subject may use a constraint for the pods of a service account, or "". The service account
 // goes first, as in admission.
-func (e *environment) usableBy(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string) (string, error) {
+func (e *environment) usableBy(
+	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string,
+) (string, error) {
 	service := attributes.Requester{
 		Name:   "system:serviceaccount:" + namespace + ":" + account,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},

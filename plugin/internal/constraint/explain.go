@@ -50,7 +50,8 @@ func (o *review) explain(reviewed result) error {
 		return table.Print(o.Out, false)
 	}
 	if reviewed.Constraint == nil {
-		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", reviewed.object, strings.Join(scc.ExemptNamespaces, " and "))
+		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", reviewed.object,
+			strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
 	}
 	output.Line(o.Out, "%s is admitted by %s, by right of the %s", reviewed.object, *reviewed.Constraint,

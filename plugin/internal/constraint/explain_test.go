@@ -10,7 +10,9 @@ import (
 func TestFieldsSet(t *testing.T) {
 	given := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}}}
 	admitted := given.DeepCopy()
-	admitted.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(7)), SupplementalGroups: []int64{1, 2}}
+	admitted.Spec.SecurityContext = &corev1.PodSecurityContext{
+		FSGroup: new(int64(7)), SupplementalGroups: []int64{1, 2},
+	}
 	admitted.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsNonRoot: new(true)}
 	sets, err := fieldsSet(given, admitted)
 	require.NoError(t, err)

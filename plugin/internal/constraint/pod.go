@@ -46,7 +46,8 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 			name, _, _ := unstructured.NestedString(fields, "metadata", "name")
 			pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + object.GetName() + "-0"},
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" +
+					object.GetName() + "-0"},
 			}})
 		}
 	}

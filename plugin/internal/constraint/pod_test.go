@@ -28,7 +28,8 @@ func podIn(t *testing.T, text string) (pod *corev1.Pod, notes string) {
 func TestPodOf(t *testing.T) {
 	const containers = `"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]`
 	for name, text := range map[string]string{
-		"a pod":        `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {` + containers + `}}`,
+		"a pod": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {` + containers +
+			`}}`,
 		"a deployment": `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {` + containers + `}}}}`,
 		"a cron job": `{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web"},
 			"spec": {"jobTemplate": {"spec": {"template": {"spec": {` + containers + `}}}}}}`,

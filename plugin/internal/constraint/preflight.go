@@ -66,7 +66,8 @@ func (o *preflight) run(ctx context.Context) error {
 		namespaces = append(namespaces, w.Namespace)
 	}
 	if len(namespaces) == 0 {
-		o.Note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s", strings.Join(exempt, ", "))
+		o.Note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s",
+			strings.Join(exempt, ", "))
 		return nil
 	}
 	if err := table.Print(o.Out, false); err != nil {
@@ -83,7 +84,8 @@ func (o *preflight) run(ctx context.Context) error {
 func exemptNamespaces(workloads []cluster.Workload) []string {
 	exempt := slices.Clone(scc.ExemptNamespaces)
 	for _, w := range workloads {
-		if w.Namespace != v1alpha1.OperatorNamespace || w.Kind != appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind() || w.Name != v1alpha1.WebhookName {
+		if w.Namespace != v1alpha1.OperatorNamespace ||
+			w.Kind != appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind() || w.Name != v1alpha1.WebhookName {
 			continue
 		}
 		for _, container := range w.Pods.Containers {

@@ -13,7 +13,9 @@ import (
 )
 
 func workload(kind string, pods corev1.PodSpec) cluster.Workload {
-	return cluster.Workload{Kind: schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, Namespace: "drivers", Name: "one", Pods: pods}
+	return cluster.Workload{
+		Kind: schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, Namespace: "drivers", Name: "one", Pods: pods,
+	}
 }
 
 func TestNeededByNodes(t *testing.T) {
@@ -27,13 +29,22 @@ func TestNeededByNodes(t *testing.T) {
 		workload cluster.Workload
 		want     string
 	}{
-		"network driver":             {workload("Deployment", mounting("/etc/cni/net.d")), "it mounts /etc/cni/net.d, as a network driver does"},
-		"storage driver":             {workload("DaemonSet", mounting("/var/lib/kubelet/plugins")), "it mounts /var/lib/kubelet/plugins, as a storage driver does"},
-		"a folder with that prefix":  {workload("Deployment", mounting("/etc/cnix")), ""},
-		"system priority":            {workload("Deployment", corev1.PodSpec{PriorityClassName: "system-node-critical"}), "it has the priority class system-node-critical"},
-		"own priority":               {workload("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
-		"daemon in the host network": {workload("DaemonSet", corev1.PodSpec{HostNetwork: true}), "it is a DaemonSet in the host's network"},
-		"other in the host network":  {workload("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
+		"network driver": {
+			workload("Deployment", mounting("/etc/cni/net.d")), "it mounts /etc/cni/net.d, as a network driver does",
+		},
+		"storage driver": {
+			workload("DaemonSet", mounting("/var/lib/kubelet/plugins")),
+			"it mounts /var/lib/kubelet/plugins, as a storage driver does",
+		},
+		"a folder with that prefix": {workload("Deployment", mounting("/etc/cnix")), ""},
+		"system priority": {workload("Deployment",
+			corev1.PodSpec{PriorityClassName: "system-node-critical"}),
+			"it has the priority class system-node-critical"},
+		"own priority": {workload("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
+		"daemon in the host network": {
+			workload("DaemonSet", corev1.PodSpec{HostNetwork: true}), "it is a DaemonSet in the host's network",
+		},
+		"other in the host network": {workload("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, neededByNodes(test.workload)) })
@@ -51,13 +62,18 @@ func TestExemptNamespaces(t *testing.T) {
 		workload cluster.Workload
 		want     []string
 	}{
-		"no flag":              {operator("--v=1"), always},
-		"one argument":         {operator("--scc-exempt-namespaces=cni, storage,"), append(always[:2:2], "cni", "storage")},
+		"no flag": {operator("--v=1"), always},
+		"one argument": {
+			operator("--scc-exempt-namespaces=cni, storage,"), append(always[:2:2], "cni", "storage"),
+		},
 		"two arguments":        {operator("--scc-exempt-namespaces", "cni"), append(always[:2:2], "cni")},
 		"a flag without value": {operator("--scc-exempt-namespaces"), always},
-		"another workload":     {workload("Deployment", corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--scc-exempt-namespaces=cni"}}}}), always},
+		"another workload": {workload("Deployment",
+			corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--scc-exempt-namespaces=cni"}}}}), always},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, exemptNamespaces([]cluster.Workload{test.workload})) })
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, test.want, exemptNamespaces([]cluster.Workload{test.workload}))
+		})
 	}
 }

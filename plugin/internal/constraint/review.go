@@ -60,16 +60,21 @@ func newReview(s cli.Session) *cobra.Command {
 			case formatErr != nil:
 				return formatErr
 			case o.namespaceFile != "" && len(o.constraints) == 0:
-				return cli.UsageError(cmd, errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
+				return cli.UsageError(cmd,
+					errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
 			}
 			return o.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.files, "filename", "f", nil, "A file or folder with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
-	flags.StringVarP(&o.account, "serviceaccount", "z", "", "The service account of the pods, in place of the one that they name.")
-	flags.StringArrayVar(&o.constraints, "constraints", nil, "A file or folder with SecurityContextConstraints, in place of the cluster's.")
-	flags.StringVar(&o.namespaceFile, "namespace-file", "", "A file with the Namespace of the pods, in place of the cluster's.")
+	flags.StringArrayVarP(&o.files, "filename", "f", nil,
+		"A file or folder with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
+	flags.StringVarP(&o.account, "serviceaccount", "z", "",
+		"The service account of the pods, in place of the one that they name.")
+	flags.StringArrayVar(&o.constraints, "constraints", nil,
+		"A file or folder with SecurityContextConstraints, in place of the cluster's.")
+	flags.StringVar(&o.namespaceFile, "namespace-file", "",
+		"A file with the Namespace of the pods, in place of the cluster's.")
 	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
@@ -111,7 +116,8 @@ func (o *review) run(ctx context.Context) error {
 		}
 		reviewed.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		if reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject && object.GetKind() != "Pod" {
-			o.Note("%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", reviewed.object, *reviewed.Constraint)
+			o.Note(
+				"%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", reviewed.object, *reviewed.Constraint)
 		}
 		results = append(results, reviewed)
 	}
@@ -138,7 +144,9 @@ func (o *review) reviewObject(
 	pod.Namespace = env.namespace
 	if own := object.GetNamespace(); own != "" && own != env.namespace {
 		if env.explicit {
-			return result{}, fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(), object.GetName(), own, env.namespace)
+			return result{},
+				fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(),
+					object.GetName(), own, env.namespace)
 		}
 		pod.Namespace = own
 	}
@@ -157,7 +165,8 @@ func (o *review) reviewObject(
 	}
 	var usableErr error
 	verdict := scc.Review(scc.Request{
-		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations, Constraints: env.constraints,
+		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations,
+		Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
 			usableErr = errors.Join(usableErr, err)
@@ -172,7 +181,8 @@ func (o *review) reviewObject(
 		reviewed.Reasons = append(reviewed.Reasons, verdict.Reasons...)
 		return reviewed, nil
 	}
-	reviewed.Constraint, reviewed.Subject, reviewed.Pod, reviewed.before = &verdict.Constraint, &verdict.Subject, verdict.Pod, verdict.Reasons
+	reviewed.Constraint, reviewed.Subject, reviewed.Pod, reviewed.before = &verdict.Constraint, &verdict.Subject,
+		verdict.Pod, verdict.Reasons
 	reviewed.Pod.Annotations = labels.Merge(verdict.Pod.Annotations, map[string]string{
 		v1alpha1.SCCAnnotation: verdict.Constraint, v1alpha1.SCCSubjectAnnotation: verdict.Subject,
 	})

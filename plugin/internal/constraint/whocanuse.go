@@ -78,7 +78,9 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(constraints, func(constraint *v1alpha1.SecurityContextConstraints) bool { return constraint.Name == name })
+	i := slices.IndexFunc(constraints, func(constraint *v1alpha1.SecurityContextConstraints) bool {
+		return constraint.Name == name
+	})
 	if i < 0 {
 		return apierrors.NewNotFound(v1alpha1.SecurityContextConstraintses.GroupResource(), name)
 	}

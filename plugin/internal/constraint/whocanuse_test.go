@@ -9,7 +9,9 @@ import (
 
 func TestGrantsUse(t *testing.T) {
 	rule := func(verb, group, resource string, names ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+		return rbacv1.PolicyRule{
+			Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names,
+		}
 	}
 	tests := map[string]struct {
 		rule rbacv1.PolicyRule

@@ -79,7 +79,9 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 // applyKind returns the objects of a kind as they would be once a tree was applied, in ascending order of names. A
 // template that the tree no longer declares is returned as one that is being deleted, so that the operator prunes what
 // it populated.
-func applyKind[T any](live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured) ([]*T, error) {
+func applyKind[T any](
+	live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured,
+) ([]*T, error) {
 	all := map[string]*unstructured.Unstructured{}
 	for name, object := range live[kind] {
 		switch isOfTree := object.GetLabels()[v1alpha1.TreeLabel] == root; {
@@ -115,7 +117,9 @@ type deletion struct {
 
 // deletions returns what the operator would delete in the namespaces of the tree, and what could not be read. With
 // contents, it reads the objects.
-func (t *appliedTree) deletions(ctx context.Context, c *cluster.Cluster, contents bool) ([]treeChange, []survey.Unreadable, error) {
+func (t *appliedTree) deletions(
+	ctx context.Context, c *cluster.Cluster, contents bool,
+) ([]treeChange, []survey.Unreadable, error) {
 	if len(t.namespaces) == 0 {
 		return nil, nil, nil
 	}
@@ -151,9 +155,12 @@ func (t *appliedTree) deletions(ctx context.Context, c *cluster.Cluster, content
 }
 
 // delete returns the deletion of an object as a change. The action is empty if the object would not be deleted.
-func (t *appliedTree) delete(ctx context.Context, c *cluster.Cluster, candidate deletion, contents bool) (treeChange, error) {
+func (t *appliedTree) delete(
+	ctx context.Context, c *cluster.Cluster, candidate deletion, contents bool,
+) (treeChange, error) {
 	change := treeChange{
-		Namespace: candidate.namespace, Action: treeDelete, Note: candidate.Reason, kind: candidate.Kind, name: candidate.Name,
+		Namespace: candidate.namespace, Action: treeDelete, Note: candidate.Reason, kind: candidate.Kind,
+		name: candidate.Name,
 	}
 	if t.notAdopted[candidate.namespace] != nil {
 		change.Action = treeDeleteIfAdopted
@@ -179,7 +186,9 @@ func (t *appliedTree) delete(ctx context.Context, c *cluster.Cluster, candidate 
 func (t *appliedTree) markLeftAlone(changes []treeChange) []treeChange {
 	marked := slices.Clone(changes)
 	for _, name := range slices.Sorted(maps.Keys(t.notAdopted)) {
-		at := slices.IndexFunc(marked, func(change treeChange) bool { return change.kind == namespaceKind && change.name == name })
+		at := slices.IndexFunc(marked, func(change treeChange) bool {
+			return change.kind == namespaceKind && change.name == name
+		})
 		if at < 0 {
 			at = len(marked)
 			marked = append(marked, treeChange{kind: namespaceKind, name: name})

@@ -117,9 +117,11 @@ func New(s cli.Session) *cobra.Command {
 	d.namespaces.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
-	flags.StringArrayVarP(&d.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
+	flags.StringArrayVarP(&d.files, "filename", "f", nil,
+		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
-	flags.BoolVar(&d.verify, "verify", false, "Compare the contents of all populated objects, whatever their managedFields say.")
+	flags.BoolVar(&d.verify, "verify", false,
+		"Compare the contents of all populated objects, whatever their managedFields say.")
 	d.output.AddTo(cmd, "", "Output format, in place of a unified diff", cli.FormatTable, cli.FormatJSON)
 	s.CompleteTemplateFlag(cmd, "template")
 	return cmd
@@ -130,7 +132,8 @@ func (d *diff) check(cmd *cobra.Command) error {
 		return err
 	}
 	if d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify) {
-		return cli.UsageError(cmd, errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
+		return cli.UsageError(cmd,
+			errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
 	}
 	return d.namespaces.Check(cmd)
 }
@@ -171,7 +174,8 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	if err != nil {
 		return nil, err
 	}
-	compared, err := survey.Compare(ctx, c, index, namespaces, survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
+	compared, err := survey.Compare(ctx, c, index, namespaces,
+		survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
 		return nil, err
 	}

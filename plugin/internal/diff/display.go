@@ -71,14 +71,16 @@ func maskSecrets(live, stored *unstructured.Unstructured) (from, to *unstructure
 		}
 		unstructured.RemoveNestedField(side.Object, "stringData")
 		if _, ok := side.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; ok {
-			side.SetAnnotations(labels.Merge(side.GetAnnotations(), map[string]string{corev1.LastAppliedConfigAnnotation: "***"}))
+			side.SetAnnotations(labels.Merge(side.GetAnnotations(),
+				map[string]string{corev1.LastAppliedConfigAnnotation: "***"}))
 		}
 	}
 	return from, to, nil
 }
 
 func isSecret(object *unstructured.Unstructured) bool {
-	return object != nil && object.GroupVersionKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Secret").GroupKind()
+	return object != nil &&
+		object.GroupVersionKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Secret").GroupKind()
 }
 
 // asObject returns a nil interface for a nil pointer.

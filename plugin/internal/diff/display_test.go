@@ -23,7 +23,8 @@ func TestWithoutServerFields(t *testing.T) {
 		"generation": 3, "creationTimestamp": "2020-01-01T00:00:00Z", "managedFields": [{"manager": "x"}],
 		"annotations": {"policy.nstpl.dev/applied-hash": "h"}}, "data": {"a": "1"}}`)
 	require.Equal(t, map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"a": "1"},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"},
+		"data": map[string]any{"a": "1"},
 	}, withoutServerFields(object, v1alpha1.HashAnnotation).Object)
 	require.NotEmpty(t, object.GetUID(), "the argument stays as it is")
 	require.NotEmpty(t, withoutServerFields(object).GetAnnotations())

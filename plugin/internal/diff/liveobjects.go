@@ -79,14 +79,18 @@ func (live liveObjects) compare(
 		compared := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
 			return compareObject(ctx, objects, live[kind][object.GetName()], object)
 		})
-		changes = append(changes, slices.DeleteFunc(compared, func(change treeChange) bool { return change.Action == "" })...)
+		changes = append(changes, slices.DeleteFunc(compared, func(change treeChange) bool {
+			return change.Action == ""
+		})...)
 		changes = append(changes, live.undeclared(kind, tree, declared)...)
 	}
 	return changes, nil
 }
 
 // compareObject returns what would become of an object. The action is empty if it would not change.
-func compareObject(ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured) treeChange {
+func compareObject(
+	ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured,
+) treeChange {
 	change := treeChange{kind: declared.GroupVersionKind(), name: declared.GetName()}
 	if live == nil {
 		change.Action, change.sides = treeCreate, survey.Sides{Stored: declared}
@@ -111,13 +115,17 @@ func compareObject(ctx context.Context, objects dynamic.ResourceInterface, live,
 }
 
 // undeclared returns the deletions of the objects of a kind that have a tree's label and are not declared.
-func (live liveObjects) undeclared(kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured) []treeChange {
+func (live liveObjects) undeclared(
+	kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured,
+) []treeChange {
 	var changes []treeChange
 	isDeclared := ofKind(declared, kind)
 	for _, name := range slices.Sorted(maps.Keys(live[kind])) {
 		object := live[kind][name]
-		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil && object.GetDeletionTimestamp() == nil {
-			changes = append(changes, treeChange{Action: treeDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
+		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil &&
+			object.GetDeletionTimestamp() == nil {
+			changes = append(changes,
+				treeChange{Action: treeDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
 		}
 	}
 	return changes
@@ -126,7 +134,9 @@ func (live liveObjects) undeclared(kind schema.GroupVersionKind, tree string, de
 // leftovers returns the deletions of what other trees would leave behind: if all namespaces of another tree move to
 // this one, as when the root is renamed, then pruning by the label of this tree does not find the other objects of that
 // tree. Warnings are about trees of which only some namespaces move, and about trees that have no namespaces.
-func (live liveObjects) leftovers(root string, declared []*unstructured.Unstructured) (left []treeChange, warnings []string) {
+func (live liveObjects) leftovers(
+	root string, declared []*unstructured.Unstructured,
+) (left []treeChange, warnings []string) {
 	var others []string
 	moving, all := map[string][]string{}, map[string]int{} // namespaces by their tree
 	isDeclared := ofKind(declared, namespaceKind)
@@ -214,7 +224,9 @@ func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured
 	if live.GetKind() != templateKind.Kind {
 		return bare
 	}
-	for field, usual := range map[string]string{"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail)} {
+	for field, usual := range map[string]string{
+		"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail),
+	} {
 		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == usual {
 			unstructured.RemoveNestedField(bare.Object, "spec", field)
 		}

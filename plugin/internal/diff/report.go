@@ -122,7 +122,8 @@ func (r *report) noteSummary(s cli.Session) {
 		s.Note("no differences in %s", output.Count(len(r.Namespaces), "namespace"))
 		return
 	}
-	s.Note("%s in %d of %s", output.Count(r.Different, "difference"), different, output.Count(len(r.Namespaces), "namespace"))
+	s.Note("%s in %d of %s", output.Count(r.Different, "difference"), different,
+		output.Count(len(r.Namespaces), "namespace"))
 }
 
 // noteLeftAlone notes the objects that the operator leaves as they are on purpose, once for each reason.
@@ -137,7 +138,8 @@ func (r *report) noteLeftAlone(s cli.Session) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(objects)) {
-		s.Note("left alone: %s in %s: %s", output.FirstFew(objects[reason]), output.FirstFew(namespaces[reason]), reason)
+		s.Note("left alone: %s in %s: %s", output.FirstFew(objects[reason]), output.FirstFew(namespaces[reason]),
+			reason)
 	}
 }
 

@@ -19,7 +19,9 @@ func TestReport(t *testing.T) {
 		return survey.Namespace{Declared: populate.Declared{Namespace: ns}, Changes: changes}
 	}
 	change := func(action populate.Action, name string, drifted bool) populate.Change {
-		return populate.Change{Action: action, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Drifted: drifted}
+		return populate.Change{
+			Action: action, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Drifted: drifted,
+		}
 	}
 	same := newReport(slices.Values([]survey.Namespace{
 		namespace("a", change(populate.Unchanged, "one", false), change(populate.LeaveAlone, "two", false)),
@@ -30,7 +32,8 @@ func TestReport(t *testing.T) {
 	require.Empty(t, same.table().Rows)
 
 	different := newReport(slices.Values([]survey.Namespace{
-		namespace("a", change(populate.Create, "one", false), change(populate.Configure, "two", true), change(populate.Prune, "three", false)),
+		namespace("a", change(populate.Create, "one", false), change(populate.Configure, "two", true),
+			change(populate.Prune, "three", false)),
 		namespace("b", change(populate.LeaveAlone, "four", true), change(populate.Unknown, "five", false)),
 	}), []error{errors.New("b is forbidden"), errors.New("b is forbidden")})
 	require.Equal(t, 4, different.Different)

@@ -171,7 +171,8 @@ func (d *diff) noteDeletions(changes []treeChange) {
 			}
 		}
 		if len(objects) > 0 {
-			d.Note("WARNING: %s in %s would be DELETED%s: %s", output.Count(len(objects), "object"), output.FirstFew(namespaces),
+			d.Note("WARNING: %s in %s would be DELETED%s: %s", output.Count(len(objects), "object"),
+				output.FirstFew(namespaces),
 				kind.when, output.FirstFew(objects))
 		}
 	}

@@ -11,7 +11,8 @@ import (
 
 func TestFileName(t *testing.T) {
 	role := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}
-	require.Equal(t, "rbac.authorization.k8s.io.v1.Role.team-a.system_reader", fileName(role, "team-a", "system:reader"))
+	require.Equal(t, "rbac.authorization.k8s.io.v1.Role.team-a.system_reader",
+		fileName(role, "team-a", "system:reader"))
 	secret := corev1.SchemeGroupVersion.WithKind("Secret")
 	require.Equal(t, "v1.Secret.team-a..._.._etc_passwd", fileName(secret, "team-a", "../../etc/passwd"))
 	long := strings.Repeat("x", 253)

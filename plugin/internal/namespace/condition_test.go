@@ -17,14 +17,17 @@ func TestIsPopulated(t *testing.T) {
 		conditions []corev1.NamespaceCondition
 		want       bool
 	}{
-		"no conditions":     {nil, false},
-		"another condition": {[]corev1.NamespaceCondition{condition(corev1.NamespaceContentRemaining, corev1.ConditionTrue)}, false},
+		"no conditions": {nil, false},
+		"another condition": {[]corev1.NamespaceCondition{condition(corev1.NamespaceContentRemaining,
+			corev1.ConditionTrue)}, false},
 		"populated": {[]corev1.NamespaceCondition{
 			condition(corev1.NamespaceContentRemaining, corev1.ConditionFalse),
 			condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue),
 		}, true},
-		"failed":  {[]corev1.NamespaceCondition{condition(v1alpha1.NamespacePopulated, corev1.ConditionFalse)}, false},
-		"unknown": {[]corev1.NamespaceCondition{condition(v1alpha1.NamespacePopulated, corev1.ConditionUnknown)}, false},
+		"failed": {[]corev1.NamespaceCondition{condition(v1alpha1.NamespacePopulated, corev1.ConditionFalse)}, false},
+		"unknown": {
+			[]corev1.NamespaceCondition{condition(v1alpha1.NamespacePopulated, corev1.ConditionUnknown)}, false,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

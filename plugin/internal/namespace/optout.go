@@ -92,7 +92,9 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 
 // change sets or removes the annotation of a namespace. It returns the namespace as it is now. With --dry-run, changed
 // reports what would have happened.
-func (o *optOut) change(ctx context.Context, c *cluster.Cluster, name string) (ns *corev1.Namespace, changed bool, err error) {
+func (o *optOut) change(
+	ctx context.Context, c *cluster.Cluster, name string,
+) (ns *corev1.Namespace, changed bool, err error) {
 	ns, err = c.Namespaces.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || match.OptedOut(ns) != o.undo {
 		return ns, false, err

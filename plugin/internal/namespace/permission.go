@@ -14,7 +14,9 @@ import (
 // refusedTemplates returns the templates that require permission, that ns would newly match and that the caller may not
 // use. The API server denies a request that makes a namespace match such a template. Live is the namespace in the
 // cluster, or nil.
-func refusedTemplates(ctx context.Context, caller *cluster.Cluster, index *match.Index, ns, live *corev1.Namespace) ([]string, error) {
+func refusedTemplates(
+	ctx context.Context, caller *cluster.Cluster, index *match.Index, ns, live *corev1.Namespace,
+) ([]string, error) {
 	matched := map[string]bool{}
 	if live != nil {
 		before, _ := populate.Matching(index, live)

@@ -97,7 +97,9 @@ func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 
 // complete returns a namespace of the command line with what the cluster knows of it: its live metadata or, if it does
 // not exist, its creator, and its place among the policyspaces.
-func (p *preview) complete(ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
+func (p *preview) complete(
+	ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace,
+) (*corev1.Namespace, error) {
 	live, err := predicted.cluster.Namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

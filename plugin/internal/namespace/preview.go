@@ -66,13 +66,18 @@ func NewPreview(s cli.Session) *cobra.Command {
 		RunE:                  func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}
 	p.print.AddFlags(cmd)
-	cmd.Flag("output").Usage = "Output format. One of: (" + strings.Join(append(p.print.AllowedFormats(), cli.FormatTable), ", ") + ")."
+	cmd.Flag("output").Usage = "Output format. One of: (" +
+		strings.Join(append(p.print.AllowedFormats(), cli.FormatTable), ", ") + ")."
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&p.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE, besides those that it has.")
-	flags.StringVar(&p.creator, "creator", "", "The user who created the namespace, in place of the one whom its annotation names, or of you.")
-	flags.StringArrayVarP(&p.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
+	flags.StringArrayVarP(&p.labels, "label", "l", nil,
+		"A label of the namespace, KEY=VALUE, besides those that it has.")
+	flags.StringVar(&p.creator, "creator", "",
+		"The user who created the namespace, in place of the one whom its annotation names, or of you.")
+	flags.StringArrayVarP(&p.files, "filename", "f", nil,
+		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
-	flags.BoolVar(&p.server, "server", false, "Ask the API server, by a dry run, what it would store. The namespace must exist.")
+	flags.BoolVar(&p.server, "server", false,
+		"Ask the API server, by a dry run, what it would store. The namespace must exist.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatYAML, "json", "name")
 	return cmd

@@ -104,7 +104,9 @@ func (o *status) run(ctx context.Context) error {
 }
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
-	shown := namespaceStatus{Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time}
+	shown := namespaceStatus{
+		Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time,
+	}
 	matching, skipped := populate.Matching(index, ns)
 	for _, template := range matching {
 		shown.Templates = append(shown.Templates, template.Name)
@@ -138,10 +140,13 @@ func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 		o.Note("No resources found")
 		return nil
 	}
-	table := output.Table{Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"}}
+	table := output.Table{
+		Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"},
+	}
 	for _, s := range statuses {
 		table.Rows = append(table.Rows, []string{
-			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)), s.Message,
+			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)),
+			s.Message,
 		})
 	}
 	return table.Print(o.Out, o.output.Format == cli.FormatWide)

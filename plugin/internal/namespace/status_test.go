@@ -21,18 +21,26 @@ func TestNamespaceStatus(t *testing.T) {
 	matching := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}
 	out := *matching.DeepCopy()
 	out.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
-	condition := corev1.NamespaceCondition{Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "m"}
+	condition := corev1.NamespaceCondition{
+		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "m",
+	}
 	tests := map[string]struct {
 		ns                *corev1.Namespace
 		populated, reason string
 		templates         []string
 	}{
 		"not reported": {&corev1.Namespace{ObjectMeta: matching}, "Unknown", "NotReported", []string{"t"}},
-		"reported": {&corev1.Namespace{ObjectMeta: matching, Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{condition}}},
+		"reported": {&corev1.Namespace{
+			ObjectMeta: matching, Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{condition}},
+		},
 			"False", "ObjectsFailed", []string{"t"}},
-		"opted out":   {&corev1.Namespace{ObjectMeta: out}, "<none>", "OptedOut", []string{}},
-		"excluded":    {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, "<none>", "Excluded", []string{}},
-		"no template": {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, "<none>", "NoTemplate", []string{}},
+		"opted out": {&corev1.Namespace{ObjectMeta: out}, "<none>", "OptedOut", []string{}},
+		"excluded": {
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, "<none>", "Excluded", []string{},
+		},
+		"no template": {
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, "<none>", "NoTemplate", []string{},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

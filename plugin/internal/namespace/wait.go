@@ -99,7 +99,8 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		return initialize.Initializing(ns), nil
 	}
 	for _, omission := range declared.Omitted {
-		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name), omission.Template, omission.Reason)
+		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name),
+			omission.Template, omission.Reason)
 	}
 	w.missing = map[populate.ObjectID]populate.Object{}
 	for _, object := range declared.Objects {
@@ -174,7 +175,8 @@ func (w *waiter) isDone() bool {
 func (w *waiter) printPopulated(id populate.ObjectID) {
 	if declared, missing := w.missing[id]; missing {
 		delete(w.missing, id)
-		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name), declared.Template.Name)
+		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name),
+			declared.Template.Name)
 	}
 }
 
@@ -191,7 +193,8 @@ func (w *waiter) finish() error {
 	case condition == nil:
 		output.Line(w.progress, "namespace/%s initialized", w.latest.Name)
 	case condition.Status != corev1.ConditionTrue:
-		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.latest.Name, condition.Reason, condition.Message)
+		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.latest.Name, condition.Reason,
+			condition.Message)
 	default:
 		output.Line(w.progress, "namespace/%s populated", w.latest.Name)
 	}
@@ -201,10 +204,12 @@ func (w *waiter) finish() error {
 // interrupted reports how far the population went when the time was up or the user pressed Ctrl-C.
 func (w *waiter) interrupted(ctx context.Context, name string) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated", name, name)
+		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated",
+			name, name)
 	}
 	if w.forbidden != nil {
-		w.Note("unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.forbidden)
+		w.Note(
+			"unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.forbidden)
 		return nil //nolint:nilerr // the namespace was created, which is what the user asked for
 	}
 	w.noteMissing()
@@ -212,13 +217,15 @@ func (w *waiter) interrupted(ctx context.Context, name string) error {
 		return fmt.Errorf("namespace/%s is created and populated, and still waits for %s after %s: until then only those with "+
 			"the verb initialize may write into it", name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
 	}
-	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is", name, w.timeout, name)
+	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is",
+		name, w.timeout, name)
 }
 
 func (w *waiter) noteMissing() {
 	var lines []string
 	for id, object := range w.missing {
-		lines = append(lines, fmt.Sprintf("missing: %s (template %s)", output.Object(id.GroupKind, id.Name), object.Template.Name))
+		lines = append(lines,
+			fmt.Sprintf("missing: %s (template %s)", output.Object(id.GroupKind, id.Name), object.Template.Name))
 	}
 	slices.Sort(lines)
 	for _, line := range lines {

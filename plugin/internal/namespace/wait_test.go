@@ -81,7 +81,9 @@ func TestHandlePrintsEachDeclaredObjectOnce(t *testing.T) {
 
 func TestHandleForgetsKindsThatCannotBeWatched(t *testing.T) {
 	w, out, errOut := testWaiter()
-	w.handle(event{unwatchable: &survey.Unreadable{Kind: schema.GroupKind{Kind: "Secret"}, Resource: "secrets", Namespace: "team-a"}})
+	w.handle(event{unwatchable: &survey.Unreadable{
+		Kind: schema.GroupKind{Kind: "Secret"}, Resource: "secrets", Namespace: "team-a",
+	}})
 	require.Empty(t, out.String())
 	require.Contains(t, errOut.String(), "may not list and watch them in namespace team-a")
 	require.Len(t, w.missing, 1)
@@ -104,7 +106,10 @@ func TestFinish(t *testing.T) {
 	}{
 		"populated":   {namespaceWith(false, corev1.ConditionTrue), "namespace/team-a populated\n", ""},
 		"initialized": {namespaceWith(false, ""), "namespace/team-a initialized\n", ""},
-		"failed":      {namespaceWith(false, corev1.ConditionFalse), "", "namespace/team-a is created and not populated: ObjectsFailed: quota: no"},
+		"failed": {
+			namespaceWith(false, corev1.ConditionFalse), "",
+			"namespace/team-a is created and not populated: ObjectsFailed: quota: no",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +117,8 @@ func TestFinish(t *testing.T) {
 			w.latest = test.latest
 			err := w.finish()
 			require.Equal(t, test.wantOut, out.String())
-			require.Equal(t, "missing: configmap/one (template base)\nmissing: secret/one (template base)\n", errOut.String())
+			require.Equal(t, "missing: configmap/one (template base)\nmissing: secret/one (template base)\n",
+				errOut.String())
 			if test.wantErr == "" {
 				require.NoError(t, err)
 			} else {

@@ -73,7 +73,9 @@ func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind,
 		func(options *metav1.ListOptions) { options.LabelSelector = v1alpha1.TemplateNameLabel }).Informer()
 	changed := func(item any) {
 		object, ok := item.(*metav1.PartialObjectMetadata)
-		if ok && slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return populate.IsOwnEntry(&e) }) {
+		if ok && slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return populate.IsOwnEntry(&e)
+		}) {
 			all.send(ctx, event{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
 		}
 	}
@@ -109,10 +111,14 @@ func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
 
 // startInformer starts an informer. It calls refused once, in a goroutine of its own, if the user may not watch. The
 // informer retries after any other error.
-func startInformer(ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), refused func(error)) {
+func startInformer(
+	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), refused func(error),
+) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
-	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) { changed(item) }, DeleteFunc: deleted}
+	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
+		changed(item)
+	}, DeleteFunc: deleted}
 	// Both return an error only for an informer that was started before.
 	_, _ = informer.AddEventHandler(handlers)
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {

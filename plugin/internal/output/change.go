@@ -20,7 +20,8 @@ func Change(change populate.Change) string {
 func ChangesTable(changes []populate.Change) Table {
 	table := Table{Columns: []string{"Object", "Template", "Action", "Reason"}}
 	for _, change := range changes {
-		table.Rows = append(table.Rows, []string{ChangedObject(change), change.Template, string(change.Action), change.Reason})
+		table.Rows = append(table.Rows,
+			[]string{ChangedObject(change), change.Template, string(change.Action), change.Reason})
 	}
 	return table
 }

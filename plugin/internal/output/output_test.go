@@ -22,7 +22,8 @@ import (
 func TestYAMLHoldsWhateverJSONHolds(t *testing.T) {
 	for _, text := range []string{
 		"plain", "", "yes", "1e3", "0x10", "null", "a: b", "- a", "x\ny\n", " lead", "trail ", "#", "'\"",
-		"\x00", "\x07", "\x1b[31m", "\x7f", "\u0080", "\u0085", "\u009f", "\u2028", "\ufeff", "\ufffe", "\uffff", "é🦊", "\t", "\r\n",
+		"\x00", "\x07", "\x1b[31m", "\x7f", "\u0080", "\u0085", "\u009f", "\u2028", "\ufeff", "\ufffe", "\uffff", "é🦊",
+		"\t", "\r\n",
 	} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			want := map[string]any{"value": text, "key " + text: "x", "integer": float64(1 << 53)}
@@ -49,7 +50,9 @@ func TestLineKeepsControlCharactersFromTheTerminal(t *testing.T) {
 
 func TestTableEscapesCells(t *testing.T) {
 	var out bytes.Buffer
-	table := output.Table{Columns: []string{"Name"}, WideColumns: []string{"Message"}, Rows: [][]string{{"a", "x\x1by\nz"}}}
+	table := output.Table{
+		Columns: []string{"Name"}, WideColumns: []string{"Message"}, Rows: [][]string{{"a", "x\x1by\nz"}},
+	}
 	require.NoError(t, table.Print(&out, true))
 	require.Equal(t, "NAME   MESSAGE\na      x\\x1by\\nz\n", out.String())
 	out.Reset()
@@ -89,9 +92,13 @@ func TestObject(t *testing.T) {
 
 func TestPrintKeepsControlCharactersFromTheTerminal(t *testing.T) {
 	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a\x1b[31m\x7f\u009b\u202e", "labels": map[string]any{"a": "b"}},
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "a\x1b[31m\x7f\u009b\u202e", "labels": map[string]any{"a": "b"}},
 	}}
-	for _, format := range []string{"name", "json", "jsonpath={.metadata.name}{\"\\t\"}{.kind}{\"\\n\"}", "go-template={{.metadata.name}}{{\"\\n\"}}"} {
+	for _, format := range []string{
+		"name", "json", "jsonpath={.metadata.name}{\"\\t\"}{.kind}{\"\\n\"}",
+		"go-template={{.metadata.name}}{{\"\\n\"}}",
+	} {
 		t.Run(format, func(t *testing.T) {
 			flags := genericclioptions.NewPrintFlags("")
 			flags.OutputFormat = &format

@@ -19,10 +19,12 @@ type Table struct {
 func (t Table) Print(w io.Writer, wide bool) error {
 	var table metav1.Table
 	for _, name := range t.Columns {
-		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
+		table.ColumnDefinitions = append(table.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
 	for _, name := range t.WideColumns {
-		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
+		table.ColumnDefinitions = append(table.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
 	}
 	for _, row := range t.Rows {
 		cells := make([]any, len(row))

@@ -62,7 +62,8 @@ func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfigur
 		switch initializer.FailurePolicy {
 		case "", v1alpha1.FailureFail, v1alpha1.FailureIgnore:
 		default:
-			addError("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore)
+			addError("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail,
+				v1alpha1.FailureIgnore)
 		}
 	}
 	return errors.Join(errs...)

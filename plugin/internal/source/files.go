@@ -76,7 +76,9 @@ func (i *inputs) addDescriptor(path string) error {
 // addFile reads a regular file. Info is what the path was before: it is an error if another file took its place.
 func (i *inputs) addFile(path string, info fs.FileInfo) error {
 	if kind := irregular(info.Mode()); kind != "" {
-		return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is a %s: only regular files and folders are read", kind)}
+		return &fs.PathError{
+			Op: "read", Path: path, Err: fmt.Errorf("it is a %s: only regular files and folders are read", kind),
+		}
 	}
 	file, err := os.Open(path)
 	if err != nil {

@@ -46,7 +46,8 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(at("real/quota.yaml"), []byte(quota), 0o600))
 		require.NoError(t, read(at("real"), at("real/quota.yaml")))
 		for name, target := range map[string]string{
-			"file.yaml": at("real/quota.yaml"), "folder": at("real"), "zero.yaml": "/dev/zero", "nothing.yaml": at("absent"), "self.yaml": at("self.yaml"),
+			"file.yaml": at("real/quota.yaml"), "folder": at("real"), "zero.yaml": "/dev/zero",
+			"nothing.yaml": at("absent"), "self.yaml": at("self.yaml"),
 			"stdin.yaml": "/dev/stdin",
 		} {
 			require.NoError(t, os.Symlink(target, at(name)))
@@ -82,7 +83,8 @@ func TestReadIsBounded(t *testing.T) {
 		dir := t.TempDir()
 		write := func(name string, size int) string {
 			name = filepath.Join(dir, name)
-			require.NoError(t, os.WriteFile(name, append([]byte(quota), bytes.Repeat([]byte("#\n"), (size-len(quota))/2)...), 0o600))
+			require.NoError(t,
+				os.WriteFile(name, append([]byte(quota), bytes.Repeat([]byte("#\n"), (size-len(quota))/2)...), 0o600))
 			return name
 		}
 		large := write("large.yaml", 8<<20+2)

@@ -124,7 +124,8 @@ func (f *Files) document(file string, document []byte) error {
 	case head.GroupVersionKind().Group != v1alpha1.GroupVersion.Group || head.Kind != "NamespaceTemplate":
 		if head.APIVersion == v1alpha1.GroupVersion.String() && head.Kind == "NamespaceInitializationConfiguration" {
 			configuration, err := decodeInitialization(document)
-			f.Documents = append(f.Documents, Document{File: file, Data: document, Initialization: configuration, Err: err})
+			f.Documents = append(f.Documents,
+				Document{File: file, Data: document, Initialization: configuration, Err: err})
 		}
 		f.Skipped = append(f.Skipped, fmt.Sprintf("%s: %s %s", file, head.Kind, head.Name))
 		return nil
@@ -169,7 +170,8 @@ func decodeStrictly(document []byte, into any) error {
 func withoutComments(document []byte) []byte {
 	var rest []byte
 	for line := range bytes.Lines(document) {
-		if trimmed := bytes.TrimSpace(line); !bytes.HasPrefix(trimmed, []byte("#")) && !bytes.Equal(trimmed, []byte("---")) {
+		if trimmed := bytes.TrimSpace(line); !bytes.HasPrefix(trimmed, []byte("#")) &&
+			!bytes.Equal(trimmed, []byte("---")) {
 			rest = append(rest, line...)
 		}
 	}

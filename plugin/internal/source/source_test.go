@@ -37,14 +37,16 @@ func TestReadTakesFilesFoldersAndStandardInput(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	write("a.yaml", "# nothing\n---\n"+quota+"---\n"+strings.ReplaceAll(quota, "name: quota}\nspec", "name: other}\nspec"))
+	write("a.yaml",
+		"# nothing\n---\n"+quota+"---\n"+strings.ReplaceAll(quota, "name: quota}\nspec", "name: other}\nspec"))
 	write("sub/list.json", `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate", "metadata": {"name": "listed"},
 		 "spec": {"namespaces": {"labelSelector": {}}, "driftPolicy": "Report"}}]}`)
 	write("sub/config.yml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
 	write("README.md", "not YAML: [")
 
-	files, err := source.Read([]string{dir, "-"}, strings.NewReader(strings.ReplaceAll(quota, "name: quota}\nspec", "name: stdin}\nspec")))
+	files, err := source.Read([]string{dir, "-"},
+		strings.NewReader(strings.ReplaceAll(quota, "name: quota}\nspec", "name: stdin}\nspec")))
 	require.NoError(t, err)
 	require.Equal(t, []string{"quota", "other", "listed", "stdin"}, names(files))
 	require.Equal(t, []string{filepath.Join(dir, "sub", "config.yml") + ": ConfigMap c"}, files.Skipped)
@@ -57,12 +59,24 @@ func TestReadTakesFilesFoldersAndStandardInput(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"an unknown field":      {strings.Replace(quota, "templates:", "template:", 1), `unknown field "spec.template"`},
-		"a field twice":         {quota + "  driftPolicy: Report\n  driftPolicy: Correct\n", "driftPolicy"},
-		"an unknown policy":     {quota + "  driftPolicy: Revert\n", `spec.driftPolicy is "Revert": it can be [Correct Report]`},
-		"another version":       {strings.Replace(quota, "v1alpha1", "v2", 1), "apiVersion is policy.nstpl.dev/v2, not policy.nstpl.dev/v1alpha1"},
-		"no name":               {strings.Replace(quota, "{name: quota}\nspec", "{}\nspec", 1), "metadata.name is missing"},
-		"a name that is no":     {strings.Replace(quota, "{name: quota}\nspec", "{name: Quota}\nspec", 1), "metadata.name: a lowercase RFC 1123 subdomain"},
+		"an unknown field": {
+			strings.Replace(quota, "templates:", "template:", 1), `unknown field "spec.template"`,
+		},
+		"a field twice": {quota + "  driftPolicy: Report\n  driftPolicy: Correct\n", "driftPolicy"},
+		"an unknown policy": {
+			quota + "  driftPolicy: Revert\n", `spec.driftPolicy is "Revert": it can be [Correct Report]`,
+		},
+		"another version": {
+			strings.Replace(quota, "v1alpha1", "v2", 1),
+			"apiVersion is policy.nstpl.dev/v2, not policy.nstpl.dev/v1alpha1",
+		},
+		"no name": {
+			strings.Replace(quota, "{name: quota}\nspec", "{}\nspec", 1), "metadata.name is missing",
+		},
+		"a name that is no": {
+			strings.Replace(quota, "{name: quota}\nspec", "{name: Quota}\nspec", 1),
+			"metadata.name: a lowercase RFC 1123 subdomain",
+		},
 		"the same name twice":   {quota + "---\n" + quota, "template quota is in the files twice"},
 		"other kinds only":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no NamespaceTemplate in"},
 		"nothing":               {"", "no NamespaceTemplate in"},
@@ -83,10 +97,13 @@ func TestMergeKeepsWhatTheClusterKnows(t *testing.T) {
 	status := v1alpha1.NamespaceTemplateStatus{Kinds: []v1alpha1.GroupKind{{Kind: "Secret"}}}
 	stored := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}, Status: status}
 	untouched := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-	changed := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NamespaceTemplateSpec{DriftPolicy: "Report"}}
+	changed := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NamespaceTemplateSpec{DriftPolicy: "Report"},
+	}
 	added := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 
-	merged := source.Merge([]*v1alpha1.NamespaceTemplate{stored, untouched}, []*v1alpha1.NamespaceTemplate{changed, added})
+	merged := source.Merge([]*v1alpha1.NamespaceTemplate{stored, untouched},
+		[]*v1alpha1.NamespaceTemplate{changed, added})
 	require.Len(t, merged, 3)
 	require.Equal(t, stored.UID, merged[0].UID)
 	require.Equal(t, status, merged[0].Status)

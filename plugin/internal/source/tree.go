@@ -21,7 +21,9 @@ func Tree(dir string) (result *hierarchy.Result, err error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: dir, Err: errors.New("it is no directory: name the one of the root policyspace")}
+		return nil, &fs.PathError{
+			Op: "read", Path: dir, Err: errors.New("it is no directory: name the one of the root policyspace"),
+		}
 	}
 	root, err := os.OpenRoot(absolute)
 	if err != nil {

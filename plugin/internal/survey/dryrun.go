@@ -50,7 +50,9 @@ func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change po
 
 // dryRunApply applies the declaration as the operator would. If the API server rejects that, it finds out what the
 // operator would do then.
-func dryRunApply(ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured) (Sides, error) {
+func dryRunApply(
+	ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured,
+) (Sides, error) {
 	var existing metav1.Object // not a nil pointer in an interface
 	if live != nil {
 		existing = live
@@ -78,12 +80,15 @@ func dryRunApply(ctx context.Context, objects dynamic.ResourceInterface, change 
 // replaceable reports whether the operator deletes an object that it can't change in place.
 func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
 	return (populate.Ours(live) || change.Occupied) &&
-		(change.Kind.Group == rbacv1.GroupName || change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
+		(change.Kind.Group == rbacv1.GroupName ||
+			change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
 // dryRunCreate asks what would be stored if the object did not exist. It creates one with another name, since the name
 // is taken.
-func dryRunCreate(ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte) (*unstructured.Unstructured, error) {
+func dryRunCreate(
+	ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte,
+) (*unstructured.Unstructured, error) {
 	trial := &unstructured.Unstructured{}
 	if err := trial.UnmarshalJSON(body); err != nil {
 		return nil, err

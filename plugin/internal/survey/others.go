@@ -24,7 +24,8 @@ func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authorit
 	for ns := range s.Namespaces() {
 		for _, change := range ns.Changes {
 			kind := change.Kind.GroupKind()
-			if change.Action != populate.Create || change.Observed != nil || ns.Namespace.UID == "" || slices.Contains(authoritative, kind) {
+			if change.Action != populate.Create || change.Observed != nil || ns.Namespace.UID == "" ||
+				slices.Contains(authoritative, kind) {
 				continue
 			}
 			missing[key{ns.Namespace.Name, change.ID()}] = true

@@ -97,7 +97,9 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 }
 
 // Compare compares namespaces with what templates declare for them. It lists metadata, once for each kind in use.
-func Compare(ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope) (*Survey, error) {
+func Compare(
+	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
+) (*Survey, error) {
 	s := &Survey{cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope}
 	var names []string // the namespaces to list
 	kinds := map[schema.GroupKind]bool{}
@@ -134,7 +136,8 @@ func (s *Survey) Namespaces() iter.Seq[Namespace] {
 		for _, ns := range s.namespaces {
 			planned := Declare(s.cache, s.index, ns)
 			if planned.Skipped == "" {
-				planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, s.index, s.observedIn(ns.Name)).Changes)
+				planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, s.index,
+					s.observedIn(ns.Name)).Changes)
 			}
 			if !yield(planned) {
 				return
@@ -145,7 +148,9 @@ func (s *Survey) Namespaces() iter.Seq[Namespace] {
 
 // observedIn returns what was observed in a namespace.
 func (s *Survey) observedIn(namespace string) populate.Observed {
-	observed := populate.Observed{Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{}}
+	observed := populate.Observed{
+		Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{},
+	}
 	for _, u := range s.Unreadable {
 		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
 			observed.Unreadable[u.Kind] = u
@@ -168,7 +173,9 @@ func (s Scope) limit(declared populate.Declared) populate.Declared {
 func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	templates := index.All()
 	if s.Template != "" {
-		templates = slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name != s.Template })
+		templates = slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool {
+			return t.Name != s.Template
+		})
 	}
 	return templates
 }
@@ -206,7 +213,9 @@ func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []lis
 
 // observe lists every kind in every namespace: the objects that templates populated and, of authoritative kinds, the
 // others too.
-func (s *Survey) observe(ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, namespaces []string) error {
+func (s *Survey) observe(
+	ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, namespaces []string,
+) error {
 	var requests []listRequest
 	for _, namespace := range namespaces {
 		for _, kind := range kinds {

@@ -56,8 +56,9 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		change := &ns.Changes[i]
 		switch {
 		case results[n].err != nil:
-			v.Unverified = append(v.Unverified, fmt.Errorf("whether the content of %s in namespace %s is as declared: %w",
-				change.ID(), ns.Declared.Namespace.Name, results[n].err))
+			v.Unverified = append(v.Unverified,
+				fmt.Errorf("whether the content of %s in namespace %s is as declared: %w",
+					change.ID(), ns.Declared.Namespace.Name, results[n].err))
 		case !results[n].same:
 			change.Action, change.Drifted = populate.Configure, true
 			change.Reason = "its content differs from the declaration, which its managedFields do not show"

@@ -91,7 +91,9 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 
 // newSpaceNode returns the node of a policyspace, with the RoleBindings that namespaces in it and below it inherit.
 func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *node {
-	n := &node{Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used)}
+	n := &node{
+		Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used),
+	}
 	for _, template := range templates {
 		if !selectsBelow(template, space.Name) || match.Off(template) != "" {
 			continue
@@ -100,7 +102,8 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 			object := &unstructured.Unstructured{}
 			if object.UnmarshalJSON(raw.Raw) == nil && isBinding(object.GroupVersionKind().GroupKind()) {
 				// A tree's RoleBindings begin with the name of their directory.
-				n.RoleBindings = append(n.RoleBindings, binding{strings.TrimPrefix(object.GetName(), space.Name+"."), space.Name})
+				n.RoleBindings = append(n.RoleBindings,
+					binding{strings.TrimPrefix(object.GetName(), space.Name+"."), space.Name})
 			}
 		}
 	}

@@ -11,10 +11,14 @@ func testTree() *node {
 	return &node{
 		Name: "foo-corp", Kind: spaceKind, RoleBindings: []binding{{"sre", "foo-corp"}},
 		Children: []*node{
-			{Name: "online", Kind: spaceKind, Quota: map[string]string{"pods": "10", "configmaps": "5"}, Used: map[string]string{"pods": "3"}},
 			{
-				Name: "shop", Kind: namespaceKind, Roles: []string{"viewer"}, RoleBindings: []binding{{"own", "shop"}, {"sre", "foo-corp"}},
-				Problem: "not adopted",
+				Name: "online", Kind: spaceKind, Quota: map[string]string{"pods": "10", "configmaps": "5"},
+				Used: map[string]string{"pods": "3"},
+			},
+			{
+				Name: "shop", Kind: namespaceKind, Roles: []string{"viewer"},
+				RoleBindings: []binding{{"own", "shop"}, {"sre", "foo-corp"}},
+				Problem:      "not adopted",
 			},
 		},
 	}
@@ -35,13 +39,18 @@ func TestDraw(t *testing.T) {
 }
 
 func TestGraphs(t *testing.T) {
-	root := &node{Name: "a-b", Kind: spaceKind, Children: []*node{{Name: "a-b", Kind: namespaceKind, RoleBindings: []binding{{`"x"`, "a-b"}}}}}
+	root := &node{
+		Name: "a-b", Kind: spaceKind,
+		Children: []*node{{Name: "a-b", Kind: namespaceKind, RoleBindings: []binding{{`"x"`, "a-b"}}}},
+	}
 	for name, test := range map[string]struct {
 		graph graph
 		want  string
 	}{
 		"mermaid": {mermaid, "  d_a_b[\"a-b\"]\n  n_a_b[\"a-b<br/>RoleBinding #quot;x#quot;\"]\n  d_a_b --> n_a_b\n"},
-		"dot":     {dot, "  d_a_b [label=\"a-b\"];\n  n_a_b [label=\"a-b\\nRoleBinding \\\"x\\\"\"];\n  d_a_b -> n_a_b;\n"},
+		"dot": {
+			dot, "  d_a_b [label=\"a-b\"];\n  n_a_b [label=\"a-b\\nRoleBinding \\\"x\\\"\"];\n  d_a_b -> n_a_b;\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

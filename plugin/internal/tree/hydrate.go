@@ -60,7 +60,8 @@ func NewHydrate(s cli.Session) *cobra.Command {
 			}
 			switch {
 			case h.flat && h.audit:
-				return cli.UsageError(cmd, fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
+				return cli.UsageError(cmd,
+					fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
 			case h.flat && h.adopt:
 				return cli.UsageError(cmd, fmt.Errorf("--adopt annotates Namespaces, which --flat does not print"))
 			}
@@ -87,7 +88,9 @@ func (h *hydrate) run(dir string) error {
 	if h.output.Format == cli.FormatYAML {
 		return output.YAMLStream(h.Out, objects)
 	}
-	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{}}
+	list := &unstructured.UnstructuredList{
+		Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{},
+	}
 	for _, object := range objects {
 		list.Items = append(list.Items, *object)
 	}

@@ -69,13 +69,16 @@ func newSARIF(checked treeResult) sarif {
 		if line > 0 {
 			location.Region = &sarifRegion{line}
 		}
-		return sarifResult{RuleID: rule, Level: level, Message: sarifMessage{text}, Locations: []sarifLocation{{location}}}
+		return sarifResult{
+			RuleID: rule, Level: level, Message: sarifMessage{text}, Locations: []sarifLocation{{location}},
+		}
 	}
 	for _, violation := range checked.Violations {
 		if rule := (sarifRule{violation.Rule}); !slices.Contains(run.Tool.Driver.Rules, rule) {
 			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
 		}
-		run.Results = append(run.Results, result(violation.Rule, "error", violation.Message+": "+violation.Remedy, violation.Path, violation.Line))
+		run.Results = append(run.Results,
+			result(violation.Rule, "error", violation.Message+": "+violation.Remedy, violation.Path, violation.Line))
 	}
 	for _, warning := range checked.Warnings {
 		run.Results = append(run.Results, result("warning", "warning", warning.Message, warning.Path, warning.Line))

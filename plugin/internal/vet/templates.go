@@ -78,7 +78,8 @@ func nameOf(document source.Document) string {
 	case document.Template != nil:
 		return output.Object(schema.GroupKind{Kind: "NamespaceTemplate"}, document.Template.Name)
 	case document.Initialization != nil:
-		return output.Object(schema.GroupKind{Kind: "NamespaceInitializationConfiguration"}, document.Initialization.Name)
+		return output.Object(schema.GroupKind{Kind: "NamespaceInitializationConfiguration"},
+			document.Initialization.Name)
 	}
 	return ""
 }
@@ -97,9 +98,11 @@ func dryRun(ctx context.Context, c *cluster.Cluster, document source.Document) (
 		return nil, err
 	}
 	force := true
-	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict,
-	})
+	_, err = c.Dynamic.Resource(resource).Patch(ctx, name, types.ApplyPatchType, render.EscapeJSON(data),
+		metav1.PatchOptions{
+			DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager,
+			FieldValidation: metav1.FieldValidationStrict,
+		})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, cluster.NotInstalledError{}

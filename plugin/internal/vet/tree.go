@@ -32,7 +32,8 @@ func (v *vet) checkTree(dir string) (violated bool, err error) {
 		err = output.JSON(v.Out, newSARIF(checked))
 	default:
 		for _, violation := range checked.Violations {
-			output.Line(v.Out, "%s: %s: %s (%s)", output.Position(violation.Path, violation.Line), violation.Rule, violation.Message, violation.Remedy)
+			output.Line(v.Out, "%s: %s: %s (%s)", output.Position(violation.Path, violation.Line), violation.Rule,
+				violation.Message, violation.Remedy)
 		}
 	}
 	for _, warning := range checked.Warnings {

@@ -73,7 +73,8 @@ func New(s cli.Session) *cobra.Command {
 			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || v.server):
 				return cli.Failed(cli.UsageError(cmd, errors.New("give one folder with a tree, or files with -f")))
 			case len(args) == 0 && len(v.files) == 0:
-				return cli.Failed(cli.UsageError(cmd, errors.New("give a folder with a tree, or a file or folder with -f")))
+				return cli.Failed(cli.UsageError(cmd,
+					errors.New("give a folder with a tree, or a file or folder with -f")))
 			}
 			return nil
 		},
@@ -81,7 +82,9 @@ func New(s cli.Session) *cobra.Command {
 			switch {
 			case v.format == "" || v.format == cli.FormatJSON:
 			case v.format != sarifFormat:
-				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, cli.FormatJSON, sarifFormat)))
+				return cli.Failed(cli.UsageError(cmd,
+					fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, cli.FormatJSON,
+						sarifFormat)))
 			case len(args) == 0:
 				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat)))
 			}
@@ -103,7 +106,8 @@ func New(s cli.Session) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&v.files, "filename", "f", nil, "A file or folder with templates, or - for standard input. Symbolic links are not followed.")
+	flags.StringArrayVarP(&v.files, "filename", "f", nil,
+		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
 	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")

@@ -1,5 +1,6 @@
-// Command node is kube-scheduler, kubelet and kube-proxy in one binary, which a control plane needs to run pods. It is apart from the
-// control plane's so that only the end-to-end tests pay for its build. It is the program it is called as: link it under their names.
+// Command node is kube-scheduler, kubelet and kube-proxy in one binary, which a control plane needs to run pods. It is
+// apart from the control plane's so that only the end-to-end tests pay for its build. It is the program it is called
+// as: link it under their names.
 package main
 
 import (

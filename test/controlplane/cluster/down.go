@@ -29,7 +29,8 @@ func down(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		if pid != 0 && pid == seen { // not the number that a holder before has left, in the moment before it is replaced
+		// not the number that a holder before has left, in the moment before it is replaced
+		if pid != 0 && pid == seen {
 			message = fmt.Sprintf("kubernetes %s is stopped", version)
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("stop the control plane (process %d): %w", pid, err)

@@ -107,7 +107,8 @@ func awaitReady(ctx context.Context, dir, version string) error {
 			return err
 		}
 		if running != "" && running != version {
-			return fmt.Errorf("kubernetes %s is running here: end it with `make cluster-down` to start %s", running, version)
+			return fmt.Errorf("kubernetes %s is running here: end it with `make cluster-down` to start %s", running,
+				version)
 		}
 		if _, err := os.Stat(filepath.Join(dir, kubeconfigName)); err == nil {
 			return nil

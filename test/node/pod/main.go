@@ -1,4 +1,5 @@
-// Command pod is what runs in the pods of a test's node: it waits to be ended, or with the argument id says who runs it.
+// Command pod is what runs in the pods of a test's node: it waits to be ended, or with the argument id says who runs
+// it.
 package main
 
 import (
