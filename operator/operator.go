@@ -15,24 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/match"
-	"nstpl.dev/nstpl/operator/engine/populate"
-	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
-	"nstpl.dev/nstpl/operator/internal/controller"
+	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
-	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/operator/version"
 )
@@ -73,14 +67,6 @@ type Options struct {
 	SCCPool scc.Pool
 }
 
-// Writes under way at a time. What a rollout has under way is in the way of a new namespace, on the connection that
-// they share and in the API server; more than bulkWrites made rollouts little faster where that was measured (make
-// bench).
-const (
-	urgentWrites = 64
-	bulkWrites   = 8
-)
-
 // readyPatience is how long the API server may take to say whether it is ready.
 const readyPatience = 3 * time.Second
 
@@ -105,64 +91,24 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	leader, err := newLeader(mgr, config, lease, queues)
+	leader, err := leadership.NewLeader(mgr, config, lease, queues,
+		&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{})
 	if err != nil {
 		return err
 	}
-	metadataClient, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), mgr.GetHTTPClient())
+	clients, err := newClients(mgr)
 	if err != nil {
 		return err
 	}
-	clientset, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	chain, err := setup(ctx, mgr, leader, clients, options)
 	if err != nil {
 		return err
 	}
-	operatorMetrics, err := controller.NewMetrics(metrics.Registry)
+	err = webhook.Setup(mgr, webhook.Options{
+		Leader: leader, Clients: clients.set, Chain: chain, Address: options.WebhookAddress, URL: options.WebhookURL,
+		CertDir: options.WebhookCertDir, ClientCAFile: options.WebhookClientCAFile, Ending: ending,
+	})
 	if err != nil {
-		return err
-	}
-	queue := controller.NewQueue(queues)
-	templateQueue, statusDue := controller.NewTemplateQueue(queues)
-	ledger := controller.NewLedger(statusDue)
-	store := objects.New(ctx, metadataClient, mgr.GetRESTMapper(),
-		clientset.AuthorizationV1().SelfSubjectAccessReviews(), queue.AddDrifted)
-	templates := &controller.Templates{
-		Client: leader.client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
-		Objects: store, Ledger: ledger, Queue: queue, Exclude: options.ExcludeNamespaces, Caches: leader.caches,
-	}
-	yield := populate.NewYield()
-	spaces := &controller.PolicySpaces{
-		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Queue: queue, Metrics: operatorMetrics,
-		Caches: leader.caches, Queues: queues,
-	}
-	quotas := &controller.Quotas{Client: leader.client, Queue: queue, Caches: leader.caches, Queues: queues}
-	namespaces := &controller.Namespaces{
-		Client: leader.client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: spaces, Quotas: quotas,
-		Objects: store,
-		Urgent:  populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), urgentWrites, nil),
-		Bulk:    populate.NewApplier(leader.metadata, mgr.GetRESTMapper(), bulkWrites, yield),
-		Yield:   yield,
-		Ledger:  ledger, Queue: queue, Recorder: mgr.GetEventRecorder(controller.Reporter),
-		Events: leader.clientset.EventsV1(), Metrics: operatorMetrics,
-		Exclude: options.ExcludeNamespaces, Caches: leader.caches,
-	}
-	if err := templates.SetupWithManager(mgr, templateQueue); err != nil {
-		return fmt.Errorf("set up the controller of templates: %w", err)
-	}
-	if err := namespaces.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up the controller of namespaces: %w", err)
-	}
-	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
-		return fmt.Errorf("set up the controller of policyspaces: %w", err)
-	}
-	if err := quotas.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up the controller of quotas: %w", err)
-	}
-	initializers := &controller.Initializers{Client: leader.client, Queue: queue, Queues: queues}
-	if err := initializers.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up the controller of initializers: %w", err)
-	}
-	if err := addWebhooks(ctx, mgr, leader, clientset, options, ending); err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)
 	}
 	return mgr.Start(ctx)
@@ -187,18 +133,6 @@ func noticingOutages(ctx context.Context, config *rest.Config, over func()) (*re
 	return config, nil
 }
 
-// leader holds the clients of what only the leader does. They write nothing while another replica may lead.
-type leader struct {
-	// client reads from the cache.
-	client    client.Client
-	clientset kubernetes.Interface
-	metadata  metadata.Interface
-	// caches are to be as new as the leadership before the leader acts.
-	caches *leadership.Caches
-	// queues are those of its controllers.
-	queues *backoff.Queues
-}
-
 // newLease returns nil if there is no leader election.
 func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	if !options.LeaderElect {
@@ -207,27 +141,6 @@ func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	// A label's value has no "+".
 	labels := map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")}
 	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
-}
-
-func newLeader(
-	mgr ctrl.Manager, config *rest.Config, lease *leadership.Lease, queues *backoff.Queues,
-) (l leader, err error) {
-	l.queues = queues
-	connections := lease.Client(mgr.GetHTTPClient())
-	l.client, err = client.New(config, client.Options{
-		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		Cache: &client.CacheOptions{Reader: mgr.GetCache()},
-	})
-	if err != nil {
-		return l, err
-	}
-	l.caches = leadership.NewCaches(l.client, mgr.GetAPIReader(), &corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{},
-		&v1alpha1.NamespaceTemplateList{})
-	if l.clientset, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
-		return l, err
-	}
-	l.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections)
-	return l, err
 }
 
 // extend returns a context that ends some time after ctx.
@@ -260,7 +173,7 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				controller.ServiceAccount(): {Transform: controller.IdentityOnly},
+				constraint.ServiceAccount(): {Transform: constraint.IdentityOnly},
 				&corev1.Namespace{}:         {Transform: stripNamespace},
 				&corev1.ResourceQuota{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField,
 					v1alpha1.QuotaName)},

@@ -22,8 +22,12 @@ const (
 const wakePriority = -100
 
 type (
-	queue   = priorityqueue.PriorityQueue[reconcile.Request]
-	limiter = workqueue.TypedRateLimiter[reconcile.Request]
+	// Queue is the queue of a controller.
+	Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	// PriorityQueue is a queue that New and NewRetrying make.
+	PriorityQueue = priorityqueue.PriorityQueue[reconcile.Request]
+	// Limiter decides when a request that failed is tried again.
+	Limiter = workqueue.TypedRateLimiter[reconcile.Request]
 )
 
 // Queues holds the queues of all controllers. The zero value holds none.
@@ -33,17 +37,17 @@ type Queues struct {
 }
 
 type made struct {
-	queue   queue
+	queue   PriorityQueue
 	retries *retries
 }
 
 // New makes the queue of a controller, as controller.Options.NewQueue. The limiter is not used.
-func (q *Queues) New(name string, _ limiter) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+func (q *Queues) New(name string, _ Limiter) Queue {
 	return q.NewRetrying(name, FirstRetry)
 }
 
 // NewRetrying makes the queue of a controller whose first retry is later or earlier.
-func (q *Queues) NewRetrying(name string, firstRetry time.Duration) priorityqueue.PriorityQueue[reconcile.Request] {
+func (q *Queues) NewRetrying(name string, firstRetry time.Duration) PriorityQueue {
 	limits := &retries{first: firstRetry, failures: map[reconcile.Request]int{}}
 	one := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limits })
 	q.mu.Lock()

@@ -46,11 +46,16 @@ func NewCaches(cached client.Client, live client.Reader, lists ...client.ObjectL
 	return &Caches{cached: cached, live: live, lists: lists}
 }
 
-// Before returns a reconciler that waits before it calls another one for the first time.
-func (c *Caches) Before(next reconcile.Reconciler) reconcile.Reconciler {
+// Before returns a reconciler that waits, and then runs what prepares another one, before it calls that one for the
+// first time. A preparation that fails is run again; one that has succeeded returns nil at once.
+func (c *Caches) Before(
+	next reconcile.Reconciler, prepare ...func(context.Context) error,
+) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-		if err := c.Wait(ctx); err != nil {
-			return reconcile.Result{}, err
+		for _, step := range append([]func(context.Context) error{c.Wait}, prepare...) {
+			if err := step(ctx); err != nil {
+				return reconcile.Result{}, err
+			}
 		}
 		return next.Reconcile(ctx, request)
 	})

@@ -1,0 +1,50 @@
+package leadership
+
+import (
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/internal/backoff"
+)
+
+// Leader holds what the controllers of the leader write with. Its clients write nothing while another replica may lead.
+type Leader struct {
+	// Client reads from the cache.
+	Client    client.Client
+	Clientset kubernetes.Interface
+	Metadata  metadata.Interface
+	// Caches delay the first reconciliation until the cache is as new as the leadership.
+	Caches *Caches
+	// Queues make the controllers' queues.
+	Queues *backoff.Queues
+}
+
+// NewLeader returns the clients of a manager whose leadership depends on a lease; nil without leader election. The
+// leader waits until its cache is up to date for the kinds of some empty lists.
+func NewLeader(
+	mgr ctrl.Manager, config *rest.Config, lease *Lease, queues *backoff.Queues, lists ...client.ObjectList,
+) (*Leader, error) {
+	connections := lease.Client(mgr.GetHTTPClient())
+	cached, err := client.New(config, client.Options{
+		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		Cache: &client.CacheOptions{Reader: mgr.GetCache()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return nil, err
+	}
+	metadataClient, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections)
+	if err != nil {
+		return nil, err
+	}
+	return &Leader{
+		Client: cached, Clientset: clientset, Metadata: metadataClient, Queues: queues,
+		Caches: NewCaches(cached, mgr.GetAPIReader(), lists...),
+	}, nil
+}

@@ -1,0 +1,86 @@
+// Package patch holds patches that the API server refuses if the object changed meanwhile. A write of an earlier leader
+// may arrive late; it must not undo what the next leader has decided since.
+package patch
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// WhileUnchanged returns a merge patch of the difference to an object. The API server answers with a conflict if the
+// stored object has another resourceVersion.
+func WhileUnchanged(object client.Object) client.Patch {
+	return client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
+}
+
+// IsStale reports whether a write was refused because the object changed meanwhile. The API server answers a JSON patch
+// whose test fails with status 422, like an invalid object, but then the answer names no object.
+func IsStale(err error) bool {
+	status, is := errors.AsType[*apierrors.StatusError](err)
+	return apierrors.IsConflict(err) || is && apierrors.IsInvalid(err) &&
+		(status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind == "")
+}
+
+// Tested is a JSON patch that tests the fields on which its changes depend. The API server refuses it with status 422
+// if one of them has another value. Unlike a patch with a resourceVersion, it may be applied after other fields
+// changed.
+type Tested []operation
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// pointer returns a JSON pointer.
+func pointer(parts ...string) string {
+	var path strings.Builder
+	for _, part := range parts {
+		path.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
+	}
+	return path.String()
+}
+
+// Test requires that a field has a value, or does not exist if the value is nil.
+func (p Tested) Test(path string, value any) Tested {
+	return append(p, operation{"test", path, value})
+}
+
+// Set sets a field without a test.
+func (p Tested) Set(path string, value any) Tested {
+	return append(p, operation{"add", path, value})
+}
+
+// SetIn sets keys of a map of strings, such as annotations. It requires that these keys and others have the values that
+// they have in before.
+func (p Tested) SetIn(path string, before, changes map[string]string, others ...string) Tested {
+	if len(before) == 0 {
+		return p.Test(path, nil).Set(path, changes)
+	}
+	tested := slices.AppendSeq(slices.Clone(others), maps.Keys(changes))
+	slices.Sort(tested)
+	for _, key := range slices.Compact(tested) {
+		var known any
+		if value, there := before[key]; there {
+			known = value
+		}
+		p = p.Test(path+pointer(key), known)
+	}
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		p = p.Set(path+pointer(key), changes[key])
+	}
+	return p
+}
+
+// Type implements client.Patch.
+func (p Tested) Type() types.PatchType { return types.JSONPatchType }
+
+// Data implements client.Patch.
+func (p Tested) Data(client.Object) ([]byte, error) { return json.Marshal(p) }

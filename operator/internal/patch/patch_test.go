@@ -1,0 +1,47 @@
+package patch
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var _ client.Patch = Tested{}
+
+func TestTestedPatch(t *testing.T) {
+	changes := map[string]string{"example.com/a~b": "new", "c": "new"}
+	for name, c := range map[string]struct {
+		before map[string]string
+		want   string
+	}{
+		"nothing was there": {nil, `[
+			{"op": "test", "path": "/metadata/uid", "value": "1"},
+			{"op": "test", "path": "/metadata/annotations", "value": null},
+			{"op": "add", "path": "/metadata/annotations", "value": {"example.com/a~b": "new", "c": "new"}}]`},
+		"something else was there": {map[string]string{"d": "old"}, `[
+			{"op": "test", "path": "/metadata/uid", "value": "1"},
+			{"op": "test", "path": "/metadata/annotations/c", "value": null},
+			{"op": "test", "path": "/metadata/annotations/e", "value": null},
+			{"op": "test", "path": "/metadata/annotations/example.com~1a~0b", "value": null},
+			{"op": "add", "path": "/metadata/annotations/c", "value": "new"},
+			{"op": "add", "path": "/metadata/annotations/example.com~1a~0b", "value": "new"}]`},
+		"one was there, and one was empty": {map[string]string{"example.com/a~b": "old", "c": "", "e": "old"}, `[
+			{"op": "test", "path": "/metadata/uid", "value": "1"},
+			{"op": "test", "path": "/metadata/annotations/c", "value": ""},
+			{"op": "test", "path": "/metadata/annotations/e", "value": "old"},
+			{"op": "test", "path": "/metadata/annotations/example.com~1a~0b", "value": "old"},
+			{"op": "add", "path": "/metadata/annotations/c", "value": "new"},
+			{"op": "add", "path": "/metadata/annotations/example.com~1a~0b", "value": "new"}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patch := Tested{}.Test("/metadata/uid", types.UID("1")).SetIn("/metadata/annotations", c.before,
+				changes, "c", "e")
+			data, err := patch.Data(nil)
+			require.NoError(t, err)
+			require.JSONEq(t, c.want, string(data))
+			require.Equal(t, types.JSONPatchType, patch.Type())
+		})
+	}
+}

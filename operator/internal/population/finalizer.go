@@ -1,0 +1,85 @@
+package population
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// finalize makes sure that a template with deletionPolicy Delete stays until its objects are gone, and no other does.
+func (r *Templates) finalize(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
+	wanted := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+	if template.DeletionTimestamp != nil ||
+		controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) == wanted {
+		return template, nil
+	}
+	changed := template.DeepCopy()
+	if wanted {
+		controllerutil.AddFinalizer(changed, v1alpha1.DeletionFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
+	}
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
+	return changed, err
+}
+
+// release lets a template go that is being deleted, once none of its objects is left to prune, or at once if it is
+// uninstalled.
+func (r *Templates) release(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool,
+) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	if !uninstalling && template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+		left, err := r.toPrune(ctx, template)
+		if err != nil || left {
+			return reconcile.Result{RequeueAfter: statusDelay}, err
+		}
+	}
+	changed := template.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// toPrune tells whether a template has objects in namespaces that are populated still, or may have some of a kind that
+// can't be listed.
+func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+	for _, kind := range template.Status.Kinds {
+		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
+			ctrl.LoggerFrom(ctx).Info("the template stays until its objects are known", "kind",
+				schema.GroupKind(kind).String(), "reason", err.Error())
+			return true, nil
+		}
+	}
+	for namespace, there := range r.Objects.Populated(template.Name) {
+		ns := &corev1.Namespace{}
+		err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, ns)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if match.Unpopulated(ns, r.Exclude...) == "" &&
+			slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,85 @@
+package population
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
+)
+
+// Initializers keeps the status of NamespaceInitializationConfigurations, and has the namespaces looked at that they
+// are about.
+type Initializers struct {
+	Client client.Client
+	Queue  *queue.Queue
+	// Queues makes the controller's queue.
+	Queues *backoff.Queues
+}
+
+// SetupWithManager has configurations looked at as they change.
+func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("namespaceinitializationconfiguration").
+		For(&v1alpha1.NamespaceInitializationConfiguration{},
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
+		Complete(r)
+}
+
+// Reconcile says whether a configuration is accepted. All namespaces that are being initialized may wait for what it
+// names, or named; others are not concerned.
+func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	initializing := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, initializing, client.HasLabels{v1alpha1.InitializingLabel},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, err
+	}
+	for i := range initializing.Items {
+		r.Queue.AddChanged(initializing.Items[i].Name)
+	}
+	configuration := &v1alpha1.NamespaceInitializationConfiguration{}
+	if err := r.Client.Get(ctx, req.NamespacedName, configuration); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	return reconcile.Result{}, r.keepStatus(ctx, configuration)
+}
+
+func (r *Initializers) keepStatus(
+	ctx context.Context, configuration *v1alpha1.NamespaceInitializationConfiguration,
+) error {
+	accepted := metav1.Condition{
+		Type: v1alpha1.InitializationAccepted, ObservedGeneration: configuration.Generation,
+		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the selectors can be read",
+	}
+	if err := initialize.Check(configuration); err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalid,
+			reporting.Shorten(err.Error())
+	}
+	changed := configuration.DeepCopy()
+	changed.Status.ObservedGeneration = configuration.Generation
+	apimeta.SetStatusCondition(&changed.Status.Conditions, accepted)
+	if equality.Semantic.DeepEqual(&configuration.Status, &changed.Status) {
+		return nil
+	}
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed,
+		patch.WhileUnchanged(configuration))); err != nil {
+		return fmt.Errorf("write the status of configuration %s: %w", configuration.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package population
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+// requeueSoon is when an initializing namespace is looked at again about which a cache is behind the API server, unless
+// what is missing comes before and has it looked at.
+const requeueSoon = 250 * time.Millisecond
+
+// done tells whether nothing is left to be populated in a namespace. If it is initializing, a template may have made it
+// so that the API server knew and the plan did not.
+func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report) (bool, error) {
+	ns := plan.Namespace
+	if report.Status == corev1.ConditionFalse {
+		return false, nil
+	}
+	if counted, err := r.Quotas.Counted(ctx, ns); err != nil || !counted {
+		return false, err // once it is, the namespace is looked at again
+	}
+	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
+		return true, nil
+	}
+	behind, err := r.Templates.Behind(ctx, ns, plan.Templates)
+	if err != nil {
+		return false, err
+	}
+	if behind {
+		r.Queue.AddWaiting(ns.Name, requeueSoon)
+	}
+	return !behind, nil
+}
+
+// pending returns what an initializing namespace still waits for, tells of those whose time is up, and has it looked at
+// again when the next one's is.
+func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done bool) ([]string, error) {
+	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}
+	if err := r.Client.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	age := time.Since(ns.CreationTimestamp.Time)
+	verdict := initialize.Judge(ns, configurations.Items, done, int64(age/time.Second))
+	if len(verdict.Unknown) > 0 {
+		// The cache may be behind the API server, which put them on the list.
+		configurations = &v1alpha1.NamespaceInitializationConfigurationList{}
+		if err := r.Live.List(ctx, configurations); err != nil {
+			return nil, fmt.Errorf("look for the configuration of initializers %q: %w", verdict.Unknown, err)
+		}
+		verdict = initialize.Judge(ns, configurations.Items, done, int64(age/time.Second))
+	}
+	for _, initializer := range verdict.TimedOut {
+		r.announceTimeout(ctx, ns, initializer)
+	}
+	if verdict.NextTimeout > 0 {
+		r.Queue.AddWaiting(ns.Name, time.Duration(verdict.NextTimeout)*time.Second-age)
+	}
+	return verdict.Pending, nil
+}
+
+// announceTimeout records an Event, once: its name says what it is about, so that neither the next look nor the next
+// process records it again, as a recorder's would. So an earlier leader that comes late records nothing else.
+func (r *Namespaces) announceTimeout(ctx context.Context, ns *corev1.Namespace, initializer v1alpha1.Initializer) {
+	note := fmt.Sprintf("initializer %s did not finish within %d s; failurePolicy Fail: the namespace stays closed until it does",
+		initializer.Name, initializer.TimeoutSeconds)
+	if initializer.FailurePolicy == v1alpha1.FailureIgnore {
+		note = fmt.Sprintf("initializer %s did not finish within %d s; failurePolicy Ignore: the namespace no longer waits for it",
+			initializer.Name, initializer.TimeoutSeconds)
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(note)) // it never fails
+	_, err := r.Events.Events(ns.Name).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", ns.Name, sum.Sum64())},
+		EventTime:  metav1.NowMicro(), ReportingController: reporting.Controller,
+		ReportingInstance: reporting.Controller,
+		Type:              corev1.EventTypeWarning, Reason: "InitializerTimedOut", Action: "Wait", Note: note,
+		Regarding: *reporting.InNamespace(ns),
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		ctrl.LoggerFrom(ctx).Error(err, "can't record an event", "note", note)
+	}
+}

@@ -1,0 +1,62 @@
+package population
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// Metrics are the operator's own; controller-runtime adds queue depth (workqueue_depth{name="namespace"}) and
+// durations.
+type Metrics struct {
+	population prometheus.Histogram
+	applied    *prometheus.CounterVec
+	pruned     *prometheus.CounterVec
+	drifted    *prometheus.CounterVec
+	failures   *prometheus.CounterVec
+}
+
+// NewMetrics returns metrics registered with registerer.
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
+	byKind := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"group", "kind"})
+	}
+	m := &Metrics{
+		population: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nstpl_namespace_population_seconds",
+			Help:    "Seconds from the creation of a namespace, as seen by the operator, until it is populated.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+		}),
+		applied: byKind("nstpl_objects_applied_total", "Objects applied."),
+		pruned:  byKind("nstpl_objects_pruned_total", "Objects deleted because they are no longer declared."),
+		drifted: byKind("nstpl_objects_drifted_total", "Objects found changed or deleted by somebody else."),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
+		}, []string{"reason"}),
+	}
+	for _, collector := range []prometheus.Collector{
+		m.population, m.applied, m.pruned, m.drifted, m.failures,
+	} {
+		if err := registerer.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) drift(change populate.Change) {
+	m.drifted.WithLabelValues(change.Kind.Group, change.Kind.Kind).Inc()
+}
+
+func (m *Metrics) count(result populate.Result) {
+	for _, outcome := range result.Outcomes {
+		switch {
+		case outcome.Failure != nil:
+			m.failures.WithLabelValues(string(outcome.Failure.Reason)).Inc()
+		case outcome.Action == populate.Prune:
+			m.pruned.WithLabelValues(outcome.Kind.Group, outcome.Kind.Kind).Inc()
+		default:
+			m.applied.WithLabelValues(outcome.Kind.Group, outcome.Kind.Kind).Inc()
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package population
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// NamespaceMutators do for API servers without MutatingAdmissionPolicy v1 what those of manifests/admission do for
+// others.
+type NamespaceMutators struct {
+	// Templates reads NamespaceTemplates and NamespaceInitializationConfigurations.
+	Templates client.Reader
+	// ConfigMaps are those of the operator's namespace.
+	ConfigMaps corev1client.ConfigMapInterface
+}
+
+// Creator stamps who creates a namespace over whatever the request says, and keeps it ever after.
+func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) error {
+	creator, known := request.UserInfo.Username, true
+	if request.Operation == admissionv1.Update {
+		creator, known = request.OldObject.GetAnnotations()[v1alpha1.CreatorAnnotation]
+	}
+	if now, there := request.Object.GetAnnotations()[v1alpha1.CreatorAnnotation]; now == creator && there == known {
+		return nil
+	}
+	if known {
+		annotate(request.Object, v1alpha1.CreatorAnnotation, creator)
+	} else {
+		unstructured.RemoveNestedField(request.Object.Object, "metadata", "annotations", v1alpha1.CreatorAnnotation)
+	}
+	return nil
+}
+
+// AutoOptOut opts out what the users and groups that the ConfigMap lists create.
+func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Request) error {
+	list, err := m.ConfigMaps.Get(ctx, v1alpha1.AutoOptOutConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read who is opted out: %w", err)
+	}
+	listed := func(key, name string) bool {
+		return slices.ContainsFunc(strings.Split(list.Data[key], "\n"), func(line string) bool {
+			return name != "" && strings.TrimSpace(line) == name
+		})
+	}
+	if listed("users", request.UserInfo.Username) ||
+		slices.ContainsFunc(request.UserInfo.Groups, func(group string) bool { return listed("groups", group) }) {
+		annotate(request.Object, v1alpha1.OptOutAnnotation, "true")
+	}
+	return nil
+}
+
+// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it or it
+// is in a policyspace, and the initializers that select it.
+func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.Request) error {
+	ns := namespaceOf(request.Object)
+	populated, err := m.populated(ctx, ns)
+	if err != nil {
+		return err
+	}
+	selecting, err := m.initializers(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if populated || ns.Labels[v1alpha1.PolicySpaceLabel] != "" && !match.OfTheSystem(ns.Name) {
+		selecting = append(selecting, v1alpha1.TemplateInitializer)
+	}
+	if len(selecting) == 0 {
+		return nil
+	}
+	pending := initialize.Pending(ns)
+	for _, name := range selecting {
+		if !slices.Contains(pending, name) {
+			pending = append(pending, name)
+		}
+	}
+	annotate(request.Object, v1alpha1.PendingAnnotation, strings.Join(pending, ","))
+	labelled := map[string]string{}
+	maps.Copy(labelled, request.Object.GetLabels())
+	labelled[v1alpha1.InitializingLabel] = "true"
+	request.Object.SetLabels(labelled)
+	return nil
+}
+
+// namespaceOf returns the part of a namespace that selectors and rules look at. The API server appends five random
+// characters to a generateName after admission. Any five stand for them here, so that the prefix alone is not taken for
+// a name.
+func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
+	name := object.GetName()
+	if name == "" {
+		name = object.GetGenerateName() + "xxxxx"
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: object.GetLabels(), Annotations: object.GetAnnotations(),
+	}}
+}
+
+func (m NamespaceMutators) populated(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	if match.Unpopulated(ns) != "" {
+		return false, nil
+	}
+	templates := &v1alpha1.NamespaceTemplateList{}
+	if err := m.Templates.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(templates.Items, func(template v1alpha1.NamespaceTemplate) bool {
+		return match.Explain(&template, ns).Matches
+	}), nil
+}
+
+// initializers returns those that select a namespace. The namespaces of the system wait for nobody.
+func (m NamespaceMutators) initializers(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
+	if match.OfTheSystem(ns.Name) {
+		return nil, nil
+	}
+	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}
+	if err := m.Templates.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range configurations.Items {
+		for _, initializer := range configurations.Items[i].Initializers {
+			selector, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector)
+			if err == nil && selector.Matches(labels.Set(ns.Labels)) {
+				names = append(names, initializer.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+func annotate(object *unstructured.Unstructured, key, value string) {
+	annotations := map[string]string{}
+	maps.Copy(annotations, object.GetAnnotations())
+	annotations[key] = value
+	object.SetAnnotations(annotations)
+}
+
+// Plugins returns the rows of the chain, for API servers before 1.36. The validating policies see to it that nothing is
+// forged, so a namespace may do without: Ignore.
+func (m NamespaceMutators) Plugins() []webhook.Plugin {
+	plugin := func(
+		name string, mutator webhook.Mutator, resources []string, operations ...admissionregistrationv1.OperationType,
+	) webhook.Plugin {
+		return webhook.Plugin{
+			Name: name, Mutator: mutator,
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				webhook.Rule("", "v1", admissionregistrationv1.ClusterScope, resources, operations...),
+			},
+			FailurePolicy:  admissionregistrationv1.Ignore,
+			TimeoutSeconds: 5,
+		}
+	}
+	create, update := admissionregistrationv1.Create, admissionregistrationv1.Update
+	everyWrite := []string{"namespaces", "namespaces/status", "namespaces/finalize"}
+	return []webhook.Plugin{
+		plugin("auto-opt-out", webhook.MutatorFunc(m.AutoOptOut), []string{"namespaces"}, create),
+		plugin("initialization", webhook.MutatorFunc(m.Initialization), []string{"namespaces"}, create),
+		plugin("creator", webhook.MutatorFunc(m.Creator), everyWrite, create, update),
+	}
+}

@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/internal/backoff"
+)
+
+func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
+	queue := New(&backoff.Queues{})
+	defer queue.ShutDown()
+	queue.AddBulk("b1", "b2", "b3")
+	queue.AddChanged("changed")
+	queue.AddNew("new")
+	queue.AddNew("b3")
+	require.Eventually(t, func() bool { return queue.Len() == 5 }, time.Second, time.Millisecond)
+	var order []string
+	for range 5 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"new", "b3", "changed", "b1", "b2"}, order)
+}
+
+func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
+	queue := New(&backoff.Queues{})
+	defer queue.ShutDown()
+	for range quickCorrections {
+		queue.AddDrifted("quiet")
+		queue.Corrected("fought over")
+	}
+	queue.AddDrifted("fought over")
+	queue.AddDrifted("quiet")
+	item, _ := queue.Get()
+	require.Equal(t, "quiet", item.Name, "a change that needs no correction costs nothing")
+	queue.Done(item)
+	item, _ = queue.Get()
+	require.Equal(t, "fought over", item.Name, "later, and still")
+}
+
+func TestAWaitingNamespaceIsLookedAtEarlierIfSomethingHappens(t *testing.T) {
+	queue := New(&backoff.Queues{})
+	defer queue.ShutDown()
+	queue.AddWaiting("later", time.Hour)
+	queue.AddWaiting("soon", 50*time.Millisecond)
+	queue.AddChanged("now")
+	var order []string
+	for range 2 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"now", "soon"}, order)
+	require.Zero(t, queue.Len(), "it is not due")
+
+	queue.AddBulk("bulk", "later")
+	queue.AddChanged("changed")
+	require.Eventually(t, func() bool { return queue.Len() == 3 }, time.Second, time.Millisecond)
+	order = nil
+	for range 3 {
+		item, _ := queue.Get()
+		order = append(order, item.Name)
+		queue.Done(item)
+	}
+	require.Equal(t, []string{"later", "changed", "bulk"}, order, "it is still somebody's new namespace")
+}

@@ -1,0 +1,157 @@
+package population
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// reported returns a namespace that says what a report says.
+func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, map[string]any) {
+	t.Helper()
+	patch, err := report.patch(ns, metav1.Unix(1, 0))
+	require.NoError(t, err)
+	before, err := json.Marshal(ns)
+	require.NoError(t, err)
+	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Namespace{})
+	require.NoError(t, err)
+	result, content := &corev1.Namespace{}, map[string]any{}
+	require.NoError(t, json.Unmarshal(after, result))
+	require.NoError(t, json.Unmarshal(patch, &content))
+	return result, content["metadata"].(map[string]any)
+}
+
+func initializing(pending string) *corev1.Namespace {
+	return &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "team-a", UID: "1", ResourceVersion: "7",
+			Labels:      map[string]string{"tier": "test", v1alpha1.InitializingLabel: "true"},
+			Annotations: map[string]string{"theirs": "x", v1alpha1.PendingAnnotation: pending},
+		},
+		Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{
+			Type: "theirs", Status: corev1.ConditionTrue,
+		}}},
+	}
+}
+
+func TestReportIsFoundAsItWasWritten(t *testing.T) {
+	populated := Report{
+		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Seals: "t/configmap/x",
+	}
+	failed := Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "no"}
+	with := func(report Report, pending string) Report {
+		report.Initializing, report.Pending = pending != "", pending
+		return report
+	}
+	tests := []struct {
+		name     string
+		ns       *corev1.Namespace
+		report   Report
+		touching bool // the patch says something of the list
+	}{
+		{name: "opens, ours alone", ns: initializing("namespace-template"), report: populated, touching: true},
+		{name: "opens without a condition", ns: initializing("namespace-template"), report: Report{}, touching: true},
+		{name: "opens, no list", ns: initializing(""), report: populated, touching: true},
+		{name: "opens, after others", ns: initializing("a,b"), report: populated, touching: true},
+		{
+			name: "others are left", ns: initializing("a,namespace-template,b"), report: with(populated, "a,b"),
+			touching: true,
+		},
+		{name: "stays closed", ns: initializing("a,namespace-template"), report: with(failed, "a,namespace-template")},
+		{name: "is tidied", ns: initializing(" a,,a"), report: with(populated, "a"), touching: true},
+		{
+			name: "is of a tree", ns: initializing("namespace-template"),
+			report:   Report{Depths: map[string]string{"a.tree.policy.nstpl.dev/depth": "1"}, InTree: true},
+			touching: true,
+		},
+		{
+			name:   "is open",
+			ns:     &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "1", ResourceVersion: "7"}},
+			report: populated,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			after, metadata := reported(t, test.ns, test.report)
+			said, since := found(after)
+			requireReport(t, test.report, said)
+			if test.report.Status != "" {
+				require.True(t, since.Equal(new(metav1.Unix(1, 0))))
+			}
+			require.Equal(t, "1", metadata["uid"])
+			require.Equal(t, "7", metadata["resourceVersion"])
+			_, touched := metadata["annotations"].(map[string]any)[v1alpha1.PendingAnnotation]
+			require.Equal(t, test.touching, touched)
+			if !test.report.Initializing {
+				require.NotContains(t, after.Labels, v1alpha1.InitializingLabel)
+				require.NotContains(t, after.Annotations, v1alpha1.PendingAnnotation)
+			}
+			require.Equal(t, test.ns.Labels["tier"], after.Labels["tier"])
+			require.Equal(t, test.ns.Annotations["theirs"], after.Annotations["theirs"])
+			require.Subset(t, after.Status.Conditions, test.ns.Status.Conditions)
+		})
+	}
+}
+
+func TestReportTakesBackWhatIsNoLongerSo(t *testing.T) {
+	populated, _ := reported(t, initializing("namespace-template"),
+		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Seals: "s"})
+	left, _ := reported(t, populated, Report{})
+	said, since := found(left)
+	requireReport(t, Report{}, said)
+	require.True(t, since.IsZero())
+	require.Equal(t, map[string]string{"theirs": "x"}, left.Annotations)
+	require.Len(t, left.Status.Conditions, 1)
+}
+
+func TestWhatANamespaceWaitsForIsNotAnnounced(t *testing.T) {
+	report := Report{Status: corev1.ConditionTrue, Initializing: true, Pending: "a"}
+	require.True(t, report.saysTheSame(Report{Status: corev1.ConditionTrue}))
+	require.False(t, report.saysTheSame(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
+	require.False(t,
+		report.saysTheSame(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
+}
+
+func TestInOrderOfCreation(t *testing.T) {
+	at := func(second int64, version, name string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: name, ResourceVersion: version, CreationTimestamp: metav1.NewTime(time.Unix(second, 0)),
+		}}
+	}
+	for _, test := range []struct {
+		name          string
+		first, second *corev1.Namespace
+	}{
+		{"seconds", at(1, "9", "b"), at(2, "8", "a")},
+		{"resource versions within a second, as numbers", at(1, "9", "b"), at(1, "10", "a")},
+		{"names, where resource versions say nothing", at(1, "x", "a"), at(1, "y", "b")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			require.Negative(t, inOrderOfCreation(test.first, test.second))
+			require.Positive(t, inOrderOfCreation(test.second, test.first))
+			require.Zero(t, inOrderOfCreation(test.first, test.first))
+		})
+	}
+}
+
+// A namespace that no template selects any more is not done as long as a grant of a former one is kept from being
+// deleted.
+func TestReportOfARevokedGrantThatIsKept(t *testing.T) {
+	plan := populate.Plan{Declared: populate.Declared{Namespace: &corev1.Namespace{}}}
+	requireReport(t, Report{}, reportOf(plan, populate.Result{}))
+	kept := populate.Outcome{Failure: &populate.Failure{Reason: populate.ReasonHeld}}
+	require.Equal(t, corev1.ConditionFalse, reportOf(plan, populate.Result{Outcomes: []populate.Outcome{kept}}).Status)
+}
+
+func requireReport(t *testing.T, want, got Report) {
+	t.Helper()
+	require.True(t, want.equal(got), "want %+v, got %+v", want, got)
+}

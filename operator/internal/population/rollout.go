@@ -1,0 +1,161 @@
+package population
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// rolledOut returns the state of a template that was rolled out last.
+func (r *Templates) rolledOut(template string) state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken[template]
+}
+
+func (r *Templates) setRolledOut(template string, now state) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken[template] = now
+}
+
+func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
+	return apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
+}
+
+func stateOf(template *v1alpha1.NamespaceTemplate) state {
+	s := state{uid: template.UID, generation: template.Generation, off: match.Off(template)}
+	if accepted := acceptedOf(template); accepted != nil {
+		s.accepted = accepted.Message
+	}
+	return s
+}
+
+// rollOut queues the namespaces that a template matches, or matched, or has objects in, if anything about it is new.
+func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.NamespaceTemplate) error {
+	now := stateOf(template)
+	if now == r.rolledOut(template.Name) {
+		return nil
+	}
+	matching, err := r.matching(ctx, template)
+	if err != nil {
+		return err
+	}
+	affected := map[string]struct{}{}
+	add := func(namespaces []string) {
+		for _, namespace := range namespaces {
+			affected[namespace] = struct{}{}
+		}
+	}
+	add(matching)
+	if old != nil {
+		before, err := r.matching(ctx, old)
+		if err != nil {
+			return err
+		}
+		add(before)
+	}
+	add(slices.Collect(maps.Keys(r.Objects.Populated(template.Name))))
+	r.Ledger.Expect(template.Name, template.Generation, matching)
+	r.Queue.AddBulk(slices.Collect(maps.Keys(affected))...)
+	r.setRolledOut(template.Name, now)
+	return nil
+}
+
+// matching returns the namespaces that a template populates, and those that are opted out: they are counted.
+func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+	selector, err := match.Selector(template.Spec.Namespaces)
+	if err != nil || match.Off(template) != "" {
+		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		if match.OptedOut(&list.Items[i]) || match.Unpopulated(&list.Items[i], r.Exclude...) == "" {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// drop forgets a template that is gone. What it populated stays: with deletionPolicy Delete, it went before.
+func (r *Templates) drop(name string) {
+	r.Index.Delete(name)
+	r.Cache.Forget(name)
+	r.mu.Lock()
+	delete(r.taken, name)
+	r.mu.Unlock()
+	r.Queue.AddBulk(r.Ledger.Drop(name)...)
+}
+
+// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated
+// with: either it was taken in meanwhile, or it was not taken in yet. Of the latter the cache knows, except of a
+// namespace that no template seems to match: there the API server is asked.
+func (r *Templates) Behind(
+	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
+) (bool, error) {
+	var reader client.Reader = r.Client
+	if len(populated) == 0 {
+		reader = r.Live
+	}
+	templates := &v1alpha1.NamespaceTemplateList{}
+	if err := reader.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("look for templates that match namespace %s: %w", ns.Name, err)
+	}
+	for i := range templates.Items {
+		template := &templates.Items[i]
+		taken := r.Index.Get(template.Name)
+		if taken != nil && sameGeneration(taken, template) && match.Off(taken) == match.Off(template) {
+			continue
+		}
+		if match.Explain(template, ns).Matches {
+			return true, nil
+		}
+	}
+	// Last, because one that was passed over above may have been taken in just then.
+	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
+}
+
+func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
+	return a.UID == b.UID && a.Generation == b.Generation
+}
+
+// Current tells whether all templates that the API server has are taken in, as they were at a resourceVersion: at any,
+// if it is empty.
+func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
+	r.mu.Lock()
+	known := r.currentAsOf
+	r.mu.Unlock()
+	if order, err := resourceversion.CompareResourceVersion(asOf, known); asOf != "" && err == nil && order <= 0 {
+		return true, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
+	if err := r.Live.List(ctx, list); err != nil {
+		return false, fmt.Errorf("look for templates that are not taken in yet: %w", err)
+	}
+	for i := range list.Items {
+		taken := r.Index.Get(list.Items[i].Name)
+		if taken == nil || taken.UID != list.Items[i].UID || taken.Generation < list.Items[i].Generation {
+			return false, nil
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.currentAsOf = list.ResourceVersion
+	return true, nil
+}

@@ -1,0 +1,98 @@
+package population
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/policyspace"
+	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+// Writes under way at a time. The writes of a rollout and those to a new namespace share a connection and the API
+// server; more than bulkWrites made rollouts little faster where that was measured (make bench).
+const (
+	urgentWrites = 64
+	bulkWrites   = 8
+)
+
+// Options are what Setup needs.
+type Options struct {
+	Leader *leadership.Leader
+	// Clients and Metadata are those of a replica that may not lead.
+	Clients  kubernetes.Interface
+	Metadata metadata.Interface
+	// Namespaces is the queue of namespaces.
+	Namespaces *queue.Queue
+	// Spaces and UsageQuotas know the policy spaces of namespaces.
+	Spaces      *policyspace.Spaces
+	UsageQuotas *policyspace.UsageQuotas
+	// Exclude names namespaces that are never populated, besides those of match.Unpopulated.
+	Exclude []string
+}
+
+// Setup adds the controllers that populate namespaces to a manager, and returns the validator that holds requests.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
+	populationMetrics, err := NewMetrics(metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	requests := o.Leader.Queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
+	// Many namespaces change at a time, so a template's status is written a little later.
+	ledger := NewLedger(func(template string) {
+		requests.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
+			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
+	})
+	store := objects.New(ctx, o.Metadata, mgr.GetRESTMapper(),
+		o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), o.Namespaces.AddDrifted)
+	templates := &Templates{
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
+		Objects: store, Ledger: ledger, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
+		Caches: o.Leader.Caches,
+	}
+	if err := templates.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of templates: %w", err)
+	}
+	yield := populate.NewYield()
+	namespaces := &Namespaces{
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: o.Spaces,
+		Quotas:  o.UsageQuotas,
+		Objects: store,
+		Urgent:  populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), urgentWrites, nil),
+		Bulk:    populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), bulkWrites, yield),
+		Yield:   yield,
+		Ledger:  ledger, Queue: o.Namespaces, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
+		Exclude: o.Exclude, Caches: o.Leader.Caches,
+	}
+	if err := namespaces.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)
+	}
+	initializers := &Initializers{Client: o.Leader.Client, Queue: o.Namespaces, Queues: o.Leader.Queues}
+	if err := initializers.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of initializers: %w", err)
+	}
+	return NewHold(ctx, mgr.GetCache(), o.Clients.AuthorizationV1().SubjectAccessReviews())
+}
+
+// NewNamespaceMutators returns what API servers before Kubernetes 1.36 need.
+func NewNamespaceMutators(mgr ctrl.Manager, clients kubernetes.Interface) NamespaceMutators {
+	return NamespaceMutators{
+		Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+	}
+}

@@ -1,0 +1,341 @@
+package population
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
+)
+
+// statusDelay gathers what happens to a template's namespaces into one write of its status.
+const statusDelay = time.Second
+
+// kindsRetry is how often kinds are asked for again that the operator has no right to, or could not list; nothing tells
+// of a new right.
+const kindsRetry = 5 * time.Second
+
+// pendingRetry is how often a template is looked at again whose kinds are about to be listed.
+const pendingRetry = 20 * time.Millisecond
+
+// Reasons of the Accepted condition.
+const (
+	reasonAccepted         = "Accepted"
+	reasonInvalid          = "Invalid"
+	reasonKindsUnavailable = "KindsUnavailable"
+)
+
+// Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it
+// keeps their status.
+type Templates struct {
+	// Client reads from the cache, Live from the API server.
+	Client  client.Client
+	Live    client.Reader
+	Index   *match.Index
+	Cache   *render.Cache
+	Objects *objects.Store
+	Ledger  *Ledger
+	// Requests is the queue of templates, Queue that of namespaces.
+	Requests backoff.PriorityQueue
+	Queue    *queue.Queue
+	Exclude  []string
+	// Caches are as new as the leadership before anything is done.
+	Caches *leadership.Caches
+
+	mu     sync.Mutex
+	loaded bool
+	// taken are the states of templates that were rolled out.
+	taken map[string]state
+	// currentAsOf is the resourceVersion as of which all templates were seen to be taken in.
+	currentAsOf string
+}
+
+// state is what of a template decides on objects.
+type state struct {
+	uid        types.UID
+	generation int64
+	off        string
+	// accepted is the message of the condition Accepted: what keeps kinds from being populated may change by itself.
+	accepted string
+}
+
+// SetupWithManager has templates taken in as they change, and again when a kind of theirs comes to the cluster.
+func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
+		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
+		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
+		WithOptions(controller.Options{
+			NewQueue: func(string, backoff.Limiter) backoff.Queue { return r.Requests },
+		}).
+		Complete(r.Caches.Before(r, r.Load))
+}
+
+// withKindsOf returns the templates that have objects of a CustomResourceDefinition's group.
+func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []reconcile.Request {
+	_, group, _ := strings.Cut(definition.GetName(), ".")
+	var found []reconcile.Request
+	for _, template := range r.Index.All() {
+		for _, kind := range template.Status.Kinds {
+			if kind.Group == group {
+				found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(template)})
+				break
+			}
+		}
+	}
+	return found
+}
+
+// Reconcile takes a template in and keeps its status.
+func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	template := &v1alpha1.NamespaceTemplate{}
+	err := r.Client.Get(ctx, req.NamespacedName, template)
+	gone := apierrors.IsNotFound(err)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	if gone || template.DeletionTimestamp != nil {
+		uninstalling, err := r.uninstalling(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if uninstalling {
+			return r.leave(ctx, template)
+		}
+	}
+	if gone {
+		r.drop(req.Name)
+		return reconcile.Result{}, nil
+	}
+	old := r.Index.Get(template.Name)
+	template, err = r.take(ctx, template)
+	if errors.Is(err, objects.ErrPending) {
+		return reconcile.Result{RequeueAfter: pendingRetry}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.rollOut(ctx, old, template); err != nil {
+		return reconcile.Result{}, err
+	}
+	if template.DeletionTimestamp != nil {
+		return r.release(ctx, template, false)
+	}
+	if err := r.keepStatus(ctx, template); err != nil {
+		return reconcile.Result{}, err
+	}
+	if accepted := acceptedOf(template); accepted != nil && accepted.Reason == reasonKindsUnavailable {
+		return reconcile.Result{RequeueAfter: kindsRetry}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// Load takes in all templates that are there at the start, before anything is planned: a namespace must not be seen
+// without them. What it finds needs no roll-out, because every namespace is looked at then.
+func (r *Templates) Load(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded {
+		return nil
+	}
+	namespaces := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	names := make([]string, 0, len(namespaces.Items))
+	for i := range namespaces.Items {
+		names = append(names, namespaces.Items[i].Name)
+	}
+	r.Ledger.Open(names)
+	templates := &v1alpha1.NamespaceTemplateList{}
+	if err := r.Client.List(ctx, templates); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool {
+		return t.DeletionTimestamp != nil
+	}) {
+		uninstalling, err := r.uninstalling(ctx)
+		if err != nil {
+			return err
+		}
+		if uninstalling {
+			return errUninstalling
+		}
+	}
+	if err := r.watchAll(ctx, templates.Items); err != nil {
+		return err
+	}
+	r.taken = map[string]state{}
+	for i := range templates.Items {
+		template, err := r.load(ctx, &templates.Items[i])
+		if err != nil {
+			return fmt.Errorf("take in template %s: %w", templates.Items[i].Name, err)
+		}
+		r.taken[template.Name] = stateOf(template)
+	}
+	r.loaded = true
+	return nil
+}
+
+// watchAll starts the watches of all kinds that templates have, and returns when each is listed or unavailable. They
+// share one deadline, so that a kind which can't be listed delays nothing for longer than that.
+func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.NamespaceTemplate) error {
+	labelled, unlabelled := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
+	for i := range templates {
+		for _, kind := range templates[i].Status.Kinds {
+			labelled[schema.GroupKind(kind)] = true
+		}
+		for _, kind := range templates[i].Spec.Authoritative {
+			unlabelled[schema.GroupKind(kind)] = true
+		}
+	}
+	var starting sync.WaitGroup
+	for kind := range labelled {
+		starting.Go(func() { _ = r.Objects.Watch(ctx, kind) }) // asked again as each template is taken in
+	}
+	for kind := range unlabelled {
+		starting.Go(func() { _ = r.Objects.WatchOthers(ctx, kind) })
+	}
+	starting.Wait()
+	return r.Objects.Wait(ctx)
+}
+
+// load takes in a template at the start. One whose kinds are pending only now was changed while no operator ran.
+func (r *Templates) load(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
+	taken, err := r.take(ctx, template)
+	if errors.Is(err, objects.ErrPending) {
+		if err := r.Objects.Wait(ctx); err != nil {
+			return nil, err
+		}
+		taken, err = r.take(ctx, template)
+	}
+	if err != nil && template.Status.ObservedGeneration == template.Generation {
+		// It was taken in as it is by an earlier process: the others need not wait until its status can be written.
+		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
+		r.Index.Set(template)
+		return template, nil
+	}
+	return taken, err
+}
+
+// take compiles a template, writes down what kinds it has, watches them, and lets it match. The kinds come first: an
+// operator that dies after an apply must find the object again.
+func (r *Templates) take(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
+	template, err := r.finalize(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	status := template.Status.DeepCopy()
+	if known := r.Index.Get(template.Name); known != nil && known.UID == template.UID {
+		addKinds(status, known.Status.Kinds)
+	}
+	accepted := r.accept(template, status)
+	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
+	if err != nil {
+		return nil, err
+	}
+	if problems != "" && accepted.Status == metav1.ConditionTrue {
+		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
+	}
+	r.complain(ctx, template.Name, accepted)
+	apimeta.SetStatusCondition(&status.Conditions, accepted)
+	if status.ObservedGeneration != template.Generation {
+		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: v1alpha1.TemplatePopulated, ObservedGeneration: template.Generation,
+			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being looked at",
+		})
+	}
+	status.ObservedGeneration = template.Generation
+	if template, err = r.writeStatus(ctx, template, status); err != nil {
+		return nil, err
+	}
+	r.Index.Set(template)
+	return template, nil
+}
+
+// complain logs what is wrong with a template: once when this process first sees it, and when that changes.
+func (r *Templates) complain(ctx context.Context, template string, accepted metav1.Condition) {
+	if known := r.Index.Get(template); known != nil {
+		if before := acceptedOf(known); before != nil && before.Message == accepted.Message {
+			return
+		}
+	}
+	if accepted.Reason != reasonAccepted {
+		ctrl.LoggerFrom(ctx).Error(errors.New(accepted.Message), "the template can't be populated as it is",
+			"template", template, "reason", accepted.Reason)
+	}
+}
+
+// accept compiles a template, unless its status says that this was done, and adds its kinds to status.
+func (r *Templates) accept(
+	template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) metav1.Condition {
+	accepted := metav1.Condition{
+		Type: v1alpha1.TemplateAccepted, ObservedGeneration: template.Generation,
+		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the template compiles",
+	}
+	before := acceptedOf(template)
+	if before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == template.Generation {
+		return accepted
+	}
+	compiled, err := r.Cache.Compile(template, nil)
+	if err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalid,
+			reporting.Shorten(err.Error())
+		return accepted
+	}
+	for _, kind := range compiled.Kinds() {
+		addKinds(status, []v1alpha1.GroupKind{{Group: kind.Group, Kind: kind.Kind}})
+	}
+	return accepted
+}
+
+// watch says what keeps kinds from being populated, or rid of what is not declared: the cluster does not know them, or
+// the operator lacks a right. The error is objects.ErrPending if that is not known yet.
+func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) (string, error) {
+	var problems []string
+	var pending error
+	note := func(kind v1alpha1.GroupKind, err error) {
+		if errors.Is(err, objects.ErrPending) {
+			pending = err
+		} else if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %s", schema.GroupKind(kind), err))
+		}
+	}
+	for _, kind := range kinds {
+		note(kind, r.Objects.Watch(ctx, schema.GroupKind(kind)))
+	}
+	for _, kind := range authoritative {
+		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
+	}
+	return reporting.Shorten(strings.Join(problems, "; ")), pending
+}

@@ -1,0 +1,80 @@
+package population
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/patch"
+)
+
+// keepStatus writes how the template stands in its namespaces. Nothing is written before all of them were looked at
+// once, so that a restart changes nothing.
+func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+	if !r.Ledger.Settled(template.Name) {
+		return nil
+	}
+	sum := r.Ledger.Summary(template.Name)
+	status := template.Status.DeepCopy()
+	status.Namespaces = sum.Counts
+	status.Failures = sum.Failures
+	condition := populatedCondition(sum)
+	condition.ObservedGeneration = template.Generation
+	if !apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted) {
+		condition.Status, condition.Reason = metav1.ConditionFalse, "NotAccepted"
+		condition.Message = "the template is not accepted; what it populated before stays as it is"
+	}
+	apimeta.SetStatusCondition(&status.Conditions, condition)
+	_, err := r.writeStatus(ctx, template, status)
+	return err
+}
+
+func populatedCondition(sum Summary) metav1.Condition {
+	condition := metav1.Condition{Type: v1alpha1.TemplatePopulated, Status: metav1.ConditionTrue, Reason: "Populated"}
+	counts := sum.Counts
+	condition.Message = fmt.Sprintf("%d of %d namespaces are populated", counts.Populated, counts.Matched)
+	switch {
+	case sum.Pending > 0:
+		condition.Status, condition.Reason = metav1.ConditionFalse, "Populating"
+	case counts.Failed > 0:
+		condition.Status, condition.Reason = metav1.ConditionFalse, "Failed"
+	case counts.Drifted > 0:
+		condition.Reason = "Drifted"
+		condition.Message += fmt.Sprintf(", %d hold objects that drifted (driftPolicy Report)", counts.Drifted)
+	case counts.Matched == 0:
+		condition.Reason = "NoNamespaceMatches"
+	}
+	for _, overridden := range sum.Overridden {
+		condition.Message += fmt.Sprintf("; %s is declared by templates %s and %s: the latter's is applied",
+			overridden.Object, overridden.Template, overridden.By)
+	}
+	return condition
+}
+
+func (r *Templates) writeStatus(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) (*v1alpha1.NamespaceTemplate, error) {
+	if equality.Semantic.DeepEqual(&template.Status, status) {
+		return template, nil
+	}
+	changed := template.DeepCopy()
+	changed.Status = *status
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(template))); err != nil {
+		return nil, fmt.Errorf("write the status of template %s: %w", template.Name, err)
+	}
+	return changed, nil
+}
+
+func addKinds(status *v1alpha1.NamespaceTemplateStatus, kinds []v1alpha1.GroupKind) {
+	for _, kind := range kinds {
+		if !slices.Contains(status.Kinds, kind) {
+			status.Kinds = append(status.Kinds, kind)
+		}
+	}
+}

@@ -1,0 +1,685 @@
+package vetting
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/attribute"
+	"nstpl.dev/nstpl/operator/internal/bindings"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// rights are what the users of this test may do in all namespaces.
+const rights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: author}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [create, patch]}
+- {apiGroups: [""], resources: [resourcequotas], verbs: [create]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [create, patch]}
+- {apiGroups: [example.com], resources: [things], verbs: [create, patch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: binds-edit}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [edit], verbs: [bind]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: binds-all}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, clusterroles], verbs: [bind]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [escalate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: pods}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operator}
+rules:
+- {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [get]}
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: NamespaceTemplate
+metadata: {name: z-other}
+spec:
+  namespaces: {labelSelector: {}}
+  templates:
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: Role
+    metadata: {name: shared}
+    rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: NamespaceTemplate
+metadata: {name: earlier, annotations: {policy/namespace-template-apply: disable}}
+spec:
+  namespaces: {labelSelector: {matchLabels: {team: a}}}
+  templates:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: overridden}}
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: RoleBinding
+    metadata: {name: binds}
+    roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bound}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: escalates}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [escalate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: changes-earlier}
+rules:
+- {apiGroups: [policy.nstpl.dev], resources: [namespacetemplates], resourceNames: [earlier], verbs: [patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: deletes-configmaps}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [delete]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: left, namespace: default, labels: {policy/namespace-template-name: updated}}
+`
+
+// suite asks the validator with a real API server behind it.
+type suite struct {
+	validator webhook.Validator
+	// as returns the validator with the rights of a user in place of the administrator's.
+	as func(user string) suite
+}
+
+func newSuite(t *testing.T) suite {
+	t.Helper()
+	cluster := controlplane.New(t)
+	kubectl := func(stdin string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), cluster.Kubectl,
+			append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	kubectl("", "apply", "--server-side", "-k", "../../../manifests/crd")
+	kubectl("", "wait", "--for=condition=Established", "--timeout=30s", "crd/namespacetemplates.policy.nstpl.dev")
+	kubectl(rights, "apply", "-f", "-")
+	for user, role := range map[string]string{"author": "author", "binder": "binds-edit", "powerful": "binds-all",
+		"operator":  "operator",
+		"escalator": "escalates", "changer": "changes-earlier", "deleter": "deletes-configmaps"} {
+		kubectl("", "create", "clusterrolebinding", user, "--clusterrole="+role, "--user="+user)
+	}
+	kubectl("", "create", "clusterrolebinding", "also-authors", "--clusterrole=author", "--user=binder",
+		"--user=powerful", "--user=viewer",
+		"--user=escalator", "--user=changer", "--user=deleter")
+	kubectl("", "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=viewer")
+	require.Eventually(t, func() bool { // until the API server goes by them
+		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i",
+			"list", "pods", "--as=viewer").Run() == nil
+	}, time.Minute, 50*time.Millisecond)
+
+	config := cluster.RESTConfig()
+	http, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	mapper, err := apiutil.NewDynamicRESTMapper(config, http)
+	require.NoError(t, err)
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	reader, err := client.New(config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	// not started, so that rules are read as they are needed
+	informers, err := cache.New(config, cache.Options{Scheme: scheme})
+	require.NoError(t, err)
+	bare, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	attributes, err := attribute.NewAdmission(t.Context(), informers, reader,
+		bindings.NewWatch(t.Context(), bare.RbacV1().RESTClient()), attribute.Exempt{})
+	require.NoError(t, err)
+	as := func(user string) suite {
+		config := rest.CopyConfig(config)
+		config.Impersonate.UserName = user
+		clients, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		return suite{validator: NewAdmission(Options{
+			Mapper: mapper, Clients: clients, Templates: reader, Live: reader, Attributes: attributes,
+		})}
+	}
+	require.Eventually(t, func() bool {
+		role := &rbacv1.ClusterRole{}
+		return reader.Get(t.Context(), client.ObjectKey{Name: "view"}, role) == nil && len(role.Rules) > 0
+	}, 30*time.Second, 50*time.Millisecond, "the aggregated ClusterRole view")
+	return suite{as("").validator, as}
+}
+
+// object reads a template's YAML; a spec alone gets the rest.
+func object(t *testing.T, spec string) *unstructured.Unstructured {
+	t.Helper()
+	fields := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(spec), &fields))
+	if fields["namespaces"] == nil {
+		fields["namespaces"] = map[string]any{"labelSelector": map[string]any{}}
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate",
+		"metadata": map[string]any{"name": "policies"}, "spec": fields,
+	})
+	require.NoError(t, err)
+	found := &unstructured.Unstructured{}
+	require.NoError(t, found.UnmarshalJSON(data))
+	return found
+}
+
+func (s suite) ask(t *testing.T, user string, old, updated *unstructured.Unstructured) (*webhook.Request, error) {
+	t.Helper()
+	request := &webhook.Request{Object: updated, OldObject: old}
+	request.Request = ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		Name: "policies", Operation: admissionv1.Create,
+		UserInfo: authenticationv1.UserInfo{Username: user, Groups: []string{"system:authenticated"}},
+	}}
+	if user == "admin" {
+		request.UserInfo.Groups = append(request.UserInfo.Groups, "system:masters")
+	}
+	switch {
+	case updated == nil:
+		request.Operation = admissionv1.Delete
+	case old != nil:
+		request.Operation = admissionv1.Update
+	}
+	return request, s.validator.Validate(t.Context(), request)
+}
+
+const (
+	binding = "- {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: KIND, name: NAME}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: author}]}\n"
+	role = "- {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: NAME}, rules: [RULE]}\n"
+)
+
+func bindingTo(kind, name string) string {
+	return strings.NewReplacer("KIND", kind, "NAME", name).Replace(binding)
+}
+
+func configMapNamed(name string) string {
+	return "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}}]"
+}
+
+func roleOf(name, rule string) string {
+	return strings.NewReplacer("NAME", name, "RULE", rule).Replace(role)
+}
+
+const (
+	holdsPods = `{apiGroups: [""], resources: [pods], verbs: [get, list]}`
+	anything  = `{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`
+	toAdmin   = `{"op": "replace", "path": "/roleRef/name", "value": "cluster-admin"}`
+)
+
+func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
+	s := newSuite(t)
+	tests := map[string]struct {
+		user, spec string
+		// want is what the refusal says; "" admits.
+		want string
+	}{
+		"what the author may create": {
+			"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]", "",
+		},
+		"what the author may not create": {
+			"author", "templates: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]",
+			`"author" may not create or patch secrets`,
+		},
+		"what an administrator may create": {
+			"admin", "templates: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]", "",
+		},
+		"a broken template": {
+			"admin", "templates: [{apiVersion: v1, kind: Secret}]", "spec.templates[0]: metadata.name is missing",
+		},
+		"a kind nobody knows, by its plural": {
+			"author", "templates: [{apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}]", "",
+		},
+		"a kind nobody knows, without a right": {
+			"author", "templates: [{apiVersion: example.com/v1, kind: Other, metadata: {name: a}}]",
+			"may not create or patch others.example.com",
+		},
+		"cluster-admin, plainly": {
+			"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"),
+			"bind clusterroles.rbac.authorization.k8s.io \"cluster-admin\"",
+		},
+		"cluster-admin, in an older version": {"author",
+			"templates:\n" + strings.Replace(bindingTo("ClusterRole", "cluster-admin"), "/v1,", "/v1beta1,", 1),
+			"the cluster serves RoleBinding.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/v1beta1"},
+		"cluster-admin, by an administrator": {
+			"admin", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"), "",
+		},
+		"a ClusterRole whose rules are held": {
+			"author", "templates:\n" + bindingTo("ClusterRole", "pods"), "",
+		},
+		"view, whose rules are held": {
+			"viewer", "templates:\n" + bindingTo("ClusterRole", "view"), "",
+		},
+		"edit, of which half is held": {
+			"viewer", "templates:\n" + bindingTo("ClusterRole", "edit"),
+			"more; user \"viewer\" needs the right to bind",
+		},
+		"edit, with bind on it": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "edit"), "",
+		},
+		"admin, with bind on edit": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "admin"),
+			`bind clusterroles.rbac.authorization.k8s.io "admin"`,
+		},
+		"a ClusterRole to come": {
+			"author", "templates:\n" + bindingTo("ClusterRole", "absent"), `no ClusterRole "absent" yet`,
+		},
+		"a ClusterRole that can't be": {
+			"author", "templates:\n" + bindingTo("ClusterRole", "a/../cluster-admin"), "yet",
+		},
+		"the creator as a ClusterRole": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "$(CREATOR)"), "lets others choose the ClusterRole",
+		},
+		"the namespace as a ClusterRole": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "lets others choose the ClusterRole",
+		},
+		"part of a ClusterRole's name": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "e$(NAMESPACE)"), "lets others choose the ClusterRole",
+		},
+		"a token, with bind on all": {
+			"powerful", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "",
+		},
+		"a token as a kind": {
+			"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it can be Role or ClusterRole",
+		},
+		"a Role of unknown rules": {
+			"author", "templates:\n" + bindingTo("Role", "a"), "is not declared by this template",
+		},
+		"a Role of unknown rules, with bind": {"powerful", "templates:\n" + bindingTo("Role", "a"), ""},
+		"a Role whose rules are held": {
+			"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a"), "",
+		},
+		"a Role named by the namespace": {
+			"author", "templates:\n" + roleOf("x-$(NAMESPACE)", holdsPods) + bindingTo("Role", "x-$(NAMESPACE)"), "",
+		},
+		"a Role of another template": {
+			"author", "templates:\n" + roleOf("shared", holdsPods) + bindingTo("Role", "shared"),
+			"another template may declare Role shared too",
+		},
+		"a Role that another template binds": {
+			"escalator", "templates:\n" + roleOf("bound", anything),
+			`template earlier may bind it; user "escalator" needs the right to bind roles`,
+		},
+		"a Role that another template binds, and is held": {
+			"author", "templates:\n" + roleOf("bound", holdsPods), "",
+		},
+		"a Role that another template binds, with bind": {
+			"powerful", "templates:\n" + roleOf("bound", anything), "",
+		},
+		"a Role that another template may bind": {
+			"escalator", "templates:\n" + roleOf("$(NAMESPACE)", anything), `template earlier may bind it`,
+		},
+		"an object of another template": {
+			"author", configMapNamed("overridden"),
+			`template earlier too, which this one overrides, since its name comes later: user "author" needs the right to patch namespacetemplates.policy.nstpl.dev "earlier"`,
+		},
+		"an object that may be another template's": {
+			"author", configMapNamed("over$(NAMESPACE)"), "which this one overrides",
+		},
+		"an object of a template that one may change": {"changer", configMapNamed("overridden"), ""},
+		"an object of another template, in other namespaces": {
+			"author", configMapNamed("overridden") + "\nnamespaces: {labelSelector: {matchLabels: {team: b}}}", "",
+		},
+		"an object of another template, by an administrator": {"admin", configMapNamed("overridden"), ""},
+		"a Role that may be left out": {"author",
+			"templates:\n" + roleOf("a, annotations: {by: $(CREATOR)}", holdsPods) + bindingTo("Role", "a"),
+			"without which it may be left out"},
+		"a Role that would conflict": {"author",
+			"templates:\n" + roleOf("a, resourceVersion: '1'", holdsPods) + bindingTo("Role", "a"),
+			"has metadata for which it may be refused"},
+		"a Role that two overlays make too large": {"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a") + `overlays:
+- {name: o, namespaces: {labelSelector: {}}, annotations: {o: ` + strings.Repeat("o", 200_000) + `}}
+- {name: p, namespaces: {labelSelector: {}}, annotations: {p: ` + strings.Repeat("p", 200_000) + `}}
+`, "RoleBinding b with overlays o, p: Role a has metadata"},
+		"a Role that would be refused": {
+			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods]}`) + bindingTo("Role", "a"),
+			"a rule of a Role has verbs",
+		},
+		"a Role with an unknown field": {
+			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [get], Verbs: ["*"]}`),
+			"unknown field",
+		},
+		"every right in a Role": {
+			"author", "templates:\n" + roleOf("a", anything), "* *.*; user \"author\" needs the right to escalate",
+		},
+		"every right, with escalate": {"powerful", "templates:\n" + roleOf("a", anything), ""},
+		"escalate in a Role": {
+			"author",
+			"templates:\n" +
+				roleOf("a", `{apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [escalate]}`),
+			"escalate roles",
+		},
+		"impersonate in a Role": {
+			"author",
+			"templates:\n" + roleOf("a", `{apiGroups: [""], resources: [serviceaccounts], verbs: [impersonate]}`),
+			"impersonate serviceaccounts",
+		},
+		"a subresource in a Role": {
+			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods/exec], verbs: [get]}`),
+			"get pods/exec",
+		},
+		"a token as a verb": {
+			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [$(NAMESPACE)]}`),
+			"* pods",
+		},
+		"a token as a resource": {
+			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [$(NAMESPACE)], verbs: [get]}`),
+			"get *",
+		},
+		"names in a Role": {
+			"author",
+			"templates:\n" +
+				roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [get], resourceNames: [$(NAMESPACE), b]}`),
+			"",
+		},
+		"more rights than anyone answers": {
+			"author",
+			"templates:\n" +
+				roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [x], resourceNames: [`+strings.Repeat("a, ",
+					5000)+"a]}"),
+			"more than the 4096 rights",
+		},
+		"cluster-admin, by a merge patch": {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + `overlays:
+- name: o
+  namespaces: {labelSelector: {}}
+  patches:
+  - patch: '{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b}, roleRef: {name: cluster-admin}}'
+`, `RoleBinding b with overlays o`},
+		"cluster-admin, by a JSON patch": {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + `overlays:
+- {name: o, namespaces: {labelSelector: {}}, patches: [{patch: '[` + toAdmin + `]', target: {kind: RoleBinding}}]}
+`, "RoleBinding b with overlays o"},
+		"cluster-admin, by two overlays together": {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + `overlays:
+- {name: o, namespaces: {labelSelector: {matchLabels: {a: a}}}, labels: {mark: "yes"}}
+- {name: p, namespaces: {labelSelector: {matchLabels: {b: b}}}, patches: [{patch: '[` + toAdmin + `]', target: {kind: RoleBinding, labelSelector: mark=yes}}]}
+`, "RoleBinding b with overlays o, p"},
+		"more overlays than can be combined": {
+			"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, "in a template of their own",
+		},
+		"many overlays, by an administrator": {
+			"admin", "templates:\n" + bindingTo("ClusterRole", "edit") + sevenOverlays, "",
+		},
+		"many overlays, and no RBAC": {
+			"author", "templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]\n" + sevenOverlays, "",
+		},
+		"kinds before contents": {
+			"author", "templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n" + roleOf("a", anything),
+			"template policies: user \"author\" may not create or patch secrets",
+		},
+		"everything at once": {
+			"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin") + roleOf("a", anything),
+			"has 2 problems:",
+		},
+		"a kind that the author may not patch": {
+			"author", "templates: [{apiVersion: v1, kind: ResourceQuota, metadata: {name: a}}]",
+			`"author" may not patch resourcequotas`,
+		},
+		"a version that the cluster doesn't serve": {
+			"admin", "templates: [{apiVersion: rbac.authorization.k8s.io/v2, kind: Role, metadata: {name: a}}]",
+			"not as rbac.authorization.k8s.io/v2",
+		},
+		"a version of a group that is not served": {
+			"admin", "templates: [{apiVersion: policy.nstpl.dev/v7, kind: Thing, metadata: {name: a}}]",
+			"serves the API group policy.nstpl.dev as policy.nstpl.dev/v1alpha1, not as policy.nstpl.dev/v7",
+		},
+		"a kind that Kubernetes doesn't have": {
+			"admin", "templates: [{apiVersion: apps/v1, kind: Thing, metadata: {name: a}}]",
+			"the cluster has no apps/v1 Thing",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.ask(t, test.user, nil, object(t, test.spec))
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			var refused *webhook.Denied
+			require.ErrorAs(t, err, &refused)
+			require.Contains(t, refused.Message, test.want)
+			require.Contains(t, refused.Message, "template policies")
+		})
+	}
+	t.Run("updates", func(t *testing.T) { testUpdates(t, s) })
+	t.Run("the operator's rights", func(t *testing.T) { testOperatorsRights(t, s) })
+	t.Run("warnings", func(t *testing.T) {
+		request, err := s.ask(t, "admin", nil, object(t, `templates:
+- {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR)}}`))
+		require.NoError(t, err)
+		require.Len(t, request.Warnings, 2)
+		require.Contains(t, request.Warnings[0], "doesn't know example.com/v1 Thing yet")
+		require.Contains(t, request.Warnings[1], "jane@example.com")
+
+		request, err = s.ask(t, "admin", nil, object(t, "templates:\n"+roleOf("shared", holdsPods)))
+		require.NoError(t, err)
+		require.Equal(t,
+			[]string{
+				"Role.rbac.authorization.k8s.io shared is declared by template z-other too, whose name comes later: where both select a namespace, that one is populated",
+			}, request.Warnings)
+	})
+}
+
+// What the operator may not do is said at once, and what it can't ask is not decided.
+func testOperatorsRights(t *testing.T, s suite) {
+	t.Helper()
+	template := object(t,
+		"templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n"+bindingTo("ClusterRole", "cluster-admin"))
+	request, err := s.as("operator").ask(t, "admin", nil, template)
+	require.NoError(t, err)
+	warnings := strings.Join(request.Warnings, "\n")
+	require.Contains(t, warnings,
+		`{apiGroups: [""], resources: ["secrets"], verbs: [list, watch, create, patch, delete]}`)
+	require.Contains(t, warnings,
+		`{apiGroups: ["rbac.authorization.k8s.io"], resources: ["clusterroles"], resourceNames: ["cluster-admin"], verbs: [bind]}`)
+
+	_, err = s.as("nobody").ask(t, "admin", nil, template)
+	require.ErrorContains(t, err, "subjectaccessreviews")
+	var refused *webhook.Denied
+	require.NotErrorAs(t, err, &refused)
+}
+
+const sevenOverlays = `overlays:
+- {name: a, namespaces: {labelSelector: {}}}
+- {name: b, namespaces: {labelSelector: {}}}
+- {name: c, namespaces: {labelSelector: {}}}
+- {name: d, namespaces: {labelSelector: {}}}
+- {name: e, namespaces: {labelSelector: {}}}
+- {name: f, namespaces: {labelSelector: {}}}
+- {name: g, namespaces: {labelSelector: {}}}
+`
+
+// Whoever makes a template populate more answers for all of it.
+func testUpdates(t *testing.T, s suite) {
+	t.Helper()
+	spec := "templates:\n" + bindingTo("ClusterRole", "cluster-admin")
+	annotated := func(annotations map[string]string) *unstructured.Unstructured {
+		template := object(t, spec)
+		template.SetAnnotations(annotations)
+		return template
+	}
+	disabled := map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	required := map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+	finalized := object(t, spec)
+	finalized.SetFinalizers([]string{v1alpha1.DeletionFinalizer})
+	finalized.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
+	owned := object(t, configMaps("Delete", "left"))
+	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "gone", UID: "gone"}})
+	off := object(t, configMaps("Delete", "left"))
+	off.SetAnnotations(disabled)
+	orphaned := object(t, configMaps("Orphan", "left"))
+	orphaned.SetAnnotations(disabled)
+	narrow := "\nnamespaces: {labelSelector: {matchLabels: {a: b}}}"
+	drop := `
+overlays: [{name: o, namespaces: {labelSelector: {}}, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: left}}'}]}]`
+	dropTogether := `
+overlays:
+- {name: o, namespaces: {labelSelector: {}}, labels: {mark: "yes"}}
+- {name: p, namespaces: {labelSelector: {}}, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}', target: {labelSelector: mark=yes}}]}`
+	replaced := `templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: left, annotations: {policy/replace: "true"}}}]`
+	tests := map[string]struct {
+		old, updated *unstructured.Unstructured
+		// want is what a refusal says; "" admits.
+		want string
+	}{
+		"a finalizer":             {object(t, spec), finalized, ""},
+		"other annotations":       {object(t, spec), annotated(map[string]string{"a": "b"}), ""},
+		"switching off":           {object(t, spec), annotated(disabled), ""},
+		"switching on":            {annotated(disabled), object(t, spec), "bind"},
+		"requiring a permission":  {object(t, spec), annotated(required), ""},
+		"requiring none any more": {annotated(required), object(t, spec), "bind"},
+		"another selector": {
+			object(t, spec), object(t, spec+"namespaces: {labelSelector: {matchLabels: {a: b}}}\n"), "bind",
+		},
+		"another policy on deletion": {
+			object(t, spec), object(t, spec+"deletionPolicy: Delete\n"), "delete rolebindings",
+		},
+		"taking the dangerous out":    {object(t, spec), object(t, "templates: []"), "delete rolebindings"},
+		"putting something dangerous": {object(t, "templates: []"), object(t, spec), "bind"},
+		"another roleRef": {object(t, "templates:\n"+bindingTo("ClusterRole", "pods")),
+			object(t, "templates:\n"+roleOf("a", holdsPods)+bindingTo("Role", "a")),
+			"delete rolebindings"},
+		"other subjects": {object(t, "templates:\n"+bindingTo("ClusterRole", "pods")),
+			object(t, "templates:\n"+strings.ReplaceAll(bindingTo("ClusterRole", "pods"), "name: author",
+				"name: other")), ""},
+
+		"no objects any more": {
+			object(t, configMaps("Orphan", "left")), object(t, "templates: []"), "delete configmaps",
+		},
+		"another name": {
+			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "other")), "delete configmaps",
+		},
+		"other contents": {
+			object(t, configMaps("Orphan", "left")),
+			object(t, strings.Replace(configMaps("Orphan", "left"), "{name", "{annotations: {a: b}, name", 1)), "",
+		},
+		"what is deleted later": {
+			nil, object(t, configMaps("Delete", "other")), "left in namespace default",
+		},
+		"what an earlier template has left": {
+			nil, object(t, configMaps("Orphan", "other")),
+			"ConfigMap left in namespace default is left from template updated",
+		},
+		"the same name as what was left": {nil, object(t, configMaps("Orphan", "left")), ""},
+		"other namespaces, objects stay": {
+			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+narrow), "",
+		},
+		"other namespaces, and others' rest": {
+			object(t, configMaps("Orphan", "other")), object(t, configMaps("Orphan", "other")+narrow),
+			"left in namespace default",
+		},
+		"fewer namespaces": {
+			object(t, configMaps("Delete", "left")), object(t, configMaps("Delete", "left")+narrow),
+			"delete configmaps",
+		},
+		"all namespaces": {
+			object(t, configMaps("Delete", "left")+narrow), object(t, configMaps("Delete", "left")), "",
+		},
+		"fewer namespaces, and objects stay": {
+			object(t, configMaps("Delete", "left")), object(t, configMaps("Orphan", "left")+narrow), "",
+		},
+		"that its objects are deleted": {
+			object(t, configMaps("Orphan", "left")), object(t, configMaps("Delete", "left")), "delete configmaps",
+		},
+		"switching off what is deleted then": {object(t, configMaps("Delete", "left")), off, "delete configmaps"},
+		"switching off what stays then":      {object(t, configMaps("Orphan", "left")), orphaned, ""},
+		"an owner of what is deleted":        {object(t, configMaps("Delete", "left")), owned, "delete configmaps"},
+		"a new one with an owner":            {nil, owned, "delete configmaps"},
+		"deletion":                           {object(t, configMaps("Delete", "left")), nil, "delete configmaps"},
+		"deletion of what is off":            {off, nil, ""},
+		"deletion of what stays":             {object(t, configMaps("Orphan", "left")), nil, ""},
+		"an overlay that drops it": {
+			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+drop), "delete configmaps",
+		},
+		"two overlays that drop it": {
+			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+dropTogether),
+			"delete configmaps",
+		},
+		"an overlay that dropped it before": {
+			object(t, configMaps("Orphan", "left")+drop),
+			object(t, configMaps("Orphan", "left")+drop+"\ndriftPolicy: Report"), "",
+		},
+		"an overlay that drops what was left": {
+			nil, object(t, configMaps("Orphan", "left")+drop), "left in namespace default",
+		},
+		"that it is created anew": {
+			object(t, configMaps("Orphan", "left")), object(t, replaced), "delete configmaps",
+		},
+		"many overlays, which may drop it": {object(t, configMaps("Orphan", "left")),
+			object(t, configMaps("Orphan", "left")+"\n"+strings.Replace(sevenOverlays, "name: g,",
+				`name: g, patches: [{patch: '[{"op": "test", "path": "/kind", "value": "ConfigMap"}]', target: {kind: ConfigMap}}],`, 1)),
+			"delete configmaps"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, template := range []*unstructured.Unstructured{test.old, test.updated} {
+				if template != nil {
+					template.SetName("updated")
+				}
+			}
+			if test.old != nil {
+				test.old.Object["status"] = map[string]any{"kinds": []any{map[string]any{
+					"group": "", "kind": "ConfigMap",
+				}}}
+			}
+			for _, user := range []string{"author", "admin"} {
+				_, err := s.ask(t, user, test.old, test.updated)
+				if test.want == "" || user == "admin" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorAs(t, err, new(*webhook.Denied))
+				require.ErrorContains(t, err, test.want)
+			}
+			if strings.Contains(test.want, "configmaps") || strings.Contains(test.want, "left") {
+				_, err := s.ask(t, "deleter", test.old, test.updated)
+				require.NoError(t, err, "whoever may delete them")
+			}
+		})
+	}
+}
+
+// configMaps is a spec with ConfigMaps.
+func configMaps(deletionPolicy string, names ...string) string {
+	spec := "deletionPolicy: " + deletionPolicy + "\ntemplates:\n"
+	for _, name := range names {
+		spec += "- {apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}}\n"
+	}
+	return spec
+}

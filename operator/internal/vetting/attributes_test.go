@@ -1,0 +1,141 @@
+package vetting
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// labelled is an object in JSON with a label env, or without.
+func labelled(name, env string) string {
+	labels := ""
+	if env != "" {
+		labels = fmt.Sprintf(`, "labels": {"env": %q}`, env)
+	}
+	return fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q%s}}`, name, labels)
+}
+
+func templateWith(change func(*v1alpha1.NamespaceTemplateSpec), objects ...string) *v1alpha1.NamespaceTemplate {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	for _, object := range objects {
+		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: []byte(object)})
+	}
+	if change != nil {
+		change(&template.Spec)
+	}
+	return template
+}
+
+// tier selects the namespaces of a tier.
+func tier(name string) v1alpha1.NamespaceSelector {
+	return v1alpha1.NamespaceSelector{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}},
+	}
+}
+
+func overlays(all ...v1alpha1.Overlay) func(*v1alpha1.NamespaceTemplateSpec) {
+	return func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Overlays = all }
+}
+
+func TestLosses(t *testing.T) {
+	t.Parallel()
+	prod := v1alpha1.Overlay{Name: "prod", Namespaces: tier("prod"), Labels: map[string]string{"env": "prod"}}
+	elsewhere := prod
+	elsewhere.Namespaces = tier("other")
+	deletes := func(spec *v1alpha1.NamespaceTemplateSpec) { spec.DeletionPolicy = v1alpha1.DeletionDelete }
+	many := make([]v1alpha1.Overlay, 0, render.MaxVariantOverlays+1)
+	for i := range cap(many) {
+		many = append(many,
+			v1alpha1.Overlay{
+				Name: fmt.Sprint("o", i), Namespaces: tier(fmt.Sprint(i)), Labels: map[string]string{"other": "label"},
+			})
+	}
+	for name, test := range map[string]struct {
+		before, after *v1alpha1.NamespaceTemplate
+		want          []string
+	}{
+		"nothing changes": {
+			templateWith(overlays(prod), labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")), nil,
+		},
+		"the label goes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("a", "")), []string{"a: dev > "},
+		},
+		"the object goes from the template": {
+			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("b", "")), []string{"a: dev, deleted"},
+		},
+		"the template goes": {
+			templateWith(deletes, labelled("a", "dev")), nil, []string{"a: dev, deleted"},
+		},
+		"the template goes, and leaves its objects": {templateWith(nil, labelled("a", "dev")), nil, nil},
+		"the object goes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(deletes, labelled("b", "")),
+			[]string{"a: dev, deleted"},
+		},
+		"an overlay goes": {
+			templateWith(overlays(prod), labelled("a", "")), templateWith(nil, labelled("a", "")),
+			[]string{"a: prod > "},
+		},
+		"an overlay comes": {
+			templateWith(nil, labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")),
+			[]string{"a: dev > prod"},
+		},
+		"an overlay selects others": {
+			templateWith(overlays(prod), labelled("a", "")), templateWith(overlays(elsewhere), labelled("a", "")),
+			[]string{"a: prod > "},
+		},
+		"of many overlays": {
+			templateWith(overlays(many...), labelled("a", "dev")), templateWith(nil, labelled("a", "")),
+			[]string{"a: dev > "},
+		},
+		"other namespaces are left": {
+			templateWith(deletes, labelled("a", "dev")),
+			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
+				deletes(spec)
+				spec.Namespaces = tier("x")
+			}, labelled("a", "dev")),
+			[]string{"a: dev, deleted"},
+		},
+		"other namespaces, and it all": {
+			templateWith(nil, labelled("a", "dev")),
+			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
+				spec.Namespaces = tier("x")
+			}, labelled("a", "dev")),
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var variants []render.Variant
+			if test.after != nil {
+				var err error
+				variants, err = render.Variants(t.Context(), test.after)
+				require.NoError(t, err)
+			}
+			var found []string
+			for _, lost := range losses(t.Context(), edit{test.before, test.after}, variants,
+				func(object *unstructured.Unstructured) bool { return object.GetLabels()["env"] != "" }) {
+				text := lost.before.GetName() + ": " + lost.before.GetLabels()["env"]
+				switch {
+				case lost.now == nil:
+					text += ", deleted"
+				case lost.now.GetLabels()["env"] == lost.before.GetLabels()["env"]:
+					continue
+				default:
+					text += " > " + lost.now.GetLabels()["env"]
+				}
+				found = append(found, text)
+			}
+			slices.Sort(found)
+			require.Equal(t, test.want, slices.Compact(found))
+		})
+	}
+}

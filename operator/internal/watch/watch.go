@@ -1,0 +1,16 @@
+// Package watch holds predicates that several controllers share.
+package watch
+
+import (
+	"maps"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+// MoreThanStatus reports whether an update changed more than an object's status, which the controllers write
+// themselves. The deletion of an object with finalizers changes its generation.
+func MoreThanStatus(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
+		e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+}

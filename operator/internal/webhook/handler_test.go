@@ -1,0 +1,199 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+type validatorFunc func(*Request) error
+
+func (f validatorFunc) Validate(_ context.Context, request *Request) error { return f(request) }
+
+var everything = []admissionregistrationv1.RuleWithOperations{
+	Rule("*", "*", admissionregistrationv1.AllScopes, []string{"*/*"}, admissionregistrationv1.OperationAll),
+}
+
+func validator(name string, policy admissionregistrationv1.FailurePolicyType, err error) Plugin {
+	return Plugin{Name: name, Rules: everything, FailurePolicy: policy, Validator: validatorFunc(func(*Request) error {
+		return err
+	})}
+}
+
+// mutator appends its name to the value at data.order.
+func mutator(name string, err error) Plugin {
+	return Plugin{
+		Name: name, Rules: everything, FailurePolicy: admissionregistrationv1.Ignore,
+		Mutator: MutatorFunc(func(_ context.Context, request *Request) error {
+			order, _, _ := unstructured.NestedString(request.Object.Object, "data", "order")
+			if nested := unstructured.SetNestedField(request.Object.Object, order+name, "data",
+				"order"); nested != nil {
+				return nested
+			}
+			return err
+		}),
+	}
+}
+
+func chainOf(t *testing.T, plugins ...Plugin) reviewer {
+	t.Helper()
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	return reviewer{chain: plugins, metrics: metrics}
+}
+
+func creation(t *testing.T, object map[string]any) ctrladmission.Request {
+	t.Helper()
+	raw, err := json.Marshal(object)
+	require.NoError(t, err)
+	return ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		UID: "1", Operation: admissionv1.Create, Namespace: "team-a", Name: "a",
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Object:   runtime.RawExtension{Raw: raw},
+	}}
+}
+
+func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
+	object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"kept": "1"}}
+	request := creation(t, object)
+	tests := []struct {
+		name    string
+		plugins []Plugin
+		want    string
+	}{
+		{"in order", []Plugin{mutator("a", nil), mutator("b", nil), mutator("c", nil)}, "abc"},
+		{"half a change is none", []Plugin{mutator("a", nil), mutator("b", errors.New("no")), mutator("c", nil)}, "ac"},
+		{
+			"validators have no part in it",
+			[]Plugin{mutator("a", nil), validator("b", admissionregistrationv1.Fail, errors.New("no"))}, "a",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			response := chainOf(t, test.plugins...).mutate(t.Context(), request)
+			require.True(t, response.Allowed)
+			require.NoError(t, response.Complete(request))
+			patch, err := jsonpatch.DecodePatch(response.Patch)
+			require.NoError(t, err)
+			patched, err := patch.Apply(request.Object.Raw)
+			require.NoError(t, err)
+			want, err := json.Marshal(map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"kept": "1", "order": test.want},
+			})
+			require.NoError(t, err)
+			require.JSONEq(t, string(want), string(patched))
+		})
+	}
+	t.Run("nothing to change", func(t *testing.T) {
+		response := chainOf(t).mutate(t.Context(), request)
+		require.True(t, response.Allowed)
+		require.Empty(t, response.Patches)
+	})
+	t.Run("failure that may not be overlooked", func(t *testing.T) {
+		strict := mutator("a", errors.New("no"))
+		strict.FailurePolicy = admissionregistrationv1.Fail
+		response := chainOf(t, strict).mutate(t.Context(), request)
+		require.False(t, response.Allowed)
+		require.EqualValues(t, 500, response.Result.Code)
+	})
+}
+
+func TestMutatorsAreNotAskedAboutDeletions(t *testing.T) {
+	request := creation(t, nil)
+	request.Operation, request.OldObject, request.Object = admissionv1.Delete, request.Object, runtime.RawExtension{}
+	response := chainOf(t, mutator("a", nil)).mutate(t.Context(), request)
+	require.True(t, response.Allowed)
+	require.Empty(t, response.Patches)
+}
+
+func TestAllObjectionsAreSaidTogether(t *testing.T) {
+	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
+	later := &Deferred{Message: "not yet", After: 2 * time.Second}
+	tests := []struct {
+		name    string
+		plugins []Plugin
+		code    int32
+		message string
+	}{
+		{"nobody objects", []Plugin{validator("a", fail, nil)}, 200, ""},
+		{
+			"two object", []Plugin{validator("a", fail, Deny("one")), validator("b", ignore, Deny("two"))}, 403,
+			"one\ntwo",
+		},
+		{
+			"a refusal counts for more than a wait",
+			[]Plugin{validator("a", fail, later), validator("b", fail, Deny("one"))}, 403, "one",
+		},
+		{
+			"a refusal counts for more than a failure",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, Deny("one"))}, 403, "one",
+		},
+		{"later", []Plugin{validator("a", fail, nil), validator("b", fail, later)}, 429, "not yet"},
+		{
+			"a failure counts for more than a wait",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, later)}, 500,
+			"a could not decide: down",
+		},
+		{"a failure that may be overlooked", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
+		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error {
+			return Deny("one")
+		})}}, 200, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			request := creation(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+			response := chainOf(t, test.plugins...).validate(t.Context(), request)
+			require.NoError(t, response.Complete(request))
+			require.Equal(t, test.code == 200, response.Allowed)
+			require.Equal(t, test.code, response.Result.Code)
+			require.Equal(t, test.message, response.Result.Message)
+			if test.code == 429 {
+				require.EqualValues(t, 2, response.Result.Details.RetryAfterSeconds)
+			}
+		})
+	}
+}
+
+func TestRulesAreReadAsTheAPIServerReadsThem(t *testing.T) {
+	const namespaced, cluster = admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope
+	tests := []struct {
+		rule                                             admissionregistrationv1.RuleWithOperations
+		operation                                        admissionv1.Operation
+		group, version, resource, subresource, namespace string
+		want                                             bool
+	}{
+		{Rule("", "v1", namespaced, []string{"pods"}, "CREATE"), "CREATE", "", "v1", "pods", "", "a", true},
+		{Rule("", "v1", namespaced, []string{"pods"}, "CREATE"), "UPDATE", "", "v1", "pods", "", "a", false},
+		{Rule("", "v1", namespaced, []string{"pods"}, "CREATE"), "CREATE", "", "v1", "pods", "status", "a", false},
+		{Rule("", "v1", namespaced, []string{"pods"}, "CREATE"), "CREATE", "apps", "v1", "pods", "", "a", false},
+		{Rule("", "v1", namespaced, []string{"pods/*"}, "*"), "CREATE", "", "v1", "pods", "exec", "a", true},
+		{Rule("", "v1", namespaced, []string{"pods/*"}, "*"), "CREATE", "", "v1", "pods", "", "a", true},
+		{Rule("", "v1", namespaced, []string{"*/status"}, "*"), "UPDATE", "", "v1", "pods", "status", "a", true},
+		{Rule("", "v1", namespaced, []string{"*"}, "*"), "UPDATE", "", "v1", "pods", "status", "a", false},
+		{Rule("*", "*", namespaced, []string{"*/*"}, "*"), "DELETE", "x", "v2", "any", "sub", "a", true},
+		{Rule("*", "*", namespaced, []string{"*/*"}, "*"), "UPDATE", "", "v1", "namespaces", "", "a", false},
+		{Rule("*", "*", namespaced, []string{"*/*"}, "*"), "UPDATE", "", "v1", "nodes", "", "", false},
+		{Rule("", "v1", cluster, []string{"namespaces"}, "*"), "UPDATE", "", "v1", "namespaces", "", "a", true},
+		{Rule("*", "*", cluster, []string{"*/*"}, "*"), "UPDATE", "", "v1", "pods", "", "a", false},
+	}
+	for _, test := range tests {
+		p := Plugin{Rules: []admissionregistrationv1.RuleWithOperations{test.rule}}
+		request := &Request{Request: ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Operation: test.operation, Namespace: test.namespace, SubResource: test.subresource,
+			Resource: metav1.GroupVersionResource{Group: test.group, Version: test.version, Resource: test.resource},
+		}}}
+		require.Equal(t, test.want, p.handles(request), "%+v", test)
+	}
+}

@@ -1,0 +1,99 @@
+package webhook
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+func TestSpared(t *testing.T) {
+	t.Parallel()
+	pods := func(operation admissionv1.Operation, namespace, subresource string) *admissionv1.AdmissionRequest {
+		return &admissionv1.AdmissionRequest{
+			Operation: operation, Namespace: namespace, SubResource: subresource,
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		}
+	}
+	nodes := func(operation admissionv1.Operation, groups ...string) *admissionv1.AdmissionRequest {
+		return &admissionv1.AdmissionRequest{
+			Operation: operation, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "nodes"},
+			UserInfo: authenticationv1.UserInfo{Groups: groups},
+		}
+	}
+	labels := func(labels map[string]string) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{Object: map[string]any{}}
+		object.SetLabels(labels)
+		return object
+	}
+	for name, test := range map[string]struct {
+		request    *admissionv1.AdmissionRequest
+		old, after *unstructured.Unstructured
+		want       bool
+	}{
+		"a deletion in kube-system": {request: pods(admissionv1.Delete, "kube-system", ""), want: true},
+		"an eviction of the operator": {
+			request: pods(admissionv1.Create, "nstpl-system", "eviction"), want: true,
+		},
+		"a creation in kube-system": {
+			request: pods(admissionv1.Create, "kube-system", ""), after: labels(nil),
+		},
+		"an update of the operator's pod": {
+			request: pods(admissionv1.Update, "nstpl-system", ""), old: labels(nil), after: labels(nil),
+		},
+		"a deletion elsewhere":  {request: pods(admissionv1.Delete, "kube-public", "")},
+		"an eviction elsewhere": {request: pods(admissionv1.Create, "team-a", "eviction")},
+		"a registration": {
+			request: nodes(admissionv1.Create, "system:nodes"), after: labels(map[string]string{"tenant": "a"}),
+			want: true,
+		},
+		"a node that a user creates": {
+			request: nodes(admissionv1.Create, "system:masters"), after: labels(nil),
+		},
+		"a node that a kubelet deletes": {request: nodes(admissionv1.Delete, "system:nodes"), old: labels(nil)},
+		"a kubelet's own labels": {
+			nodes(admissionv1.Update, "system:nodes"), labels(map[string]string{"a": "b"}),
+			labels(map[string]string{"a": "b", "kubernetes.io/hostname": "x", "topology.kubernetes.io/zone": "z"}),
+			true,
+		},
+		"a label that a kubelet adds": {
+			nodes(admissionv1.Update, "system:nodes"), labels(nil), labels(map[string]string{"tenant": "a"}), false,
+		},
+		"a label that a kubelet removes": {
+			nodes(admissionv1.Update, "system:nodes"), labels(map[string]string{"tenant": "a"}), labels(nil), false,
+		},
+		"a label that a kubelet changes": {
+			nodes(admissionv1.Update, "system:nodes"), labels(map[string]string{"tenant": "a"}),
+			labels(map[string]string{"tenant": "b"}), false,
+		},
+		"a label that is not a kubelet's": {
+			nodes(admissionv1.Update, "system:nodes"), labels(nil),
+			labels(map[string]string{"node-restriction.kubernetes.io/a": "b"}), false,
+		},
+		"a label in a domain of a like name": {
+			nodes(admissionv1.Update, "system:nodes"), labels(nil), labels(map[string]string{"mykubernetes.io/a": "b"}),
+			false,
+		},
+		"a name that only begins like theirs": {
+			nodes(admissionv1.Update, "system:nodes"), labels(nil),
+			labels(map[string]string{"kubernetes.io.example.com/a": "b"}), false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want,
+				IsNeededToRecover(&Request{
+					Request: ctrladmission.Request{AdmissionRequest: *test.request}, Object: test.after,
+					OldObject: test.old,
+				}))
+		})
+	}
+	custom := pods(admissionv1.Delete, "kube-system", "")
+	custom.Resource.Group = "example.com"
+	require.False(t, IsNeededToRecover(&Request{Request: ctrladmission.Request{AdmissionRequest: *custom}}),
+		"pods of another group")
+}
