@@ -319,7 +319,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			}
 			// Only edits went through, and they are seen.
 			e.condition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-				assert.Contains(c, condition.Message, "guarded drifted: ")
+				assert.Contains(c, condition.Message, "guarded: drifted: ")
 			})
 			e.honest()
 			// Whoever may patch the template may do all this.

@@ -293,14 +293,14 @@ func TestDriftIsReported(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
-		assert.Contains(c, condition.Message, "configmap/settings drifted: data.key changed by kubectl-edit")
+		assert.Contains(c, condition.Message, "configmap/settings: drifted: data.key changed by kubectl-edit")
 	})
 	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
 	s.drifted(template, 1)
 
 	s.delete(s.mustStored(ns, parse(t, configMap("more", ""))[0]))
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "configmap/more drifted: somebody deleted it")
+		assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
 	})
 	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
 	s.drifted(template, 1)

@@ -253,7 +253,7 @@ func TestUnknownCreator(t *testing.T) {
 	s.lacks(ns, configMap("who", ""))
 	s.event(ns, corev1.EventTypeWarning, "CreatorUnknown", "configmap/who")
 	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "configmap/who is left out")
+		assert.Contains(c, condition.Message, "configmap/who: left out")
 	})
 
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"authorization.k8s.io/creator": "jane"}}}`)
@@ -562,7 +562,7 @@ func TestObjectDeclaredTwice(t *testing.T) {
 		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			message := conditionOf(status, v1alpha1.TemplatePopulated).Message
 			assert.Contains(c, message,
-				fmt.Sprintf("configmap/settings is declared by templates %s and %s", earlier.Name, later.Name))
+				fmt.Sprintf("configmap/settings: declared by templates %s and %s", earlier.Name, later.Name))
 		})
 	}
 
@@ -574,7 +574,7 @@ func TestObjectDeclaredTwice(t *testing.T) {
 	require.Equal(t, earlier.Name, stored.GetLabels()[v1alpha1.TemplateNameLabel])
 	s.holds(ns, configMap("only-b", "b")) // deletionPolicy is Orphan
 	s.status(earlier, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.NotContains(c, conditionOf(status, v1alpha1.TemplatePopulated).Message, "is declared by templates")
+		assert.NotContains(c, conditionOf(status, v1alpha1.TemplatePopulated).Message, "declared by templates")
 	})
 }
 

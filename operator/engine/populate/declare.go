@@ -54,6 +54,14 @@ type Overridden struct {
 	Template, By string
 }
 
+// Finding returns the finding about the earlier template's object.
+func (o Overridden) Finding() Finding {
+	return Finding{
+		Object: o.Object, Template: o.Template, Severity: Warning, Reason: FindingDeclaredTwice,
+		Message: fmt.Sprintf("declared by templates %s and %s: the latter's is applied", o.Template, o.By),
+	}
+}
+
 // Broken is a template that can't be rendered, and why.
 type Broken struct {
 	Template *v1alpha1.NamespaceTemplate

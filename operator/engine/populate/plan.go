@@ -86,6 +86,10 @@ func (c Change) ID() ObjectID {
 // Deletes reports whether the change deletes an object or takes away what it grants.
 func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 
+// Differs reports whether another client made the object differ from what the templates declare, whatever the plan does
+// about it.
+func (c Change) Differs() bool { return c.Drifted || c.Undeclared }
+
 // MayDelete reports whether carrying out the change may delete the object: to prune it, to replace it, or because a
 // RoleBinding must not outlive its Role.
 func (c Change) MayDelete() bool {

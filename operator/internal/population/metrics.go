@@ -44,8 +44,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) drift(change populate.Change) {
-	m.drifted.WithLabelValues(change.Kind.Group, change.Kind.Kind).Inc()
+func (m *Metrics) drift(finding populate.Finding) {
+	m.drifted.WithLabelValues(finding.Object.Group, finding.Object.Kind).Inc()
 }
 
 func (m *Metrics) count(result populate.Result) {

@@ -4,8 +4,6 @@ package population
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,17 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/backoff"
-	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population/queue"
-	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // Namespaces brings each namespace to what templates declare for it.
@@ -145,113 +139,81 @@ func (r *Namespaces) born(ns client.Object) {
 	r.Queue.AddNew(ns.GetName())
 }
 
-// Reconcile is match, render, plan, apply and report.
+// selection is which templates select a namespace.
+type selection struct {
+	// namespace is the namespace as it is stored, and placed the one whose depth labels say where it belongs.
+	namespace, placed *corev1.Namespace
+	// misplaced is why placed has the labels of namespace; a hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil.
+	misplaced error
+	templates []*v1alpha1.NamespaceTemplate
+	// unpopulated is why the namespace is never populated, or empty.
+	unpopulated string
+}
+
+// Reconcile selects the templates of a namespace, renders them, plans what to do about the objects that exist, applies
+// the plan, and reports the result.
 func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	ns := &corev1.Namespace{}
-	if err := r.Client.Get(ctx, req.NamespacedName, ns); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.Ledger.Forget(req.Name)
-			r.Objects.Forget(req.Name)
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	ns = r.Ledger.Latest(ns)
-	placed, misplaced, err := r.place(ctx, ns)
-	if err != nil || placed == nil {
+	ns, err := r.read(ctx, req.Name)
+	if err != nil || ns == nil {
 		return reconcile.Result{}, err
 	}
-	templates, unpopulated := populate.Matching(r.Templates.Index, placed, r.Exclude...)
-	if unpopulated != "" {
-		return reconcile.Result{}, r.leave(ctx, ns, placed)
-	}
-	declared := populate.Declare(r.Templates.Cache, placed, templates)
-	plan := populate.NewPlan(declared, r.Templates.Index, r.observe(declared))
-	if plan, err = r.sure(ctx, plan); err != nil {
+	selected, err := r.selectTemplates(ctx, ns)
+	if err != nil || selected == nil {
 		return reconcile.Result{}, err
 	}
-	if misplaced != nil {
-		plan = plan.WithoutDeletions() // what replaces them may be where the namespace belongs
+	if selected.unpopulated != "" {
+		return reconcile.Result{}, r.reportUnpopulated(ctx, selected)
 	}
-	applier := r.Bulk
-	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
-		applier = r.Urgent
-		defer r.Yield.Urgent()()
+	declared := r.render(selected)
+	plan, err := r.plan(ctx, selected, declared)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	r.Objects.Expect(plan)
-	latest := ns
-	result := applier.Apply(ctx, plan, func(ctx context.Context, seals string) (err error) {
-		latest, err = r.writeSeals(ctx, latest, seals)
-		return err
-	})
-	r.Objects.Record(plan, result)
-	r.Metrics.count(result)
+	latest, result := r.apply(ctx, ns, plan)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.conclude(ctx, latest, plan, result, misplaced)
+	return r.report(ctx, latest, plan, result, selected.misplaced)
 }
 
-// writeSeals stores which objects existed in a namespace, and returns it as it is then.
-func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
-	}})
+// read returns the namespace as it was stored last, or nil if it does not exist.
+func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
+	if apierrors.IsNotFound(err) {
+		r.Ledger.Forget(name)
+		r.Objects.Forget(name)
+		return nil, nil
+	}
 	if err != nil {
-		return ns, err
+		return nil, err
 	}
-	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	if err := r.Client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return ns, err
-	}
-	written.ManagedFields = nil
-	return written, nil
+	return r.Ledger.Latest(ns), nil
 }
 
-// place returns a namespace with the labels that say where it is, or why it keeps those that it has: misplaced is a
-// hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil. The namespace is nil if it must wait: one that moves must
-// find all templates that it is to inherit.
-func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *corev1.Namespace, misplaced, err error) {
-	placed, misplaced = r.Spaces.Place(ctx, ns)
-	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
-	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {
-		return nil, nil, misplaced
+// selectTemplates returns nil if the namespace has to wait: it was queued again then.
+func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) (*selection, error) {
+	placed, misplaced, err := r.place(ctx, ns)
+	if err != nil || placed == nil {
+		return nil, err
 	}
-	// It gets the objects of templates that are new to it together with losing those of others, so all templates that
-	// were written before the move must be known.
-	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
-		current, err := r.Templates.Current(ctx, r.Spaces.AsOf(ns))
-		if err != nil {
-			return nil, nil, err
-		}
-		if !current {
-			r.Queue.AddWaiting(ns.Name, requeueSoon)
-			return nil, nil, nil
-		}
-		if shared, err := r.Spaces.Share(ctx, ns, placed); err != nil {
-			return nil, nil, err
-		} else if !shared {
-			r.Queue.AddWaiting(ns.Name, requeueSoon)
-			return nil, nil, nil
-		}
-	}
-	return placed, misplaced, nil
+	templates, unpopulated := populate.Matching(r.Templates.Index, placed, r.Exclude...)
+	return &selection{ns, placed, misplaced, templates, unpopulated}, nil
 }
 
-// sure leaves out, for now, what would be deleted because no template declares it, if there are templates that are not
-// taken in yet.
-func (r *Namespaces) sure(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
-	doomed := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
-	if !slices.ContainsFunc(plan.Changes, doomed) {
-		return plan, nil
+func (r *Namespaces) render(selected *selection) populate.Declared {
+	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates)
+}
+
+// plan compares what is declared with what exists.
+func (r *Namespaces) plan(
+	ctx context.Context, selected *selection, declared populate.Declared,
+) (populate.Plan, error) {
+	plan, err := r.withoutDoubtfulDeletions(ctx, populate.NewPlan(declared, r.Templates.Index, r.observe(declared)))
+	if selected.misplaced != nil {
+		plan = plan.WithoutDeletions() // what replaces the objects may be where the namespace belongs
 	}
-	current, err := r.Templates.Current(ctx, "")
-	if err != nil || current {
-		return plan, err
-	}
-	r.Queue.AddWaiting(plan.Namespace.Name, requeueSoon)
-	plan.Changes = slices.DeleteFunc(plan.Changes, doomed)
-	return plan, nil
+	return plan, err
 }
 
 // observe returns what is in the namespace: nothing yet, if it was created just now.
@@ -271,208 +233,54 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	return observed
 }
 
-// conclude reports, and asks for another try if something failed.
-func (r *Namespaces) conclude(
-	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, misplaced error,
-) (reconcile.Result, error) {
-	report := reportOf(plan, result)
-	if misplaced != nil {
-		report = report.withMisplaced(misplaced)
+// withoutDoubtfulDeletions postpones the deletion of objects that no template declares while a template exists that
+// this process does not know yet: that one may declare them.
+func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
+	doubtful := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
+	if !slices.ContainsFunc(plan.Changes, doubtful) {
+		return plan, nil
 	}
-	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, result), report.Status == corev1.ConditionTrue)
-	r.Ledger.Written(ns)
-	done, err := r.done(ctx, plan, report)
-	if err != nil {
-		return reconcile.Result{}, err
+	current, err := r.Templates.Current(ctx, "")
+	if err != nil || current {
+		return plan, err
 	}
-	if !done && initialize.Initializing(ns) {
-		report = report.notYet(ns)
-	}
-	if err := r.report(ctx, ns, report, done, func() { r.announce(plan, result, misplaced) }); err != nil {
-		return reconcile.Result{}, err
-	}
-	r.announceCorrections(ctx, ns, result)
-	if !born.IsZero() {
-		r.Metrics.population.Observe(time.Since(born).Seconds())
-	}
-	var failures []error
-	for _, outcome := range result.Outcomes {
-		if outcome.Failure != nil {
-			failures = append(failures, fmt.Errorf("%s: %w", outcome.ID(), outcome.Failure))
-		}
-	}
-	if wait := result.RetryAfter(); wait > 0 {
-		ctrl.LoggerFrom(ctx).Info("trying again later", "seconds", wait.Seconds(), "failures",
-			errors.Join(failures...).Error())
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	return reconcile.Result{}, errors.Join(failures...)
+	r.Queue.AddWaiting(plan.Namespace.Name, requeueSoon)
+	plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
+	return plan, nil
 }
 
-// leave reports a namespace that is not populated. An opted-out one is counted with the templates that would match it.
-func (r *Namespaces) leave(ctx context.Context, ns, placed *corev1.Namespace) error {
-	out := map[string]Standing{}
-	if match.OptedOut(ns) {
-		for _, template := range r.Templates.Index.Match(placed) {
-			out[template.Name] = Standing{Generation: template.Generation, State: OptedOut}
-		}
+// apply carries out a plan. It returns the namespace as it is stored then.
+func (r *Namespaces) apply(
+	ctx context.Context, ns *corev1.Namespace, plan populate.Plan,
+) (*corev1.Namespace, populate.Result) {
+	applier := r.Bulk
+	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
+		applier = r.Urgent
+		defer r.Yield.Urgent()()
 	}
-	r.Ledger.Record(ns.Name, ns.UID, out, false)
-	r.Objects.Forget(ns.Name)
-	if ns.DeletionTimestamp != nil {
-		return nil
-	}
-	done, err := r.Quotas.Counted(ctx, placed)
-	if err != nil {
+	r.Objects.Expect(plan)
+	result := applier.Apply(ctx, plan, func(ctx context.Context, seals string) (err error) {
+		ns, err = r.writeSeals(ctx, ns, seals)
 		return err
-	}
-	return r.report(ctx, ns, Report{Depths: hierarchy.OwnDepthLabels(placed), InTree: hierarchy.InTree(placed)}, done,
-		func() {})
+	})
+	r.Objects.Record(plan, result)
+	r.Metrics.count(result)
+	return ns, result
 }
 
-// report makes the namespace say what is new, and opens it if it is done and nobody else is waited for. The condition
-// is also the memory of what was announced: a restart, or a failure that stays the same, announces nothing twice.
-func (r *Namespaces) report(
-	ctx context.Context, ns *corev1.Namespace, report Report, done bool, announce func(),
-) error {
-	ns = r.current(ctx, ns)
-	before, since := found(ns)
-	if before.Initializing {
-		pending, err := r.pending(ctx, ns, done)
-		if err != nil {
-			return err
-		}
-		report.Initializing, report.Pending = len(pending) > 0, strings.Join(pending, ",")
-	}
-	if report.equal(before) {
-		return nil
-	}
-	if report.Status != before.Status || since.IsZero() {
-		since = metav1.Now()
-	}
-	body, err := report.patch(ns, since)
+// writeSeals stores which objects existed in a namespace, and returns it as it is then.
+func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
+	}})
 	if err != nil {
-		return err
+		return ns, err
 	}
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		// Somebody changed the namespace meanwhile, or another namespace has the name now.
-		r.Queue.AddWaiting(ns.Name, requeueSoon)
-		return nil
-	case err != nil:
-		return fmt.Errorf("report on namespace %s: %w", ns.Name, err)
+	if err := r.Client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return ns, err
 	}
 	written.ManagedFields = nil
-	r.Ledger.Written(written)
-	if !report.saysTheSame(before) {
-		announce()
-	}
-	return nil
-}
-
-// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is
-// given by Allocations comes while a new namespace is populated, and the report is refused if it is about the namespace
-// as it was before.
-func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
-	now := &corev1.Namespace{}
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
-		return ns // it is gone, which the report will find
-	}
-	now = r.Ledger.Latest(now)
-	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
-	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
-		!maps.Equal(now.Labels, ns.Labels) ||
-		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
-		return ns
-	}
-	return now
-}
-
-func withoutAllocation(annotations map[string]string) map[string]string {
-	others := maps.Clone(annotations)
-	maps.DeleteFunc(others, func(key, _ string) bool { return slices.Contains(constraint.AllocationKeys, key) })
-	return others
-}
-
-// announce records an Event in the namespace for each thing that somebody should know.
-func (r *Namespaces) announce(plan populate.Plan, result populate.Result, misplaced error) {
-	ns := reporting.InNamespace(plan.Namespace)
-	if isNotAdopted(misplaced) {
-		r.Recorder.Eventf(ns, nil, corev1.EventTypeWarning, reasonNotAdopted, "Place", "%s",
-			reporting.Shorten(misplaced.Error()))
-	}
-	// Events that differ in their note alone are counted as one, so each names the object that it is about.
-	warn := func(object populate.ObjectID, reason, action, note string, arguments ...any) {
-		r.Recorder.Eventf(ns, related(ns, object), corev1.EventTypeWarning, reason, action, note, arguments...)
-	}
-	for _, outcome := range result.Outcomes {
-		if outcome.Failure != nil && outcome.Failure.Reason != populate.ReasonWaitsForRole {
-			warn(outcome.ID(), "ObjectFailed", "Apply", "%s of template %s: %s", outcome.ID(), outcome.Template,
-				reporting.Shorten(outcome.Failure.Error()))
-		}
-	}
-	for _, broken := range plan.Broken {
-		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
-		warn(populate.ObjectID{GroupKind: template, Name: broken.Template.Name}, "TemplateNotAccepted", "Render", "%s",
-			reporting.Shorten(broken.Err.Error()))
-	}
-	for _, omission := range plan.Omitted {
-		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
-		warn(id, "CreatorUnknown", "Render", "%s of template %s is left out: %s", id, omission.Template,
-			omission.Reason)
-	}
-	for _, withheld := range plan.Withheld {
-		warn(withheld.Object.ID(), "RoleOverridden", "Render", "%s of template %s is left out: %s",
-			withheld.Object.ID(), withheld.Object.Template.Name, withheld.Reason())
-	}
-	for _, overridden := range plan.Overridden {
-		warn(overridden.Object, "DeclaredTwice", "Render",
-			"%s is declared by templates %s and %s: the latter's is applied",
-			overridden.Object, overridden.Template, overridden.By)
-	}
-	for _, change := range plan.Changes {
-		if change.Undeclared && change.Action == populate.LeaveAlone {
-			warn(change.ID(), "Undeclared", "Compare", "%s: %s", change.ID(), change.Reason)
-		}
-		if change.Drifted && change.Action == populate.LeaveAlone {
-			r.Metrics.drift(change)
-			warn(change.ID(), "Drifted", "Compare", "%s of template %s: %s", change.ID(), change.Template,
-				change.Reason)
-		}
-	}
-}
-
-// announceCorrections tells those whose changes were undone.
-func (r *Namespaces) announceCorrections(ctx context.Context, ns *corev1.Namespace, result populate.Result) {
-	for _, outcome := range result.Outcomes {
-		if outcome.Undeclared && outcome.Failure == nil {
-			ctrl.LoggerFrom(ctx).Info("deleted what no template declares", "object", outcome.ID().String(), "template",
-				outcome.Template)
-			r.Recorder.Eventf(reporting.InNamespace(ns), related(reporting.InNamespace(ns), outcome.ID()),
-				corev1.EventTypeWarning,
-				"UndeclaredDeleted", "Prune",
-				"%s was deleted: %s", outcome.ID(), outcome.Reason)
-		}
-		if outcome.Drifted && outcome.Failure == nil {
-			r.Queue.Corrected(ns.Name)
-			r.Metrics.drift(outcome.Change)
-			ctrl.LoggerFrom(ctx).Info("corrected drift", "object", outcome.ID().String(), "template", outcome.Template,
-				"reason", outcome.Reason)
-			r.Recorder.Eventf(reporting.InNamespace(ns), related(reporting.InNamespace(ns), outcome.ID()),
-				corev1.EventTypeNormal, "DriftCorrected",
-				"Apply",
-				"%s of template %s was applied again: %s", outcome.ID(), outcome.Template, outcome.Reason)
-		}
-	}
-}
-
-func related(ns *corev1.ObjectReference, object populate.ObjectID) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name,
-		Namespace: ns.Name,
-	}
+	return written, nil
 }

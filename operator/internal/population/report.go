@@ -43,51 +43,28 @@ const (
 	reasonNotAdopted     = "NotAdopted"
 )
 
-// reportOf says what became of a plan.
-func reportOf(plan populate.Plan, result populate.Result) Report {
+// reportOf returns the report on a namespace after a plan was carried out.
+func reportOf(plan populate.Plan, result populate.Result, findings []populate.Finding) Report {
 	report := Report{Depths: hierarchy.OwnDepthLabels(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
-	if len(plan.Templates) == 0 && !slices.ContainsFunc(result.Outcomes, isFatal) {
+	isPopulated := !slices.ContainsFunc(findings, func(f populate.Finding) bool { return f.Severity == populate.Error })
+	if len(plan.Templates) == 0 && isPopulated {
 		return report
 	}
 	report.Status, report.Reason = corev1.ConditionTrue, reasonPopulated
 	var parts []string
-	for _, outcome := range result.Outcomes {
-		if outcome.Failure == nil {
-			continue
-		}
-		if isFatal(outcome) {
+	if isPopulated {
+		parts = append(parts, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
+	}
+	for _, finding := range findings {
+		if finding.Severity == populate.Error {
 			report.Status, report.Reason = corev1.ConditionFalse, reasonObjectsFailed
+			if finding.Reason == populate.FindingBrokenTemplate {
+				report.Reason = reasonTemplateBroken
+			}
 		}
-		parts = append(parts, fmt.Sprintf("%s: %s", outcome.ID(), outcome.Failure))
-	}
-	for _, broken := range plan.Broken {
-		if broken.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore {
-			report.Status, report.Reason = corev1.ConditionFalse, reasonTemplateBroken
+		if finding.Severity > populate.Info {
+			parts = append(parts, finding.String())
 		}
-		parts = append(parts, broken.Err.Error())
-	}
-	for _, change := range plan.Changes {
-		if change.Action == populate.LeaveAlone && change.Undeclared {
-			parts = append(parts, fmt.Sprintf("%s: %s", change.ID(), change.Reason))
-		}
-		if change.Action == populate.LeaveAlone && change.Declared != nil {
-			parts = append(parts, fmt.Sprintf("%s drifted: %s", change.ID(), change.Reason))
-		}
-	}
-	for _, omission := range plan.Omitted {
-		id := populate.ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}
-		parts = append(parts, fmt.Sprintf("%s is left out: %s", id, omission.Reason))
-	}
-	for _, withheld := range plan.Withheld {
-		parts = append(parts, fmt.Sprintf("%s is left out: %s", withheld.Object.ID(), withheld.Reason()))
-	}
-	for _, overridden := range plan.Overridden {
-		parts = append(parts, fmt.Sprintf("%s is declared by templates %s and %s: the latter's is applied",
-			overridden.Object, overridden.Template, overridden.By))
-	}
-	if report.Status == corev1.ConditionTrue {
-		parts = slices.Insert(parts, 0,
-			fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
 	}
 	report.Seals = populate.Seal(plan, result)
 	report.Message = reporting.Shorten(strings.Join(parts, "; "))
@@ -120,18 +97,6 @@ func (r Report) withMisplaced(misplaced error) Report {
 func isNotAdopted(misplaced error) bool {
 	_, is := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
 	return is
-}
-
-// fatal reports whether a failure keeps the namespace from being populated. An object that can't be pruned is too much,
-// not too little, unless it grants rights.
-func isFatal(outcome populate.Outcome) bool {
-	switch {
-	case outcome.Failure == nil:
-		return false
-	case outcome.Failure.Reason == populate.ReasonHeld:
-		return true
-	}
-	return outcome.Declared != nil && outcome.Declared.Template.Spec.FailurePolicy != v1alpha1.FailureIgnore
 }
 
 func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
@@ -223,52 +188,4 @@ func orNull(value string) any {
 		return nil
 	}
 	return value
-}
-
-// standings says how each matching template stands in a namespace.
-func standings(plan populate.Plan, result populate.Result) map[string]Standing {
-	all := map[string]Standing{}
-	for _, template := range plan.Templates {
-		all[template.Name] = Standing{Generation: template.Generation, State: Populated}
-	}
-	fail := func(template, object string, err error) {
-		standing, matches := all[template]
-		if !matches {
-			return
-		}
-		standing.State = Failed
-		standing.Failures = append(standing.Failures,
-			v1alpha1.ObjectFailure{
-				Namespace: plan.Namespace.Name, Object: object, Message: reporting.Shorten(err.Error()),
-			})
-		all[template] = standing
-	}
-	for _, change := range plan.Changes {
-		if standing := all[change.Template]; change.Action == populate.LeaveAlone &&
-			(change.Declared != nil || change.Undeclared) {
-			standing.State = Drifted
-			all[change.Template] = standing
-		}
-	}
-	for _, outcome := range result.Outcomes {
-		switch standing, matches := all[outcome.Template]; {
-		case outcome.Failure == nil:
-		case outcome.Failure.Reason == populate.ReasonWaitsForRole && matches && standing.State == Populated:
-			standing.State = Pending
-			all[outcome.Template] = standing
-		case outcome.Failure.Reason != populate.ReasonWaitsForRole:
-			fail(outcome.Template, outcome.ID().String(), outcome.Failure)
-		}
-	}
-	for _, broken := range plan.Broken {
-		fail(broken.Template.Name, "", broken.Err)
-	}
-	for _, overridden := range plan.Overridden {
-		for _, template := range []string{overridden.Template, overridden.By} {
-			standing := all[template]
-			standing.Overridden = append(standing.Overridden, overridden)
-			all[template] = standing
-		}
-	}
-	return all
 }

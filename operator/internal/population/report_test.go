@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -142,13 +143,93 @@ func TestInOrderOfCreation(t *testing.T) {
 	}
 }
 
-// A namespace that no template selects any more is not done as long as a grant of a former one is kept from being
-// deleted.
-func TestReportOfARevokedGrantThatIsKept(t *testing.T) {
-	plan := populate.Plan{Declared: populate.Declared{Namespace: &corev1.Namespace{}}}
-	requireReport(t, Report{}, reportOf(plan, populate.Result{}))
-	kept := populate.Outcome{Failure: &populate.Failure{Reason: populate.ReasonHeld}}
-	require.Equal(t, corev1.ConditionFalse, reportOf(plan, populate.Result{Outcomes: []populate.Outcome{kept}}).Status)
+func TestReportOf(t *testing.T) {
+	t.Parallel()
+	template := func(name string) *v1alpha1.NamespaceTemplate {
+		return &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}}
+	}
+	x := populate.ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "x"}
+	finding := func(severity populate.Severity, reason, message string) populate.Finding {
+		return populate.Finding{Object: x, Template: "t", Severity: severity, Reason: reason, Message: message}
+	}
+	failed := finding(populate.Error, populate.FindingFailed, "no")
+	broken := populate.Finding{
+		Template: "t", Severity: populate.Error, Reason: populate.FindingBrokenTemplate, Message: "template t: no",
+	}
+	drifted := finding(populate.Warning, populate.FindingDrifted, "drifted: y")
+	for name, test := range map[string]struct {
+		templates []*v1alpha1.NamespaceTemplate
+		findings  []populate.Finding
+		want      Report
+		state     State
+		failures  int
+	}{
+		"no template selects the namespace": {},
+		"no template selects it, but a revoked grant remains": {
+			findings: []populate.Finding{failed},
+			want:     Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "configmap/x: no"},
+		},
+		"all objects are applied": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			want:      Report{Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "0 objects of t"},
+			state:     Populated,
+		},
+		"what the operator corrected is not in the condition": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{finding(populate.Info, populate.FindingDriftCorrected, "y")},
+			want:      Report{Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "0 objects of t"},
+			state:     Populated,
+		},
+		"a warning is in the condition": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{drifted},
+			want: Report{
+				Status: corev1.ConditionTrue, Reason: reasonPopulated,
+				Message: "0 objects of t; configmap/x: drifted: y",
+			},
+			state: Drifted,
+		},
+		"a failure that the template ignores": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{finding(populate.Warning, populate.FindingFailed, "no"), drifted},
+			want: Report{
+				Status: corev1.ConditionTrue, Reason: reasonPopulated,
+				Message: "0 objects of t; configmap/x: no; configmap/x: drifted: y",
+			},
+			state: Failed, failures: 1,
+		},
+		"a failure and a broken template": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{failed, broken},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: reasonTemplateBroken, Message: "configmap/x: no; template t: no",
+			},
+			state: Failed, failures: 2,
+		},
+		"a RoleBinding waits for its Role": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{finding(populate.Error, populate.FindingWaitsForRole, "waits")},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "configmap/x: waits",
+			},
+			state: Pending,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan := populate.Plan{Declared: populate.Declared{
+				Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Templates: test.templates,
+			}}
+			requireReport(t, test.want, reportOf(plan, populate.Result{}, test.findings))
+			of := standings(plan, test.findings)
+			require.Len(t, of, len(test.templates))
+			if len(test.templates) > 0 {
+				require.Equal(t, int64(3), of["t"].Generation)
+				require.Equal(t, test.state, of["t"].State)
+				require.Len(t, of["t"].Failures, test.failures)
+			}
+		})
+	}
 }
 
 func requireReport(t *testing.T, want, got Report) {

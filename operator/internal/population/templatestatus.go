@@ -51,8 +51,7 @@ func populatedCondition(sum Summary) metav1.Condition {
 		condition.Reason = "NoNamespaceMatches"
 	}
 	for _, overridden := range sum.Overridden {
-		condition.Message += fmt.Sprintf("; %s is declared by templates %s and %s: the latter's is applied",
-			overridden.Object, overridden.Template, overridden.By)
+		condition.Message += "; " + overridden.Finding().String()
 	}
 	return condition
 }

@@ -70,7 +70,7 @@ func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
 func newObjectReport(change populate.Change) objectReport {
 	object := objectReport{
 		Object: output.ChangedObject(change), Template: change.Template, Action: change.Action, Reason: change.Reason,
-		Drifted: change.Drifted, Different: change.Drifted || change.Undeclared, change: change,
+		Drifted: change.Drifted, Different: change.Differs(), change: change,
 	}
 	switch change.Action {
 	case populate.Create, populate.Configure, populate.Prune, populate.Empty:

@@ -1,0 +1,84 @@
+package population
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+// eventForm says how a finding is recorded.
+type eventForm struct {
+	kind, action string
+	// note is a format of the object, the template and the message.
+	note string
+}
+
+// eventForms are by reason. A finding without one is not recorded.
+var eventForms = map[string]eventForm{
+	populate.FindingFailed:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingBrokenTemplate:    {corev1.EventTypeWarning, "Render", "%[3]s"},
+	populate.FindingCreatorUnknown:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingRoleOverridden:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingDeclaredTwice:     {corev1.EventTypeWarning, "Render", "%[1]s: %[3]s"},
+	populate.FindingUndeclared:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
+	populate.FindingDrifted:           {corev1.EventTypeWarning, "Compare", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},
+	populate.FindingDriftCorrected: {
+		corev1.EventTypeNormal, "Apply", "%[1]s of template %[2]s was applied again: %[3]s",
+	},
+}
+
+// recordFindings records an Event in the namespace for each finding: what the operator did, always, and the others if
+// the report on the namespace is new.
+func (r *Namespaces) recordFindings(
+	ctx context.Context, ns *corev1.Namespace, findings []populate.Finding, isNew bool,
+) {
+	for _, finding := range findings {
+		isDone := finding.Severity == populate.Info
+		if !isDone && !isNew {
+			continue
+		}
+		switch finding.Reason {
+		case populate.FindingDriftCorrected:
+			r.Queue.Corrected(ns.Name)
+			r.Metrics.drift(finding)
+		case populate.FindingDrifted:
+			r.Metrics.drift(finding)
+		}
+		if isDone {
+			ctrl.LoggerFrom(ctx).Info("undid what another client did", "object", finding.Object.String(),
+				"template", finding.Template, "reason", finding.Reason, "message", finding.Message)
+		}
+		r.recordFinding(ns, finding)
+	}
+}
+
+// recordFinding records one Event. Events that differ in their note alone are counted as one, so each names the object
+// that it is about.
+func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Finding) {
+	form, isRecorded := eventForms[finding.Reason]
+	if !isRecorded {
+		return
+	}
+	object := finding.Object
+	if object == (populate.ObjectID{}) {
+		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
+		object = populate.ObjectID{GroupKind: template, Name: finding.Template}
+	}
+	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, object), form.kind, finding.Reason, form.action,
+		form.note, finding.Object, finding.Template, reporting.Shorten(finding.Message))
+}
+
+// related refers to an object in a namespace.
+func related(ns *corev1.Namespace, object populate.ObjectID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name,
+		Namespace: ns.Name,
+	}
+}

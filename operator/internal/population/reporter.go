@@ -1,0 +1,166 @@
+package population
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/constraint"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+// report writes the result of a plan to the namespace, and asks for another try if something failed.
+func (r *Namespaces) report(
+	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, misplaced error,
+) (reconcile.Result, error) {
+	findings := populate.Findings(plan, result)
+	report := reportOf(plan, result, findings)
+	if misplaced != nil {
+		report = report.withMisplaced(misplaced)
+	}
+	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, findings), report.Status == corev1.ConditionTrue)
+	r.Ledger.Written(ns)
+	done, err := r.done(ctx, plan, report)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !done && initialize.Initializing(ns) {
+		report = report.notYet(ns)
+	}
+	isNew, err := r.write(ctx, ns, report, done)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	r.recordFindings(ctx, ns, findings, isNew)
+	if isNew && isNotAdopted(misplaced) {
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, reasonNotAdopted, "Place", "%s",
+			reporting.Shorten(misplaced.Error()))
+	}
+	if !born.IsZero() {
+		r.Metrics.population.Observe(time.Since(born).Seconds())
+	}
+	return retry(ctx, result)
+}
+
+// retry returns when a plan is tried again. Failures without a time of their own are errors, so that the queue decides.
+func retry(ctx context.Context, result populate.Result) (reconcile.Result, error) {
+	var failures []error
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", outcome.ID(), outcome.Failure))
+		}
+	}
+	if wait := result.RetryAfter(); wait > 0 {
+		ctrl.LoggerFrom(ctx).Info("trying again later", "seconds", wait.Seconds(), "failures",
+			errors.Join(failures...).Error())
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	return reconcile.Result{}, errors.Join(failures...)
+}
+
+// reportUnpopulated writes that a namespace is not populated. One that is opted out is counted in the status of the
+// templates that would select it.
+func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection) error {
+	ns := selected.namespace
+	out := map[string]Standing{}
+	if match.OptedOut(ns) {
+		for _, template := range r.Templates.Index.Match(selected.placed) {
+			out[template.Name] = Standing{Generation: template.Generation, State: OptedOut}
+		}
+	}
+	r.Ledger.Record(ns.Name, ns.UID, out, false)
+	r.Objects.Forget(ns.Name)
+	if ns.DeletionTimestamp != nil {
+		return nil
+	}
+	done, err := r.Quotas.Counted(ctx, selected.placed)
+	if err != nil {
+		return err
+	}
+	report := Report{Depths: hierarchy.OwnDepthLabels(selected.placed), InTree: hierarchy.InTree(selected.placed)}
+	_, err = r.write(ctx, ns, report, done)
+	return err
+}
+
+// write stores a report, and opens the namespace if it is done and no other initializer is pending. It reports whether
+// the report differs from the one before. That is stored with the namespace, so neither a restart nor a failure that
+// stays the same records an Event twice.
+func (r *Namespaces) write(
+	ctx context.Context, ns *corev1.Namespace, report Report, done bool,
+) (isNew bool, err error) {
+	ns = r.current(ctx, ns)
+	before, since := found(ns)
+	if before.Initializing {
+		pending, err := r.pending(ctx, ns, done)
+		if err != nil {
+			return false, err
+		}
+		report.Initializing, report.Pending = len(pending) > 0, strings.Join(pending, ",")
+	}
+	if report.equal(before) {
+		return false, nil
+	}
+	if report.Status != before.Status || since.IsZero() {
+		since = metav1.Now()
+	}
+	body, err := report.patch(ns, since)
+	if err != nil {
+		return false, err
+	}
+	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsConflict(err):
+		// Somebody changed the namespace meanwhile, or another namespace has the name now.
+		r.Queue.AddWaiting(ns.Name, requeueSoon)
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("report on namespace %s: %w", ns.Name, err)
+	}
+	written.ManagedFields = nil
+	r.Ledger.Written(written)
+	return !report.saysTheSame(before), nil
+}
+
+// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is
+// given by Allocations comes while a new namespace is populated, and the report is refused if it is about the namespace
+// as it was before.
+func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
+	now := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
+		return ns // it is gone, which the report will find
+	}
+	now = r.Ledger.Latest(now)
+	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
+	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
+		!maps.Equal(now.Labels, ns.Labels) ||
+		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
+		return ns
+	}
+	return now
+}
+
+func withoutAllocation(annotations map[string]string) map[string]string {
+	others := maps.Clone(annotations)
+	maps.DeleteFunc(others, func(key, _ string) bool { return slices.Contains(constraint.AllocationKeys, key) })
+	return others
+}
