@@ -26,8 +26,9 @@ build: ## Build bin/kubectl-nstpl and bin/nstpl-operator
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate the CRDs, the deepcopy functions and the manuals of kinds and commands
+generate: ## Generate CRDs, deepcopy functions, admission policies, and the reference of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
+	go run ./manifests/admission/generate manifests/admission
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
 
@@ -40,11 +41,13 @@ test: ## Run everything that must pass: verify, lint, unit, cli, integration, e2
 .PHONY: verify
 verify: ## Check that generated files, go.mod and go.sum are fresh; changes nothing
 	go mod tidy -diff
-	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
 		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
 	diff -u operator/api/v1alpha1/zz_generated.deepcopy.go "$$tmp/v1alpha1/zz_generated.deepcopy.go" && \
-	for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done && \
+	(for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done) && \
+	go run ./manifests/admission/generate "$$tmp/admission" && \
+	(for policy in "$$tmp"/admission/*; do diff -u "manifests/admission/$${policy##*/}" "$$policy" || exit 1; done) && \
 	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
 	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" || \
 	{ echo 'generated files are stale: run make generate'; exit 1; }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+func TestGeneratedPoliciesAreUpToDate(t *testing.T) {
+	t.Parallel()
+	files, err := render()
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), "%s is stale: run make generate", name)
+	}
+}
+
+// An expression that is written by hand in a policy could differ from the generated ones.
+func TestSharedExpressionsAreOnlyGenerated(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("policies/*.yaml.tmpl")
+	require.NoError(t, err)
+	policies, err := filepath.Glob("../*.yaml")
+	require.NoError(t, err)
+	generated, err := render()
+	require.NoError(t, err)
+	for _, policy := range policies {
+		if _, ok := generated[filepath.Base(policy)]; !ok {
+			sources = append(sources, policy)
+		}
+	}
+	require.Greater(t, len(sources), len(generated))
+	for _, source := range sources {
+		content, err := os.ReadFile(source)
+		require.NoError(t, err)
+		for _, shared := range []string{"matchExpressions.orValue", "'kube-public'", "params.?data", "m.?manager"} {
+			require.NotContains(t, string(content), shared, "%s: call a function of cel.go instead", source)
+		}
+	}
+}
+
+func TestSystemNamespacesAreThoseOfTheOperator(t *testing.T) {
+	t.Parallel()
+	names := strings.Split(strings.Trim(systemNamespaces(), "[]"), ", ")
+	require.Len(t, names, 4)
+	for _, name := range names {
+		require.True(t, match.OfTheSystem(strings.Trim(name, "'")), name)
+	}
+}
+
+func TestSelects(t *testing.T) {
+	t.Parallel()
+	expression := selects("params.selector", "oldObject")
+	require.NotContains(t, expression, "SELECTOR")
+	require.NotContains(t, expression, "OBJECT")
+	require.True(t, strings.HasPrefix(expression, "params.selector.?matchLabels.orValue({}).all(k,\n  oldObject.metadata."))
+}
+
+func TestOnlyRemovesFields(t *testing.T) {
+	t.Parallel()
+	expression := onlyRemovesFields("was", "is")
+	require.True(t, strings.HasPrefix(expression, "[[is, was]].all(\np0, size(p0[0]) > 0 && p0[0].all(k0, k0 in p0[1] && ("))
+	require.Len(t, strings.Split(expression, "\n"), 1+fieldLevels)
+	require.Contains(t, expression, "\np19, size(p19[0]) > 0 && p19[0].all(k19, k19 in p19[1] && p19[0][k19] == p19[1][k19])")
+	require.Equal(t, strings.Count(expression, "("), strings.Count(expression, ")"))
+}
