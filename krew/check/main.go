@@ -1,4 +1,5 @@
-// Command check holds a krew manifest, and the archives that it names, against krew's rules: check MANIFEST DIR.
+// Command check checks a krew manifest, and the archives that it names, against krew's rules: check MANIFEST DIR. DIR
+// is the folder of the archives.
 package main
 
 import (
@@ -12,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"nstpl.dev/nstpl/krew/archive"
 	"nstpl.dev/nstpl/krew/manifest"
+	"nstpl.dev/nstpl/krew/release/archive"
 )
 
 func main() {
@@ -25,10 +26,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Fprintf(os.Stdout, "%s and its archives are as krew wants them\n", os.Args[1])
+	fmt.Fprintf(os.Stdout, "%s and its archives follow krew's rules\n", os.Args[1])
 }
 
-// check returns all that is wrong.
+// check returns all problems of a manifest and of its archives, joined.
 func check(file, dir string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -47,7 +48,7 @@ func check(file, dir string) error {
 	return errors.Join(problems...)
 }
 
-// checkArchive sees that the archive is the one of the manifest, and has all that is installed of it.
+// checkArchive checks that an archive has the checksum in the manifest and contains all files that krew installs.
 func checkArchive(platform manifest.Platform, dir string) error {
 	name := path.Base(platform.URI)
 	content, err := os.ReadFile(filepath.Join(dir, name))
@@ -55,7 +56,7 @@ func checkArchive(platform manifest.Platform, dir string) error {
 		return err
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != platform.SHA256 {
-		return fmt.Errorf("its sha256 is %x, and the manifest says %s", sum, platform.SHA256)
+		return fmt.Errorf("its sha256 is %x, but the manifest has %s", sum, platform.SHA256)
 	}
 	names, err := archive.Names(name, content)
 	if err != nil {
@@ -63,12 +64,12 @@ func checkArchive(platform manifest.Platform, dir string) error {
 	}
 	for _, wanted := range []string{platform.Bin, "LICENSE"} {
 		if !slices.Contains(names, wanted) {
-			return fmt.Errorf("it has %q, and lacks %s", names, wanted)
+			return fmt.Errorf("it does not contain %s, only %q", wanted, names)
 		}
 	}
 	for _, file := range platform.Files {
 		if !slices.Contains(names, file.From) {
-			return fmt.Errorf("it has %q, and lacks %s", names, file.From)
+			return fmt.Errorf("it does not contain %s, only %q", file.From, names)
 		}
 	}
 	return nil

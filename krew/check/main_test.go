@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/release/archive"
 )
 
 func TestCheck(t *testing.T) {
@@ -26,15 +26,15 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, archive.Write(&packed, "a.tar.gz", files, time.Unix(0, 0)))
 		return packed.Bytes()
 	}
-	whole, lacking := pack("kubectl-nstpl", "LICENSE"), pack("kubectl-nstpl")
+	complete, incomplete := pack("kubectl-nstpl", "LICENSE"), pack("kubectl-nstpl")
 	for name, test := range map[string]struct {
 		described, stored []byte
 		want              string
 	}{
-		"as it should be": {whole, whole, ""},
-		"another archive": {lacking, whole, "its sha256 is"},
-		"no license":      {lacking, lacking, "lacks LICENSE"},
-		"no archive":      {whole, nil, "no such file"},
+		"a matching archive": {complete, complete, ""},
+		"another archive":    {incomplete, complete, "its sha256 is"},
+		"no license":         {incomplete, incomplete, "does not contain LICENSE"},
+		"no archive":         {complete, nil, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

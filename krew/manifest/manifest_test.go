@@ -37,27 +37,29 @@ spec:
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ old, new, want string }{
-		"as it should be": {"", "", ""},
-		"another kind":    {"kind: Plugin", "kind: Plug", "it is a Plug"},
-		"another name":    {"name: nstpl", "name: other", `metadata.name is "other"`},
-		"no version":      {"v1.2.3", "1.2.3", `spec.version is "1.2.3"`},
-		"half a version":  {"v1.2.3", "v1.2", `spec.version is "v1.2"`},
+		"a valid manifest":      {"", "", ""},
+		"another kind":          {"kind: Plugin", "kind: Plug", "the object is a Plug"},
+		"another name":          {"name: nstpl", "name: other", `metadata.name is "other"`},
+		"a version without v":   {"v1.2.3", "1.2.3", `spec.version is "1.2.3"`},
+		"an incomplete version": {"v1.2.3", "v1.2", `spec.version is "v1.2"`},
 		"a long description": {
 			"Short", strings.Repeat("long ", 11), "spec.shortDescription must be a line of at most 50 characters",
 		},
-		"no homepage":      {"homepage: https://example.com", "homepage: ''", "spec.homepage is missing"},
-		"plain http":       {"https://example.com/a", "http://example.com/a", "uri is"},
-		"a short sum":      {"sha256: a0", "sha256: a", "sha256 is"},
-		"a path out of it": {"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is no path`},
+		"no homepage": {"homepage: https://example.com", "homepage: ''", "spec.homepage is missing"},
+		"plain http":  {"https://example.com/a", "http://example.com/a", "uri is"},
+		"a short sum": {"sha256: a0", "sha256: a", "sha256 is"},
+		"a path outside of the archive": {
+			"from: kubectl-nstpl", "from: ../kubectl-nstpl", `"../kubectl-nstpl" is not a valid path`,
+		},
 		"no files": {
 			"files: [{from: kubectl-nstpl, to: .}, {from: LICENSE, to: .}]", "files: []", "files is empty",
 		},
-		"no license installed":   {", {from: LICENSE, to: .}", "", `files lacks "LICENSE"`},
-		"no program installed":   {"{from: kubectl-nstpl, to: .}, ", "", `files lacks "kubectl-nstpl"`},
-		"an empty selector":      {"matchLabels: {os: linux, arch: amd64}", "matchLabels: {}", "selector is empty"},
-		"platforms that overlap": {"[darwin, windows]", "[darwin, linux]", "2 platforms are for linux/amd64"},
-		"a machine of its own":   {"arch: amd64", "arch: abacus", "selector is for no machine"},
-		"another label":          {"arch: amd64", "libc: musl", `selector goes by "libc"`},
+		"no license installed":  {", {from: LICENSE, to: .}", "", `files does not contain "LICENSE"`},
+		"no program installed":  {"{from: kubectl-nstpl, to: .}, ", "", `files does not contain "kubectl-nstpl"`},
+		"an empty selector":     {"matchLabels: {os: linux, arch: amd64}", "matchLabels: {}", "selector is empty"},
+		"overlapping platforms": {"[darwin, windows]", "[darwin, linux]", "2 platforms select linux/amd64"},
+		"an unknown machine":    {"arch: amd64", "arch: abacus", "selector selects none"},
+		"another label":         {"arch: amd64", "libc: musl", `selector uses the label "libc"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,11 +78,32 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, `unknown field "bins"`)
 }
 
-func TestFor(t *testing.T) {
+func TestPlatformsFor(t *testing.T) {
 	t.Parallel()
 	plugin, err := manifest.Parse([]byte(good))
 	require.NoError(t, err)
-	require.Len(t, plugin.For("linux/amd64"), 1)
-	require.Empty(t, plugin.For("linux/arm64"))
-	require.Len(t, plugin.For("windows/arm64"), 1)
+	require.Len(t, plugin.PlatformsFor("linux/amd64"), 1)
+	require.Empty(t, plugin.PlatformsFor("linux/arm64"))
+	require.Len(t, plugin.PlatformsFor("windows/arm64"), 1)
+}
+
+func TestRenderedManifestFollowsTheRules(t *testing.T) {
+	t.Parallel()
+	var archives []manifest.Archive
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		archives = append(archives, manifest.Archive{
+			OS: system, Arch: "amd64", URI: "https://example.com/" + system + ".tar.gz",
+			SHA256: strings.Repeat("a", 64),
+			Bin:    "kubectl-nstpl",
+		})
+	}
+	content, err := manifest.Render("v1.2.3", archives)
+	require.NoError(t, err)
+	plugin, err := manifest.Parse(content)
+	require.NoError(t, err)
+	require.Empty(t, plugin.Check("nstpl"))
+	require.Equal(t, "v1.2.3", plugin.Spec.Version)
+	selected := plugin.PlatformsFor("darwin/amd64")
+	require.Len(t, selected, 1)
+	require.Equal(t, "https://example.com/darwin.tar.gz", selected[0].URI)
 }

@@ -18,17 +18,16 @@ import (
 	"nstpl.dev/nstpl/krew/manifest"
 )
 
-// Built twice, a release is the same, and krew takes its manifest.
-func TestRelease(t *testing.T) {
+func TestReleaseIsReproducible(t *testing.T) {
 	t.Chdir("../..")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	platform := "linux/" + runtime.GOARCH
 	build := func(dir string) map[string]string {
-		at := filepath.Join(dir, "nstpl.yaml")
+		manifestFile := filepath.Join(dir, "nstpl.yaml")
 		require.NoError(t,
 			run(t.Context(),
 				[]string{
-					"-version=v1.2.3", "-out=" + dir, "-manifest=" + at, "-platforms=" + platform,
+					"-version=v1.2.3", "-out=" + dir, "-manifest=" + manifestFile, "-platforms=" + platform,
 					"-image=registry.example.com/nstpl-operator",
 				}, io.Discard))
 		files := map[string]string{}
@@ -36,7 +35,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, err)
 		for _, entry := range entries {
 			if entry.IsDir() {
-				continue // the same as in the archive of the image
+				continue // nstpl-operator-image, whose files are in the .tar as well
 			}
 			content, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 			require.NoError(t, err)
@@ -46,12 +45,12 @@ func TestRelease(t *testing.T) {
 	}
 	first := build(t.TempDir())
 	archive := "nstpl-v1.2.3-" + strings.ReplaceAll(platform, "/", "-") + ".tar.gz"
-	handedOut := []string{
+	released := []string{
 		archive, "kubectl-nstpl-v1.2.3.cdx.json", "nstpl-operator-v1.2.3-oci.tar", "install.yaml",
 		"install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
 	}
-	require.ElementsMatch(t, append(handedOut, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
-	for _, name := range handedOut {
+	require.ElementsMatch(t, append(released, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
+	for _, name := range released {
 		require.Contains(t, first["SHA256SUMS"], fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(first[name])), name))
 	}
 	require.Contains(t, first["nstpl-operator-v1.2.3.cdx.json"], `"pkg:golang/sigs.k8s.io/controller-runtime`)
@@ -60,7 +59,8 @@ func TestRelease(t *testing.T) {
 		first["install.yaml"])
 	require.NotNil(t, digest)
 	require.Contains(t, first["nstpl-operator-v1.2.3-oci.tar"], digest[1])
-	// Whoever builds it with whatever settings; and what an earlier release left is gone, but nothing else.
+	// The settings of the environment change nothing. The files of an earlier release are deleted, other files are
+	// kept.
 	t.Setenv("GOFLAGS", "-tags=other")
 	t.Setenv("GOAMD64", "v2")
 	again := t.TempDir()
@@ -73,8 +73,8 @@ func TestRelease(t *testing.T) {
 	plugin, err := manifest.Parse([]byte(first["nstpl.yaml"]))
 	require.NoError(t, err)
 	require.Empty(t, plugin.Check("nstpl"))
-	require.Len(t, plugin.For(platform), 1)
-	require.Equal(t, "https://nstpl.dev/releases/v1.2.3/"+archive, plugin.For(platform)[0].URI)
+	require.Len(t, plugin.PlatformsFor(platform), 1)
+	require.Equal(t, "https://nstpl.dev/releases/v1.2.3/"+archive, plugin.PlatformsFor(platform)[0].URI)
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+build"} {
 		require.Error(t, run(t.Context(), []string{"-version=" + version}, io.Discard))
 	}

@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"nstpl.dev/nstpl/krew/image"
+	"nstpl.dev/nstpl/krew/release/image"
 )
 
 const operator = "nstpl-operator"
 
-// buildOperator puts the operator for linux into an image, and names that in manifests which install it.
+// buildOperator builds the operator's image for the linux platforms, and the manifests that install this image.
 func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 	var programs []program
 	var images []image.Platform
@@ -34,16 +34,17 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 	}
 	layout := filepath.Join(r.out, operator+"-image")
 	digest, err := image.Release{
-		Program: operator, Version: r.Version, Commit: r.commit, Name: r.image, License: r.license, At: r.at,
+		Program: operator, Version: r.version, Commit: r.commit, Name: r.image, License: r.license,
+		Created: r.commitTime,
 	}.Write(layout, images)
 	if err != nil {
 		return err
 	}
-	packed, err := image.Pack(layout, r.at)
+	packed, err := image.Pack(layout, r.commitTime)
 	if err != nil {
 		return err
 	}
-	if _, err := r.write(fmt.Sprintf("%s-%s-oci.tar", operator, r.Version), packed); err != nil {
+	if _, err := r.write(fmt.Sprintf("%s-%s-oci.tar", operator, r.version), packed); err != nil {
 		return err
 	}
 	if err := errors.Join(
@@ -55,16 +56,16 @@ func (r *release) buildOperator(ctx context.Context, platforms []string) error {
 	return r.writeSBOM(operator, programs)
 }
 
-// writeInstallation writes what a folder of manifests holds into one file, with the image of this release.
-func (r *release) writeInstallation(file, folder, digest string) error {
+// writeInstallation builds a kustomization and writes its objects into one file, with the image of this release.
+func (r *release) writeInstallation(file, kustomization, digest string) error {
 	options := krusty.MakeDefaultOptions()
-	options.Reorder = krusty.ReorderOptionLegacy // as kubectl has it: namespaces first, webhooks last
-	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
+	options.Reorder = krusty.ReorderOptionLegacy // like kubectl: namespaces first, webhooks last
+	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), kustomization)
 	if err != nil {
 		return err
 	}
 	err = objects.ApplyFilter(imagetag.LegacyFilter{
-		ImageTag: types.Image{Name: operator, NewName: r.image, NewTag: r.Version, Digest: digest},
+		ImageTag: types.Image{Name: operator, NewName: r.image, NewTag: r.version, Digest: digest},
 	})
 	if err != nil {
 		return err

@@ -6,58 +6,54 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"text/template"
 
-	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/manifest"
+	"nstpl.dev/nstpl/krew/release/archive"
 )
 
 const plugin = "kubectl-nstpl"
 
-// built is an archive of the plugin.
-type built struct{ OS, Arch, File, URI, SHA256, Bin string }
-
-// buildPlugin packs the plugin, with the license, for each platform.
+// buildPlugin builds an archive with the plugin and the license for each platform, and krew's manifest of them.
 func (r *release) buildPlugin(ctx context.Context, platforms []string) error {
 	var programs []program
+	var archives []manifest.Archive
 	for _, platform := range platforms {
 		p, err := r.compile(ctx, plugin, platform)
 		if err != nil {
 			return fmt.Errorf("%s for %s: %w", plugin, platform, err)
 		}
-		if err := r.pack(p); err != nil {
+		packed, err := r.pack(p)
+		if err != nil {
 			return fmt.Errorf("%s for %s: %w", plugin, platform, err)
 		}
 		programs = append(programs, p)
+		archives = append(archives, packed)
+	}
+	content, err := manifest.Render(r.version, archives)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.manifest, content, 0o644); err != nil {
+		return err
 	}
 	return r.writeSBOM(plugin, programs)
 }
 
-func (r *release) pack(p program) error {
-	b := built{OS: p.os, Arch: p.arch, Bin: p.file, File: fmt.Sprintf("nstpl-%s-%s-%s.tar.gz", r.Version, p.os, p.arch)}
+// pack writes the archive with a build of the plugin.
+func (r *release) pack(p program) (manifest.Archive, error) {
+	name := fmt.Sprintf("nstpl-%s-%s-%s.tar.gz", r.version, p.os, p.arch)
 	if p.os == "windows" {
-		b.File = strings.TrimSuffix(b.File, ".tar.gz") + ".zip"
+		name = strings.TrimSuffix(name, ".tar.gz") + ".zip"
 	}
-	var packed bytes.Buffer
-	files := []archive.File{{Name: p.file, Content: p.content, Program: true}, {Name: "LICENSE", Content: r.license}}
-	if err := archive.Write(&packed, b.File, files, r.at); err != nil {
-		return err
+	files := []archive.File{
+		{Name: p.file, Content: p.content, Executable: true}, {Name: "LICENSE", Content: r.license},
 	}
-	var err error
-	b.SHA256, err = r.write(b.File, packed.Bytes())
-	b.URI = r.baseURL + "/" + r.Version + "/" + b.File
-	r.Archives = append(r.Archives, b)
-	return err
-}
-
-// writeManifest writes krew's manifest of the plugin.
-func (r *release) writeManifest(path string) error {
-	parsed, err := template.ParseFiles("krew/nstpl.tmpl.yaml")
-	if err != nil {
-		return err
+	var content bytes.Buffer
+	if err := archive.Write(&content, name, files, r.commitTime); err != nil {
+		return manifest.Archive{}, err
 	}
-	var manifest bytes.Buffer
-	if err := parsed.Execute(&manifest, r); err != nil {
-		return err
-	}
-	return os.WriteFile(path, manifest.Bytes(), 0o644)
+	sum, err := r.write(name, content.Bytes())
+	return manifest.Archive{
+		OS: p.os, Arch: p.arch, URI: r.baseURL + "/" + r.version + "/" + name, SHA256: sum, Bin: p.file,
+	}, err
 }

@@ -10,8 +10,8 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM lists the modules that a program is made of on any of its platforms, as the Go toolchain recorded them in
-// it.
+// writeSBOM writes a CycloneDX list of the modules in a program, with those of all platforms. The Go toolchain records
+// the modules in each executable.
 func (r *release) writeSBOM(name string, programs []program) error {
 	modules := map[string]cyclonedx.Component{}
 	for _, p := range programs {
@@ -29,22 +29,22 @@ func (r *release) writeSBOM(name string, programs []program) error {
 		components, references = append(components, modules[path]), append(references, modules[path].BOMRef)
 	}
 	bom := cyclonedx.NewBOM()
-	main := component("nstpl.dev/nstpl", r.Version)
+	main := component("nstpl.dev/nstpl", r.version)
 	main.Type, main.Name = cyclonedx.ComponentTypeApplication, name
 	main.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
-	bom.Metadata = &cyclonedx.Metadata{Timestamp: r.at.Format(time.RFC3339), Component: &main}
+	bom.Metadata = &cyclonedx.Metadata{Timestamp: r.commitTime.Format(time.RFC3339), Component: &main}
 	bom.Components = &components
 	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &references}}
 	var content bytes.Buffer
 	if err := cyclonedx.NewBOMEncoder(&content, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
 		return err
 	}
-	_, err := r.write(name+"-"+r.Version+".cdx.json", content.Bytes())
+	_, err := r.write(name+"-"+r.version+".cdx.json", content.Bytes())
 	return err
 }
 
 func component(path, version string) cyclonedx.Component {
-	// The type golang of package URLs has names in lower case.
+	// Package URLs of type golang are in lower case.
 	url := "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return cyclonedx.Component{
 		BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url,

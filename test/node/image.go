@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"nstpl.dev/nstpl/krew/image"
+	"nstpl.dev/nstpl/krew/release/image"
 )
 
 // PodImage is an image that a node has from the start. Its program, which is all there is in it, waits to be ended;
@@ -28,11 +28,11 @@ func (c *Cluster) loadPod(ctx context.Context) error {
 		return err
 	}
 	layout := c.path("pod-image")
-	of := image.Release{Program: "pod", Version: "v1.0.0", Name: "nstpl.test/pod", At: time.Unix(0, 0)}
+	of := image.Release{Program: "pod", Version: "v1.0.0", Name: "nstpl.test/pod", Created: time.Unix(0, 0)}
 	if _, err := of.Write(layout, []image.Platform{{Arch: runtime.GOARCH, Binary: content}}); err != nil {
 		return err
 	}
-	packed, err := image.Pack(layout, of.At)
+	packed, err := image.Pack(layout, of.Created)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package archive writes archives whose bytes depend on nothing but what is put into them.
+// Package archive writes reproducible archives: the same files and time give the same bytes.
 package archive
 
 import (
@@ -13,42 +13,44 @@ import (
 	"time"
 )
 
-// File is a file of an archive.
+// File is a file in an archive.
 type File struct {
 	Name    string
 	Content []byte
-	// Program files can be run.
-	Program bool
+	// Executable files have the mode 0755, other files 0644.
+	Executable bool
 }
 
 func (f File) mode() int64 {
-	if f.Program {
+	if f.Executable {
 		return 0o755
 	}
 	return 0o644
 }
 
-// Write writes a .zip, a .tar or a .tar.gz, as the name ends, with all files of one time and of nobody.
-func Write(w io.Writer, name string, files []File, at time.Time) error {
+// Write writes files as a .zip, .tar or .tar.gz archive, depending on the suffix of name. All files have the given
+// modification time and no owner.
+func Write(w io.Writer, name string, files []File, modified time.Time) error {
 	switch {
 	case strings.HasSuffix(name, ".zip"):
-		return writeZip(w, files, at)
+		return writeZip(w, files, modified)
 	case strings.HasSuffix(name, ".tar"):
-		return writeTar(w, files, at)
+		return writeTar(w, files, modified)
 	}
 	compressed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeTar(compressed, files, at), compressed.Close())
+	return errors.Join(writeTar(compressed, files, modified), compressed.Close())
 }
 
-func writeTar(w io.Writer, files []File, at time.Time) error {
+func writeTar(w io.Writer, files []File, modified time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, file := range files {
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: file.Name, Size: int64(len(file.Content)), Mode: file.mode(), ModTime: at,
-			Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg, Name: file.Name, Size: int64(len(file.Content)), Mode: file.mode(),
+			ModTime: modified,
+			Format:  tar.FormatUSTAR,
 		}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
@@ -60,21 +62,23 @@ func writeTar(w io.Writer, files []File, at time.Time) error {
 	return archive.Close()
 }
 
-func writeZip(w io.Writer, files []File, at time.Time) error {
+func writeZip(w io.Writer, files []File, modified time.Time) error {
 	archive := zip.NewWriter(w)
 	for _, file := range files {
-		inside, err := archive.CreateHeader(&zip.FileHeader{Name: file.Name, Method: zip.Deflate, Modified: at.UTC()})
+		content, err := archive.CreateHeader(&zip.FileHeader{
+			Name: file.Name, Method: zip.Deflate, Modified: modified.UTC(),
+		})
 		if err != nil {
 			return err
 		}
-		if _, err := inside.Write(file.Content); err != nil {
+		if _, err := content.Write(file.Content); err != nil {
 			return err
 		}
 	}
 	return archive.Close()
 }
 
-// Names returns the names of the files in a .zip or a .tar.gz.
+// Names returns the names of the files in a .zip or .tar.gz archive. The suffix of name says which of the two it is.
 func Names(name string, content []byte) ([]string, error) {
 	var names []string
 	if strings.HasSuffix(name, ".zip") {

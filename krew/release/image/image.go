@@ -1,10 +1,9 @@
-// Package image puts a program into OCI images without a container engine: on an empty base, and run by somebody who is
-// not root.
+// Package image builds OCI images without a container engine. An image holds a single program and its license on an
+// empty base, and runs as a user who is not root.
 package image
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -19,33 +18,34 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/release/archive"
 )
 
-// User is who runs the program. A number, so that a kubelet can tell that it is not root.
+// User is the user and group that the program runs as. Kubelets enforce runAsNonRoot only for numeric users.
 const User = "65532:65532"
 
-// Release is what all images of a program have in common.
+// Release holds what the images of all platforms have in common.
 type Release struct {
-	// Program is the name of the program, which is all that is in an image besides the license.
+	// Program is the name of the program and of its file in the root folder of the image.
 	Program string
 	Version string
-	// Commit is what the program was built from, if that is known.
+	// Commit is the commit that the program was built from, or empty if it is unknown.
 	Commit string
-	// Name is that of the image, without a tag.
+	// Name is the name of the image, without a tag.
 	Name    string
 	License []byte
-	At      time.Time
+	// Created is the creation time of the image and the modification time of its files.
+	Created time.Time
 }
 
-// Platform is a program as it was built for a GOARCH of linux.
+// Platform holds the program for one architecture of linux.
 type Platform struct {
-	Arch   string
+	Arch   string // as in GOARCH
 	Binary []byte
 }
 
-// Write writes an OCI image layout of images of all platforms into a folder, which it makes anew, and returns the
-// digest of their index.
+// Write writes an OCI image layout with an image for each platform into a folder, and returns the digest of the image
+// index. Earlier contents of the folder are deleted.
 func (r Release) Write(dir string, platforms []Platform) (string, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range platforms {
@@ -61,27 +61,28 @@ func (r Release) Write(dir string, platforms []Platform) (string, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return "", err
 	}
-	to, err := layout.Write(dir, empty.Index)
+	written, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return "", err
 	}
-	// The first is the specification's, and the second what containerd and Docker call the image when they load it.
-	err = to.AppendIndex(index, layout.WithAnnotations(map[string]string{
+	// The first annotation is part of the OCI specification. containerd and Docker name the loaded image after the
+	// second.
+	err = written.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": r.Version,
 		"io.containerd.image.name":          r.Name + ":" + r.Version,
 	}))
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(err, readable(dir)); err != nil {
+	if err := makeReadable(dir); err != nil {
 		return "", err
 	}
 	digest, err := index.Digest()
 	return digest.String(), err
 }
 
-// readable has everybody read what is in a folder, as they may what else is handed out.
-func readable(dir string) error {
+// makeReadable lets all users read a folder and the files in it, like the other files of a release.
+func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -96,9 +97,9 @@ func readable(dir string) error {
 func (r Release) build(platform Platform) (v1.Image, error) {
 	var content bytes.Buffer
 	files := []archive.File{
-		{Name: r.Program, Content: platform.Binary, Program: true}, {Name: "LICENSE", Content: r.License},
+		{Name: r.Program, Content: platform.Binary, Executable: true}, {Name: "LICENSE", Content: r.License},
 	}
-	if err := archive.Write(&content, "layer.tar", files, r.At); err != nil {
+	if err := archive.Write(&content, "layer.tar", files, r.Created); err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
@@ -109,7 +110,7 @@ func (r Release) build(platform Platform) (v1.Image, error) {
 	}
 	built, err := mutate.Append(empty.Image, mutate.Addendum{
 		Layer:   layer,
-		History: v1.History{Created: v1.Time{Time: r.At}, CreatedBy: r.Program + " " + r.Version},
+		History: v1.History{Created: v1.Time{Time: r.Created}, CreatedBy: r.Program + " " + r.Version},
 	})
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (r Release) build(platform Platform) (v1.Image, error) {
 }
 
 func (r Release) configure(config *v1.ConfigFile, arch string) {
-	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: r.At}
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: r.Created}
 	config.Config = v1.Config{
 		User: User, Entrypoint: []string{"/" + r.Program}, WorkingDir: "/",
 		Labels: map[string]string{
@@ -139,8 +140,9 @@ func (r Release) configure(config *v1.ConfigFile, arch string) {
 	}
 }
 
-// Pack puts an image layout into the bytes of one .tar, which container engines load.
-func Pack(layout string, at time.Time) ([]byte, error) {
+// Pack returns an OCI image layout as a .tar archive, which container engines can load. Its files have the given
+// modification time.
+func Pack(layout string, modified time.Time) ([]byte, error) {
 	var files []archive.File
 	err := filepath.WalkDir(layout, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -158,6 +160,6 @@ func Pack(layout string, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	var packed bytes.Buffer
-	err = archive.Write(&packed, "image.tar", files, at)
+	err = archive.Write(&packed, "image.tar", files, modified)
 	return packed.Bytes(), err
 }

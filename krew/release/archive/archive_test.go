@@ -7,23 +7,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"nstpl.dev/nstpl/krew/archive"
+	"nstpl.dev/nstpl/krew/release/archive"
 )
 
-// What is packed twice is the same, whenever that is.
-func TestWrite(t *testing.T) {
+func TestWriteIsReproducible(t *testing.T) {
 	t.Parallel()
 	files := []archive.File{
-		{Name: "program", Content: bytes.Repeat([]byte("x"), 1<<16), Program: true},
+		{Name: "program", Content: bytes.Repeat([]byte("x"), 1<<16), Executable: true},
 		{Name: "LICENSE", Content: []byte("free")},
 	}
-	at := time.Unix(1700000000, 0)
+	modified := time.Unix(1700000000, 0)
 	for _, name := range []string{"a.tar.gz", "a.zip"} {
 		var first, second, later bytes.Buffer
-		require.NoError(t, archive.Write(&first, name, files, at))
-		require.NoError(t, archive.Write(&second, name, files, at.In(time.FixedZone("elsewhere", 3600))))
+		require.NoError(t, archive.Write(&first, name, files, modified))
+		require.NoError(t, archive.Write(&second, name, files, modified.In(time.FixedZone("elsewhere", 3600))))
 		require.Equal(t, first.Bytes(), second.Bytes(), name)
-		require.NoError(t, archive.Write(&later, name, files, at.Add(time.Hour)))
+		require.NoError(t, archive.Write(&later, name, files, modified.Add(time.Hour)))
 		require.NotEqual(t, first.Bytes(), later.Bytes(), name)
 		names, err := archive.Names(name, first.Bytes())
 		require.NoError(t, err)

@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/stretchr/testify/require"
 
-	"nstpl.dev/nstpl/krew/image"
+	"nstpl.dev/nstpl/krew/release/image"
 )
 
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	release := image.Release{
 		Program: "operator", Version: "v1.2.3", Commit: "abc", Name: "registry.example.com/operator",
-		License: []byte("free"), At: time.Unix(1700000000, 0).UTC(),
+		License: []byte("free"), Created: time.Unix(1700000000, 0).UTC(),
 	}
 	dir := filepath.Join(t.TempDir(), "image")
 	digest, err := release.Write(dir,
@@ -79,11 +79,11 @@ func TestWrite(t *testing.T) {
 		require.Equal(t, map[string]string{"operator": []string{"x", "y"}[i], "LICENSE": "free"}, files)
 	}
 
-	// What was there before is gone, and the same comes out.
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
+	// A second build deletes the earlier contents and gives the same image.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "leftover"), nil, 0o600))
 	again, err := release.Write(dir,
 		[]image.Platform{{Arch: "amd64", Binary: []byte("x")}, {Arch: "arm64", Binary: []byte("y")}})
 	require.NoError(t, err)
 	require.Equal(t, digest, again)
-	require.NoFileExists(t, filepath.Join(dir, "more"))
+	require.NoFileExists(t, filepath.Join(dir, "leftover"))
 }
