@@ -6,20 +6,20 @@ KINDS := $(CRD_REF_DOCS) --source-path=operator/api/v1alpha1 --config=operator/a
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# A version before 1.36, where the operator's webhook does what MutatingAdmissionPolicies do.
+# A version before 1.36, which has no MutatingAdmissionPolicies: the operator's webhook does their work.
 OLDER := 1.35.4
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-# The name of the operator's image in what is released, without a tag.
+# The name of the operator's image in a release, without a tag.
 IMAGE ?= nstpl.dev/nstpl-operator
 LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
 
-# The race detector needs a C compiler, and nothing else here does.
+# Only the race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
 
 .PHONY: help
-help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/kubectl-nstpl and bin/nstpl-operator
@@ -33,13 +33,13 @@ generate: ## Generate CRDs, deepcopy functions, admission policies, and the refe
 	go run ./plugin/reference >docs/commands.md
 
 .PHONY: test
-test: ## Run everything that must pass: verify, lint, unit, cli, integration, e2e
+test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integration, e2e
 	@test/run.sh verify lint unit cli integration e2e
 	@go run ./test/node/lacks
-	$(if $(RACE),,@echo 'the race detector was off: it needs a C compiler')
+	$(if $(RACE),,@echo 'the race detector was off, since it needs a C compiler')
 
 .PHONY: verify
-verify: ## Check that generated files, go.mod and go.sum are fresh; changes nothing
+verify: ## Check that generated files, go.mod and go.sum are up to date, without changing them
 	go mod tidy -diff
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
@@ -53,7 +53,7 @@ verify: ## Check that generated files, go.mod and go.sum are fresh; changes noth
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
-lint: ## Run golangci-lint (its first run compiles it)
+lint: ## Run golangci-lint; the first run compiles it
 	$(GOLANGCI_LINT) run
 
 .PHONY: fmt
@@ -64,24 +64,25 @@ fmt: ## Format the Go files and sort their imports
 unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
 	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load
 
-# They run programs that they build, of which go test knows nothing: -count=1.
+# -count=1, since these tests run programs that go test does not track as inputs.
 .PHONY: cli
-cli: control-plane ## Run the tests of the command line
+cli: control-plane ## Run the tests of kubectl nstpl
 	go test -count=1 -timeout 20m ./test/cli/...
 
 .PHONY: integration
-integration: control-plane ## Run the tests on a real control plane
+integration: control-plane ## Run the operator's tests on a real control plane
 	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$|Binding|Role|Revoked|DriftIsSeen|DriftCannot|TreeLeaves|SCCRecord)'
 
-# It installs one release, and upgrades it to another: the earlier is UPGRADE_FROM=commit, or the same.
+# Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
+# built from this version.
 .PHONY: e2e
-e2e: control-plane ## Run the whole product on a real node, where the machine can: as root, with containerd
+e2e: control-plane ## Install, use, upgrade and uninstall a release on a real node; needs root and containerd
 	go test -count=1 -v -timeout 25m ./test/node ./test/e2e
 
-# It asks a database on the internet, so it is no part of make test.
+# Not part of make test, since it needs a database on the internet.
 .PHONY: vuln
-vuln: ## Look for known vulnerabilities in what the code calls, with govulncheck
+vuln: ## Look for known vulnerabilities with govulncheck
 	$(GOVULNCHECK) ./...
 
 # Compiled before the tests start, so that no test waits for it.
@@ -91,34 +92,34 @@ control-plane:
 	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
 
 .PHONY: bench
-bench: build ## Measure the operator against a bare client that writes the same objects
+bench: build ## Measure the operator, compared with a plain client that writes the same objects
 	go run ./test/load
 
-# Its short sweep is a part of make integration.
+# make integration includes a short run.
 FAULTS_FOR ?= 30m
 .PHONY: faults
-faults: control-plane ## Crash, delay and lose what the operator does for FAULTS_FOR=30m, and look whether all comes out right
+faults: control-plane ## Inject crashes, delays and lost responses for FAULTS_FOR=30m, and check that the final state is correct
 	go run ./test/faults -for $(FAULTS_FOR)
 
 .PHONY: demo
-demo: build ## Play the README's commands on a new control plane, and leave it up
+demo: build ## Run the README's commands on a new control plane, and leave it running
 	@go run ./test/controlplane/cluster down
 	@go run ./test/controlplane/cluster up >/dev/null
 	@go run ./test/demo
 
 .PHONY: cluster-up
-cluster-up: ## Start a real control plane in .cluster (K8S_VERSION picks another version)
+cluster-up: ## Start a real control plane in .cluster; K8S_VERSION selects another version
 	@go run ./test/controlplane/cluster up
 
 .PHONY: cluster-down
-cluster-down: ## End it and delete its data
+cluster-down: ## Stop the control plane in .cluster and delete its data
 	@go run ./test/controlplane/cluster down
 
 .PHONY: release
-release: ## Build dist/ and krew/nstpl.yaml for VERSION=v1.2.3: archives, image, manifests to install, SBOMs, checksums
+release: ## Build VERSION=v1.2.3 in dist/: archives, image, manifests, SBOMs, checksums; and krew/nstpl.yaml
 	go run ./krew/release -version='$(VERSION)' -image='$(IMAGE)'
 	@$(MAKE) --no-print-directory krew-check
 
 .PHONY: krew-check
-krew-check: ## Hold krew/nstpl.yaml and the archives in dist/ against krew's rules
+krew-check: ## Check krew/nstpl.yaml and the archives in dist/ against krew's rules
 	go run ./krew/check krew/nstpl.yaml dist
