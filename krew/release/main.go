@@ -1,6 +1,6 @@
 // Command release builds the files of a version of nstpl: archives of the plugin, the operator's image, manifests that
-// install the operator, SBOMs of the programs, SHA256SUMS, and krew's manifest of the plugin. Builds are reproducible: the
-// same commit gives the same bytes.
+// install the operator, SBOMs of the programs, SHA256SUMS, and krew's manifest of the plugin. Builds are reproducible:
+// the same commit gives the same bytes.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command language reports phrases that this project avoids, in the comments and strings of Go files, in Markdown, YAML and
-// JSON, and in the comments of scripts. phrases.txt lists the phrases and what to write instead. Run it from the root folder
-// of the repository.
+// Command language reports phrases that this project avoids, in the comments and strings of Go files, in Markdown, YAML
+// and JSON, and in the comments of scripts. phrases.txt lists the phrases and what to write instead. Run it from the
+// root folder of the repository.
 package main
 
 import (

@@ -15,22 +15,43 @@ func TestFindReportsPhrasesInProse(t *testing.T) {
 		file, content string
 		want          []string
 	}{
-		"a Go comment":             {"a.go", "package a\n\n// Fresh tells whether a is b.\nvar a = 1\n", []string{`a.go:3: "tells whether"`}},
-		"across lines of comments": {"a.go", "package a\n\n// Fresh tells\n// whether a is b.\n", []string{`a.go:3: "tells whether"`}},
-		"a comment within a line":  {"a.go", "package a\n\nvar a = 1 // what is there\n", []string{`a.go:3: "what is there"`}},
-		"a message":                {"a.go", "package a\n\nvar a = \"it is no name\\n\"\n", []string{`a.go:3: "is no name"`}},
-		"after an escape sequence": {"a.go", "package a\n\nvar a = \"a\\nnobody knows\"\n", []string{`a.go:3: "nobody"`}},
-		"a raw string":             {"a.go", "package a\n\nvar a = `a: b\n# somebody\n`\n", []string{`a.go:4: "somebody"`}},
-		"an identifier":            {"a.go", "package a\n\nvar nobody = 1\n", nil},
-		"a string of one word":     {"a.go", "package a\n\nvar user = \"nobody\"\n", nil},
-		"a part of a name":         {"a.go", "package a\n\nvar a = \"user nobody-else\" // x/nobodys\n", nil},
-		"Markdown":                 {"a.md", "a\nWhoever writes,\nbooked `nobody`\n", []string{`a.md:2: "Whoever"`, `a.md:3: "booked"`}},
-		"a code block":             {"a.md", "```console\n$ kubectl get ns nobody\nnobody\n```\nnobody\n", []string{`a.md:5: "nobody"`}},
-		"a comment in a block":     {"a.md", "```yaml\na: b # put it right\n```\n", []string{`a.md:2: "put it right"`}},
-		"YAML":                     {"a.yaml", "# What is\n# there.\nmessage: it is no name\n", []string{`a.yaml:1: "What is there"`, `a.yaml:3: "is no name"`}},
-		"a test script":            {"a.txtar", "# by who may\nexec echo nobody\n", []string{`a.txtar:1: "by who"`}},
-		"a Makefile":               {"Makefile", "help: ## Look at again\n\techo nobody\n", []string{`Makefile:1: "Look at again"`}},
-		"another file":             {"a.txt", "nobody", nil},
+		"a Go comment": {
+			"a.go", "package a\n\n// Fresh tells whether a is b.\nvar a = 1\n", []string{`a.go:3: "tells whether"`},
+		},
+		"across lines of comments": {
+			"a.go", "package a\n\n// Fresh tells\n// whether a is b.\n", []string{`a.go:3: "tells whether"`},
+		},
+		"a comment within a line": {
+			"a.go", "package a\n\nvar a = 1 // what is there\n", []string{`a.go:3: "what is there"`},
+		},
+		"a message": {
+			"a.go", "package a\n\nvar a = \"it is no name\\n\"\n", []string{`a.go:3: "is no name"`},
+		},
+		"after an escape sequence": {
+			"a.go", "package a\n\nvar a = \"a\\nnobody knows\"\n", []string{`a.go:3: "nobody"`},
+		},
+		"a raw string": {
+			"a.go", "package a\n\nvar a = `a: b\n# somebody\n`\n", []string{`a.go:4: "somebody"`},
+		},
+		"an identifier":        {"a.go", "package a\n\nvar nobody = 1\n", nil},
+		"a string of one word": {"a.go", "package a\n\nvar user = \"nobody\"\n", nil},
+		"a part of a name":     {"a.go", "package a\n\nvar a = \"user nobody-else\" // x/nobodys\n", nil},
+		"Markdown": {
+			"a.md", "a\nWhoever writes,\nbooked `nobody`\n", []string{`a.md:2: "Whoever"`, `a.md:3: "booked"`},
+		},
+		"a code block": {
+			"a.md", "```console\n$ kubectl get ns nobody\nnobody\n```\nnobody\n", []string{`a.md:5: "nobody"`},
+		},
+		"a comment in a block": {"a.md", "```yaml\na: b # put it right\n```\n", []string{`a.md:2: "put it right"`}},
+		"YAML": {
+			"a.yaml", "# What is\n# there.\nmessage: it is no name\n",
+			[]string{`a.yaml:1: "What is there"`, `a.yaml:3: "is no name"`},
+		},
+		"a test script": {"a.txtar", "# by who may\nexec echo nobody\n", []string{`a.txtar:1: "by who"`}},
+		"a Makefile": {
+			"Makefile", "help: ## Look at again\n\techo nobody\n", []string{`Makefile:1: "Look at again"`},
+		},
+		"another file": {"a.txt", "nobody", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

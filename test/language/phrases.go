@@ -26,8 +26,8 @@ type phraseList struct {
 //	pattern => wording to use instead
 //	! pattern
 //
-// A pattern is a regular expression that matches whole words. A space in it matches any white space, so that phrases are
-// found across line breaks. A pattern without upper-case letters ignores case.
+// A pattern is a regular expression that matches whole words. A space in it matches any white space, so that phrases
+// are found across line breaks. A pattern without upper-case letters ignores case.
 func parse(list string) (phraseList, error) {
 	var parsed phraseList
 	for i, line := range strings.Split(list, "\n") {
@@ -40,7 +40,8 @@ func parse(list string) (phraseList, error) {
 		if isException {
 			text = exception
 		} else if !isPhrase {
-			return phraseList{}, fmt.Errorf("line %d: %q must have the form pattern => wording to use instead", i+1, line)
+			return phraseList{},
+				fmt.Errorf("line %d: %q must have the form pattern => wording to use instead", i+1, line)
 		}
 		pattern, err := compile(text)
 		if err != nil {
