@@ -274,7 +274,7 @@ func TestAdoptionIsGuarded(t *testing.T) {
 			"user nadia needs the verb delete on roles, rolebindings and resourcequotas in namespace "+ns.Name)
 		require.ErrorContains(t,
 			patch(`{"metadata": {"annotations": {"`+v1alpha1.InTreeAnnotation+`": "true"}}}`, status),
-			"is kept by the operator")
+			"is managed by the operator")
 	}
 	for _, key := range []string{v1alpha1.AdoptAnnotation, v1alpha1.InTreeAnnotation} {
 		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -337,7 +337,7 @@ func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 		"namespace "+ns.Name+" existed before tree eng and is not adopted, so it is left alone")
 	require.Empty(t, move("eng"))
 	require.Contains(t, strings.Join(move("engineering"), "\n"),
-		"objects move from tree eng to tree engineering: if the root was renamed, prune what is left with the selector policy.nstpl.dev/tree in (engineering,eng)")
+		"objects move from tree eng to tree engineering: if the root was renamed, prune the remaining objects with the selector policy.nstpl.dev/tree in (engineering,eng)")
 }
 
 // A root that is renamed keeps its namespaces, and one selector finds what is left of its old name.

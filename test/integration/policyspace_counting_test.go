@@ -47,16 +47,16 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 	})
 	s.eventually(func(c *assert.CollectT) {
 		err := person.CoreV1().ResourceQuotas(ns).Delete(t.Context(), v1alpha1.QuotaName, metav1.DeleteOptions{})
-		assert.ErrorContains(c, err, "belongs to the operator: user jane needs the verb update on policyspaces/status")
+		assert.ErrorContains(c, err, "is managed by the operator: user jane needs the verb update on policyspaces/status")
 	})
 	require.ErrorContains(t,
 		person.CoreV1().ResourceQuotas(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
-		"belongs to the operator")
+		"is managed by the operator")
 	for _, subresource := range []string{"", "status"} {
 		body := `{"spec": {"hard": null}, "status": {"used": {"pods": "0"}}}`
 		_, err := person.CoreV1().ResourceQuotas(ns).Patch(t.Context(), v1alpha1.QuotaName,
 			"application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresource)
-		require.ErrorContains(t, err, "belongs to the operator")
+		require.ErrorContains(t, err, "is managed by the operator")
 	}
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), counter))

@@ -335,7 +335,7 @@ func TestPolicySpaceUse(t *testing.T) {
 		forged := `{"metadata": {"labels": {"` + hierarchy.DepthLabel(s.name("b")) + `": "1"}}}`
 		_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json",
 			[]byte(forged), metav1.PatchOptions{}, subresource)
-		require.ErrorContains(t, err, "are kept by the operator", "by %q", subresource)
+		require.ErrorContains(t, err, "are managed by the operator", "by %q", subresource)
 	}
 	config, err := s.cluster.UserConfig(person.name)
 	require.NoError(t, err)

@@ -87,7 +87,7 @@ func TestTemplateUseBySubresource(t *testing.T) {
 		use        = "ask for the verb use on all namespacetemplates in the API group policy.nstpl.dev"
 		optout     = "ask for the verb optout on namespacetemplates"
 		initialize = "ask for the verb initialize on namespaces"
-		kept       = "are kept by the operator"
+		kept       = "are managed by the operator"
 		either     = "denied request: " // by this policy, or by the other one that guards the label
 	)
 	for _, test := range []struct {

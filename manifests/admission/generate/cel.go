@@ -34,7 +34,8 @@ func systemNamespaces() string {
 // pendingInitializers returns a CEL expression for the list of initializers in the annotation of the namespace that a
 // request creates. A longer annotation than any that the operator needs counts as empty, which bounds the cost.
 func pendingInitializers() string {
-	return `[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')].filter(list, size(list) <= 8192)
+	return `[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')]
+.filter(list, size(list) <= 8192)
 .map(list, list.split(',')).flatten().filter(name, name != '')`
 }
 
@@ -58,9 +59,9 @@ func operatorEntries(object string) string {
 // is nested as deeply.
 const fieldLevels = 20
 
-// onlyRemovesFields returns a CEL expression for whether one FieldsV1 lacks fields of another and has no others. CEL has
-// no recursion, so each line compares the nodes of one level: pN is a pair of nodes that differ, the new one and the old
-// one. A node without children stands for everything below it, so a node that becomes empty has gained fields.
+// onlyRemovesFields returns a CEL expression for whether one FieldsV1 lacks fields of another and has no others. CEL
+// has no recursion, so each line compares the nodes of one level: pN is a pair of nodes that differ, the new one and
+// the old one. A node without children stands for everything below it, so a node that becomes empty has gained fields.
 func onlyRemovesFields(oldFields, newFields string) string {
 	var expression strings.Builder
 	fmt.Fprintf(&expression, "[[%s, %s]].all(\n", newFields, oldFields)
@@ -71,7 +72,8 @@ func onlyRemovesFields(oldFields, newFields string) string {
 		} else {
 			text += "p0[0][k0] == p0[1][k0]"
 		}
-		expression.WriteString(strings.NewReplacer("p0", fmt.Sprint("p", level), "k0", fmt.Sprint("k", level)).Replace(text))
+		number := strings.NewReplacer("p0", fmt.Sprint("p", level), "k0", fmt.Sprint("k", level))
+		expression.WriteString(number.Replace(text))
 	}
 	// Two parentheses end the calls of all in each level, and one ends the choice in each level but the last.
 	expression.WriteString(strings.Repeat(")", 3*fieldLevels-1))

@@ -61,14 +61,17 @@ func TestSelects(t *testing.T) {
 	expression := selects("params.selector", "oldObject")
 	require.NotContains(t, expression, "SELECTOR")
 	require.NotContains(t, expression, "OBJECT")
-	require.True(t, strings.HasPrefix(expression, "params.selector.?matchLabels.orValue({}).all(k,\n  oldObject.metadata."))
+	require.True(t,
+		strings.HasPrefix(expression, "params.selector.?matchLabels.orValue({}).all(k,\n  oldObject.metadata."))
 }
 
 func TestOnlyRemovesFields(t *testing.T) {
 	t.Parallel()
 	expression := onlyRemovesFields("was", "is")
-	require.True(t, strings.HasPrefix(expression, "[[is, was]].all(\np0, size(p0[0]) > 0 && p0[0].all(k0, k0 in p0[1] && ("))
+	require.True(t,
+		strings.HasPrefix(expression, "[[is, was]].all(\np0, size(p0[0]) > 0 && p0[0].all(k0, k0 in p0[1] && ("))
 	require.Len(t, strings.Split(expression, "\n"), 1+fieldLevels)
-	require.Contains(t, expression, "\np19, size(p19[0]) > 0 && p19[0].all(k19, k19 in p19[1] && p19[0][k19] == p19[1][k19])")
+	require.Contains(t, expression,
+		"\np19, size(p19[0]) > 0 && p19[0].all(k19, k19 in p19[1] && p19[0][k19] == p19[1][k19])")
 	require.Equal(t, strings.Count(expression, "("), strings.Count(expression, ")"))
 }
