@@ -92,6 +92,8 @@ func TestListedPhrases(t *testing.T) {
 		"Look at the namespace again.":               "",
 		"by who could not have written it":           "by who",
 		"a limit by which who wins is decided":       "",
+		"no finalizer stands in the way":             "",
+		"its name stands in the label":               "stands in the",
 	} {
 		var got []string
 		for _, finding := range phrases.find("file", passage{1, text}) {
