@@ -1,4 +1,5 @@
-// Command demo installs the operator on the control plane of `make cluster-up` and plays README.md's console blocks.
+// Command demo installs the operator on the control plane of `make cluster-up` and plays the console blocks of the
+// README and of the pages that continue it.
 package main
 
 import (
@@ -13,6 +14,9 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/page"
 )
+
+// tour lists the pages that are played in one session, in this order. Every other page has a session of its own.
+var tour = []string{"README.md", "docs/templates.md"}
 
 func main() {
 	if err := run(os.Stdout); err != nil {
@@ -34,9 +38,13 @@ func run(out io.Writer) error {
 		kubectl:    filepath.Join(root, ".cluster", "kubectl"),
 		kubeconfig: filepath.Join(root, ".cluster", "kubeconfig"),
 	}
-	steps, err := page.Read(filepath.Join(root, "README.md"))
-	if err != nil {
-		return err
+	var steps []page.Step
+	for _, path := range tour {
+		more, err := page.Read(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		steps = append(steps, more...)
 	}
 	install, err := installation(controlplane.Version())
 	if err != nil {

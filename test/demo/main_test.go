@@ -19,35 +19,57 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the pages")
 
-// The pages that are played on a cluster with the operator. docs/install.md is played by test/e2e, on a node.
-func pages(t *testing.T, root string) []string {
+// sessions returns the pages that are played on a cluster with the operator: those of a session are played one after
+// the other on one cluster. docs/install.md is played by test/e2e, on a node.
+func sessions(t *testing.T, root string) [][]string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
-	found = slices.DeleteFunc(found, func(path string) bool {
-		return slices.Contains([]string{"install.md", "kinds.md", "commands.md"}, filepath.Base(path))
-	})
-	return append(found, filepath.Join(root, "README.md"))
+	var first []string
+	for _, path := range tour {
+		first = append(first, filepath.Join(root, path))
+	}
+	all := [][]string{first}
+	for _, path := range found {
+		elsewhere := slices.Contains([]string{"install.md", "kinds.md", "commands.md"}, filepath.Base(path))
+		if !elsewhere && !slices.Contains(first, path) {
+			all = append(all, []string{path})
+		}
+	}
+	return all
 }
 
-// What the README and the manuals show is what happens.
+// The commands in the README and the manuals print what these pages show.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	bin := build(t, root)
-	for _, path := range pages(t, root) {
-		t.Run(filepath.Base(path), func(t *testing.T) {
+	for _, paths := range sessions(t, root) {
+		if !hasSomethingToPlay(t, paths) {
+			continue
+		}
+		t.Run(filepath.Base(paths[0]), func(t *testing.T) {
 			t.Parallel()
-			playPage(t, root, bin, path)
+			playPages(t, root, bin, paths)
 		})
 	}
 }
 
-func playPage(t *testing.T, root, bin, path string) {
+// hasSomethingToPlay reports whether pages have commands to run or examples to apply.
+func hasSomethingToPlay(t *testing.T, paths []string) bool {
 	t.Helper()
-	steps, err := page.Read(path)
-	require.NoError(t, err)
+	return slices.ContainsFunc(paths, func(path string) bool {
+		content := read(t, path)
+		return len(page.Parse(content)) > 0 || example.MatchString(content)
+	})
+}
+
+// example matches the manifests that a page shows.
+var example = regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```")
+
+func playPages(t *testing.T, root, bin string, paths []string) {
+	t.Helper()
 	cluster := controlplane.New(t)
 	sh := shell{dir: root, bin: bin, kubectl: cluster.Kubectl, kubeconfig: cluster.Kubeconfig}
 	install, err := installation(controlplane.Version())
@@ -61,6 +83,16 @@ func playPage(t *testing.T, root, bin, path string) {
 		_ = operator.Wait() // it says that it was killed
 	})
 
+	for _, path := range paths {
+		playPage(t, sh, path, log)
+	}
+}
+
+// playPage runs the commands of a page, compares what they print, and applies the page's examples.
+func playPage(t *testing.T, sh shell, path, log string) {
+	t.Helper()
+	steps, err := page.Read(path)
+	require.NoError(t, err)
 	var outputs []string
 	for _, step := range steps {
 		var out bytes.Buffer
@@ -75,11 +107,9 @@ func playPage(t *testing.T, root, bin, path string) {
 		rewrite(t, path, steps, outputs)
 	}
 
-	// The examples work too.
 	file := filepath.Join(t.TempDir(), "example.yaml")
-	for _, example := range regexp.MustCompile("(?s)```yaml\n(apiVersion.*?)```").FindAllStringSubmatch(read(t, path),
-		-1) {
-		require.NoError(t, os.WriteFile(file, []byte(example[1]), 0o600))
+	for _, match := range example.FindAllStringSubmatch(read(t, path), -1) {
+		require.NoError(t, os.WriteFile(file, []byte(match[1]), 0o600))
 		require.NoError(t, sh.run(t.Context(), "kubectl apply -f "+file, t.Output()))
 	}
 	require.NoError(t,
@@ -87,14 +117,17 @@ func playPage(t *testing.T, root, bin, path string) {
 			t.Output()))
 }
 
-// No page has commands that no test plays: console blocks are.
+// Every code block of a page is a console block, which TestPages plays, or does not contain commands to verify.
 func TestBlocks(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	all, err := filepath.Glob(filepath.Join(root, "*.md"))
 	require.NoError(t, err)
-	for _, path := range append(all, pages(t, root)...) {
+	for _, paths := range sessions(t, root) {
+		all = append(all, paths...)
+	}
+	for _, path := range all {
 		inside := false
 		for line := range strings.Lines(read(t, path)) {
 			language, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
@@ -139,7 +172,7 @@ func rewrite(t *testing.T, path string, steps []page.Step, outputs []string) {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
-// What the manuals say of the code is so: the reason for each dependency, and the tests of the threat model.
+// The manuals give a reason for each direct dependency, and the threat model names tests that exist.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
