@@ -1,10 +1,13 @@
 package integration_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -231,4 +234,39 @@ func TestPrinterColumns(t *testing.T) {
 		}, strings.Fields(lines[0]))
 	require.Equal(t, []string{template.Name, "True", "True", "2", "0", "0", "Correct", "Orphan"},
 		strings.Fields(lines[1])[:8])
+}
+
+// Each kind's description, which kubectl explain and docs/kinds.md show, ends with an example that the API server and
+// the operator's webhooks accept.
+func TestDescriptionsShowAValidExample(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../manifests/crd/policy.nstpl.dev_*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var crd struct {
+			Spec struct {
+				Names    struct{ Kind string }
+				Versions []struct {
+					Schema struct{ OpenAPIV3Schema struct{ Description string } }
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(content, &crd))
+		require.NotEmpty(t, crd.Spec.Versions)
+		t.Run(crd.Spec.Names.Kind, func(t *testing.T) {
+			t.Parallel()
+			for _, version := range crd.Spec.Versions {
+				_, example, found := strings.Cut(version.Schema.OpenAPIV3Schema.Description, "Example:\n\n")
+				require.True(t, found, "the description has no example")
+				example = strings.ReplaceAll("\n"+example, "\n\t", "\n")
+				require.Contains(t, example, "\nkind: "+crd.Spec.Names.Kind+"\n")
+				_, err := shared.kubectl(t.Context(), example, "create", "--dry-run=server", "--validate=strict",
+					"--filename", "-")
+				require.NoError(t, err)
+			}
+		})
+	}
 }

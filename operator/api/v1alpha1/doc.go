@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the API of the group policy.nstpl.dev: the custom resources, and in keys.go every
-// label, annotation and manager name that the project puts on objects.
+// Package v1alpha1 contains the API group policy.nstpl.dev: its kinds, and in keys.go every label, annotation, verb and
+// name that nstpl uses on other objects.
 //
 // +kubebuilder:object:generate=true
 // +groupName=policy.nstpl.dev
@@ -14,7 +14,7 @@ import (
 // GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "policy.nstpl.dev", Version: "v1alpha1"}
 
-// The resources of the kinds.
+// The resources, by which clients address the kinds.
 var (
 	NamespaceTemplates                    = GroupVersion.WithResource("namespacetemplates")
 	NamespaceInitializationConfigurations = GroupVersion.WithResource("namespaceinitializationconfigurations")

@@ -1,151 +1,151 @@
 package v1alpha1
 
-// Labels and annotations. The proposal's keys (Namespace Population) are kept where Kubernetes accepts them.
+// Labels and annotations.
 const (
-	// TemplateNameLabel names, on a populated object, the NamespaceTemplate that declares it.
+	// TemplateNameLabel on a populated object names the NamespaceTemplate that declares it.
 	TemplateNameLabel = "policy/namespace-template-name"
 
-	// TemplateApplyAnnotation set to TemplateApplyDisable switches a NamespaceTemplate off.
+	// TemplateApplyAnnotation on a NamespaceTemplate switches it off if its value is TemplateApplyDisable.
 	TemplateApplyAnnotation = "policy/namespace-template-apply"
 	TemplateApplyDisable    = "disable"
 
-	// RequirePermissionAnnotation set to "true" on a NamespaceTemplate keeps namespaces from matching it unless whoever
-	// makes them match has the verb use on it. The proposal's key has two slashes, which no key may have.
+	// RequirePermissionAnnotation set to "true" on a NamespaceTemplate makes it select only namespaces of users who
+	// have the verb use on it.
 	RequirePermissionAnnotation = "policy/namespace-template-require-permission"
 
-	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated; what is there stays.
+	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated. Existing objects stay.
 	OptOutAnnotation = "policy/namespace-template-opt-out"
 
-	// CreatorAnnotation holds, on a Namespace, the name of the user who created it. It is an annotation because
-	// user names are no valid label values. Admission sets it, and nobody changes it.
+	// CreatorAnnotation on a Namespace holds the name of the user who created it. It is an annotation because user
+	// names can contain characters that label values cannot. Admission sets it, and denies changes.
 	CreatorAnnotation = "authorization.k8s.io/creator"
 
-	// InitializingLabel set to "true" on a Namespace says that it is still being initialized, so that the hold on
-	// writes into it concerns just such namespaces.
+	// InitializingLabel set to "true" marks a Namespace that is being initialized. Webhooks select it, so that writes
+	// into other namespaces are never held.
 	InitializingLabel = "policy/namespace-initializing"
 
-	// PendingAnnotation lists, on an initializing Namespace, the initializers still to finish, separated by commas.
+	// PendingAnnotation on an initializing Namespace lists the initializers that have not finished, separated by
+	// commas.
 	PendingAnnotation = "policy/namespace-initializers-pending"
 
-	// ReplaceAnnotation set to "true" on a template's object lets it be deleted and created anew where a change
-	// can't be made in place. RBAC bindings need no such consent.
+	// ReplaceAnnotation set to "true" on an object of a template allows the operator to delete the object and create it
+	// anew if a change cannot be made in place. RBAC bindings are replaced without it.
 	ReplaceAnnotation = "policy/replace"
 
-	// HashAnnotation holds, on a populated object, the hash of what the template declared when it was applied. With
-	// managedFields it tells from metadata alone whether an object is as declared.
+	// HashAnnotation on a populated object holds the hash of the declaration that was applied. The operator compares it
+	// and managedFields to find differences without reading whole objects.
 	HashAnnotation = "policy.nstpl.dev/applied-hash"
 
-	// AdoptedAnnotation set to "true" on a populated object says that somebody else created it: it is never pruned.
+	// AdoptedAnnotation set to "true" marks a populated object that existed before. The operator never prunes it.
 	AdoptedAnnotation = "policy.nstpl.dev/adopted"
 
-	// UnownedAnnotation lists, on a populated object, the declared fields that the API server keeps no owner of, such
-	// as an empty list whose items are merged: that nobody owns them is no drift.
+	// UnownedAnnotation on a populated object lists the declared fields for which the API server records no owner, such
+	// as an empty list whose items are merged. A missing owner of these fields is not drift.
 	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
 
-	// SealAnnotation says, on a Namespace, which objects of templates with driftPolicy Report were there, so that one
-	// that is missing later is known to have been deleted.
+	// SealAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that the
+	// operator knows that an object was deleted if it is missing later.
 	SealAnnotation = "policy.nstpl.dev/reported-objects"
 
-	// PolicySpaceLabel names, on a Namespace, the PolicySpace that it is in. Setting it needs the verb use on that
-	// space.
+	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.
 	PolicySpaceLabel = "policy.nstpl.dev/policyspace"
 
-	// DepthLabelSuffix ends, on a Namespace, a label for each space that it is in, the nearest and all above it: the
-	// name of the space begins the key, and the value is how far up it is: 1 for the nearest. The operator keeps them.
+	// DepthLabelSuffix ends the key of a label on a Namespace. The operator sets one for the namespace's space and for
+	// each space above it: the key begins with the name of the space, and the value is the distance, 1 for the nearest.
 	DepthLabelSuffix = ".tree.policy.nstpl.dev/depth"
 
-	// TreeLabel names, on what a folder of policies is compiled to, the root of the folder, so that what is there of a
-	// folder that has it no longer is found.
+	// TreeLabel names the root of the tree of policies that an object was compiled from. Tools find the objects by it
+	// that are no longer in the tree.
 	TreeLabel = "policy.nstpl.dev/tree"
 
-	// AdoptAnnotation set to "true" on a Namespace consents to a tree of policies taking over the namespace, although
-	// it existed before: Roles, RoleBindings and ResourceQuotas in it that the tree does not declare are deleted.
-	// Setting it needs the right to delete those.
+	// AdoptAnnotation set to "true" on a Namespace allows a tree of policies to take over the namespace although it
+	// existed before: Roles, RoleBindings and ResourceQuotas in it that the tree does not declare are deleted. Setting
+	// it needs the right to delete those.
 	AdoptAnnotation = "policy.nstpl.dev/adopt"
 
-	// InTreeAnnotation set to "true" on a Namespace says that a tree of policies manages it: the namespace was created
-	// in one, or was adopted. The operator keeps it.
+	// InTreeAnnotation set to "true" on a Namespace records that a tree of policies manages it: the namespace was
+	// created in the tree, or adopted. Only the operator changes it.
 	InTreeAnnotation = "policy.nstpl.dev/in-tree"
 
-	// RecountAnnotation changes on the ResourceQuota of QuotaName when what was booked and never written down is to be
-	// let go, and when its limits change: it is the time of that.
+	// RecountAnnotation on the ResourceQuota named QuotaName holds the time at which reservations that the API server
+	// has not recorded were dropped, or the limits were changed.
 	RecountAnnotation = "policy.nstpl.dev/recounted"
 
-	// RecountResource is limited for a moment in ResourceQuotas that the API server is to count again. There is none of
-	// it.
+	// RecountResource is limited for a moment in a ResourceQuota to make the API server count usage again. No objects
+	// of this resource exist.
 	RecountResource = "count/recounts.policy.nstpl.dev"
 
-	// RequiredSCCAnnotation names, on a pod, the SecurityContextConstraints that must admit it. It can't be changed.
+	// RequiredSCCAnnotation on a pod names the SecurityContextConstraints that must admit it. It cannot be changed.
 	RequiredSCCAnnotation = "policy.nstpl.dev/required-scc"
 
-	// SCCAnnotation names, on a pod, the SecurityContextConstraints that admitted it, and SCCSubjectAnnotation by whose
-	// right: user or serviceaccount.
+	// SCCAnnotation on a pod names the SecurityContextConstraints that admitted it. SCCSubjectAnnotation records who had
+	// the right to use them: user or serviceaccount.
 	SCCAnnotation        = "policy.nstpl.dev/scc"
 	SCCSubjectAnnotation = "policy.nstpl.dev/validated-scc-subject-type"
 
-	// ReferencesAnnotation holds, on SecurityContextConstraints, the UIDs of the ServiceAccounts and Namespaces that
-	// users and groups name, as the operator last saw them. An entry whose object has another UID by now, or none, is
-	// removed.
+	// ReferencesAnnotation on SecurityContextConstraints holds the UIDs of the ServiceAccounts and Namespaces that users
+	// and groups name, as the operator last observed them. An entry is removed when its object is deleted, or has
+	// another UID.
 	ReferencesAnnotation = "policy.nstpl.dev/references"
 
-	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation are what the operator gives a Namespace, that
-	// no other has: user ids and groups, as first/size, and an SELinux level.
+	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation on a Namespace hold what the operator allocated
+	// to it and to no other namespace: user IDs and group IDs, as first/size, and an SELinux level.
 	UIDRangeAnnotation           = "policy.nstpl.dev/scc.uid-range"
 	SupplementalGroupsAnnotation = "policy.nstpl.dev/scc.supplemental-groups"
 	MCSAnnotation                = "policy.nstpl.dev/scc.mcs"
 
-	// RulesAnnotationPrefix begins the name of an annotation that nobody sets: the API server is seen to ask about
-	// protected attributes by its being refused. A revision of the rules ends it.
+	// RulesAnnotationPrefix begins the key of an annotation that no object has; the key ends with a revision of the
+	// rules. The operator sets it in dry runs: once that is denied, the API server enforces this revision.
 	RulesAnnotationPrefix = "rules.policy.nstpl.dev/"
 )
 
 const (
-	// FieldManager is the server-side apply manager of populated objects.
+	// FieldManager is the field manager with which the operator applies populated objects.
 	FieldManager = "nstpl"
 
-	// QuotaName is what the ResourceQuota is called by which the API server counts for the quotas of policyspaces, in
-	// each namespace that is under one.
+	// QuotaName is the name of the ResourceQuota by which the API server counts usage for the quotas of policy spaces,
+	// in each namespace that such a quota limits.
 	QuotaName = "nstpl-policyspace"
 
-	// DeletionFinalizer keeps a NamespaceTemplate with deletionPolicy Delete until its objects are gone.
+	// DeletionFinalizer keeps a NamespaceTemplate with deletionPolicy Delete until its objects are deleted.
 	DeletionFinalizer = "policy.nstpl.dev/delete-populated-objects"
 
-	// AggregateLabel set to "true" on a ClusterRole adds its rules to the operator's.
+	// AggregateLabel set to "true" on a ClusterRole adds its rules to those of the operator.
 	AggregateLabel = "policy.nstpl.dev/aggregate-to-operator"
 
-	// VersionLabel carries, on the operator's Lease, the version of the operator that leads.
+	// VersionLabel on the operator's Lease holds the version of the operator that leads.
 	VersionLabel = "app.kubernetes.io/version"
 )
 
 // TemplateInitializer is the initializer that populates namespaces.
 const TemplateInitializer = "namespace-template"
 
-// Verbs of the project's own, for roles.
+// Custom verbs for RBAC rules.
 const (
-	// VerbUse on a NamespaceTemplate lets namespaces match one that requires permission; on a PolicySpace, be in it or
-	// not.
+	// VerbUse on a NamespaceTemplate that requires permission allows a user to make it select namespaces. On a
+	// PolicySpace it allows a user to put namespaces into the space and to take them out.
 	VerbUse = "use"
-	// VerbOptOut on namespacetemplates lets namespaces be opted out.
+	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
-	// VerbInitialize on a Namespace lets it be written into while it is being initialized, and its initializers be
-	// ended.
+	// VerbInitialize on a Namespace allows writes into it while it is being initialized, and the removal of pending
+	// initializers.
 	VerbInitialize = "initialize"
 )
 
-// Where the operator runs, who it is, which Lease its leader holds, what its webhooks are called, and who is always
-// opted out.
+// The operator's namespace, user, Lease and webhooks, and the ConfigMaps that it reads and keeps.
 const (
-	OperatorNamespace   = "nstpl-system"
-	OperatorUser        = "system:serviceaccount:" + OperatorNamespace + ":nstpl-operator"
-	OperatorLease       = "nstpl-operator"
-	WebhookName         = "nstpl-operator"
-	WebhookService      = "nstpl-operator-webhook"
-	WebhookSecret       = "nstpl-operator-webhook"
+	OperatorNamespace = "nstpl-system"
+	OperatorUser      = "system:serviceaccount:" + OperatorNamespace + ":nstpl-operator"
+	OperatorLease     = "nstpl-operator"
+	WebhookName       = "nstpl-operator"
+	WebhookService    = "nstpl-operator-webhook"
+	WebhookSecret     = "nstpl-operator-webhook"
+	// AutoOptOutConfigMap lists users and groups whose new namespaces are opted out.
 	AutoOptOutConfigMap = "nstpl-auto-opt-out"
-	// AllocationsConfigMap is where it is written down which block of user ids is given next.
+	// AllocationsConfigMap records which block of user IDs is allocated next.
 	AllocationsConfigMap = "nstpl-allocations"
 )
 
-// NamespacePopulated is the condition in a Namespace's own status that says whether every object that templates
-// declare for it is there.
+// NamespacePopulated is the condition in the status of a Namespace that reports whether it has every object that
+// templates declare for it.
 const NamespacePopulated = "policy.nstpl.dev/Populated"

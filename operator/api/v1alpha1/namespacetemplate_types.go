@@ -5,7 +5,63 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// NamespaceTemplate declares the objects that every namespace it selects holds.
+// NamespaceTemplate declares objects for namespaces. The operator creates them in every namespace that the template
+// selects, corrects them when others change them, and deletes those that it created when they are no longer declared. A
+// namespace is held until the objects of all its templates exist, and then has the condition
+// policy.nstpl.dev/Populated.
+//
+// If two templates declare the same object, the template whose name comes later in the alphabet wins. The annotation
+// policy/namespace-template-apply: disable switches a template off. With the annotation
+// policy/namespace-template-require-permission: "true", a template selects only namespaces of users who have the verb
+// use on it.
+//
+// Example:
+//
+//	apiVersion: policy.nstpl.dev/v1alpha1
+//	kind: NamespaceTemplate
+//	metadata:
+//	  name: budget
+//	spec:
+//	  namespaces:
+//	    labelSelector: {}
+//	  templates:
+//	  - apiVersion: v1
+//	    kind: ResourceQuota
+//	    metadata:
+//	      name: budget
+//	    spec:
+//	      hard:
+//	        pods: "50"
+//	  - apiVersion: rbac.authorization.k8s.io/v1
+//	    kind: RoleBinding
+//	    metadata:
+//	      name: creator-admin
+//	    roleRef:
+//	      apiGroup: rbac.authorization.k8s.io
+//	      kind: ClusterRole
+//	      name: admin
+//	    subjects:
+//	    - apiGroup: rbac.authorization.k8s.io
+//	      kind: User
+//	      name: $(CREATOR)
+//	  overlays:
+//	  - name: production
+//	    namespaces:
+//	      labelSelector:
+//	        matchLabels:
+//	          tier: production
+//	    patches:
+//	    - patch: |
+//	        apiVersion: v1
+//	        kind: ResourceQuota
+//	        metadata:
+//	          name: budget
+//	        spec:
+//	          hard:
+//	            pods: "500"
+//	  driftPolicy: Correct
+//	  failurePolicy: Fail
+//	  deletionPolicy: Orphan
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=nstpl
@@ -23,8 +79,10 @@ type NamespaceTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec is which namespaces the template selects, and what it declares for them.
 	// +required
 	Spec NamespaceTemplateSpec `json:"spec"`
+	// status is what the operator observed. The operator writes it.
 	// +optional
 	Status NamespaceTemplateStatus `json:"status,omitempty"`
 }
@@ -39,9 +97,10 @@ type NamespaceTemplateList struct {
 	Items []NamespaceTemplate `json:"items"`
 }
 
-// NamespaceTemplateSpec is what an administrator declares.
+// NamespaceTemplateSpec is which namespaces a template selects, and what it declares for them.
 type NamespaceTemplateSpec struct {
-	// namespaces selects the namespaces to populate.
+	// namespaces selects the namespaces to populate, for example {labelSelector: {matchLabels: {team: payments}}}. The
+	// namespaces kube-system, kube-public and kube-node-lease and that of the operator are never populated.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
@@ -49,80 +108,90 @@ type NamespaceTemplateSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31].map(i, i < size(self.labelSelector.matchExpressions) && has(self.labelSelector.matchExpressions[i].values) ? size(self.labelSelector.matchExpressions[i].values) : 0).sum() <= 1024",message="the matchExpressions of a selector have at most 1024 values together"
 	Namespaces NamespaceSelector `json:"namespaces"`
 
-	// templates are the namespace-scoped objects to populate. $(NAMESPACE) and $(CREATOR) in string values stand for
-	// the namespace's name and its creator; $$(NAMESPACE) is a literal $(NAMESPACE).
+	// templates are the objects to populate: namespaced objects of any kind, without metadata.namespace. In string
+	// values, the token $(NAMESPACE) stands for the name of the namespace, and $(CREATOR) for the user who created it.
+	// $$(NAMESPACE) stays as a literal $(NAMESPACE). An author needs the rights to create and patch these objects in
+	// all namespaces, and to grant what their roles grant.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	Templates []runtime.RawExtension `json:"templates,omitempty"`
 
-	// overlays are kustomize layers for some of the namespaces, applied in this order.
+	// overlays are kustomize layers that change the objects in some of the namespaces. They are applied in this order,
+	// so a later overlay wins.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Overlays []Overlay `json:"overlays,omitempty"`
 
-	// driftPolicy says what happens when somebody else changes or deletes a populated object: Correct puts it right,
-	// Report leaves it and reports it. A field that no template declares is nobody's drift.
+	// driftPolicy is what happens when a user or another controller changes or deletes a populated object. Correct, the
+	// default, restores what the template declares. Report leaves the object as it is and reports the difference in
+	// conditions, Events and metrics. Fields that no template declares are not compared.
 	// +optional
 	// +kubebuilder:default=Correct
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
 
-	// failurePolicy says whether an object that can't be applied keeps the namespace from being Populated.
+	// failurePolicy is whether a namespace can be Populated although an object of this template cannot be applied.
+	// Fail, the default, keeps the namespace's condition Populated False. Ignore only reports the failure.
 	// +optional
 	// +kubebuilder:default=Fail
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
 
-	// deletionPolicy says what happens to the objects when the template is deleted, is switched off or no longer
-	// selects the namespace.
+	// deletionPolicy is what happens to the objects when the template is deleted, is switched off or no longer selects
+	// the namespace. Orphan, the default, leaves them as they are. Delete deletes those that the operator created. Then
+	// the template itself is deleted after its objects.
 	// +optional
 	// +kubebuilder:default=Orphan
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// authoritative are kinds of which the selected namespaces hold what templates declare, and nothing else: objects
-	// that no template declares are deleted, whoever made them. What Kubernetes itself puts into every namespace stays.
+	// authoritative lists kinds of which the selected namespaces may contain only what templates declare, for example
+	// {group: rbac.authorization.k8s.io, kind: RoleBinding}. The operator deletes other objects of these kinds, whoever
+	// created them, but not those that Kubernetes itself puts into every namespace. By default the list is empty, and
+	// undeclared objects are left alone.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Authoritative []GroupKind `json:"authoritative,omitempty"`
 
-	// authoritativePolicy says what happens to such objects: Delete, which is the default, deletes
-	// them, Report leaves them and reports them.
+	// authoritativePolicy is what happens to undeclared objects of authoritative kinds. Delete, the default, deletes
+	// them. Report leaves them and reports them, so that you can see what Delete would do.
 	// +optional
 	AuthoritativePolicy AuthoritativePolicy `json:"authoritativePolicy,omitempty"`
 }
 
 // NamespaceSelector selects namespaces.
 type NamespaceSelector struct {
-	// labelSelector selects namespaces by label; {} selects every namespace.
+	// labelSelector selects namespaces by their labels, for example {matchLabels: {tier: production}}. The empty
+	// selector {} selects every namespace.
 	// +required
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
 }
 
-// Overlay is a kustomize layer over a template's objects, for the namespaces it selects.
+// Overlay is a kustomize layer that changes a template's objects in the namespaces that it selects.
 type Overlay struct {
-	// name of the overlay, unique in its template.
+	// name identifies the overlay in its template, for example production.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// namespaces selects, among the template's namespaces, those that get the overlay. A selector that can't be read
-	// makes the condition Accepted false: rules for it in every overlay would exceed the API server's budget.
+	// namespaces selects the namespaces, among those of the template, in which the overlay applies. If the selector is
+	// invalid, the template's condition Accepted is False.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="(!has(self.labelSelector.matchLabels) || size(self.labelSelector.matchLabels) <= 32) && (!has(self.labelSelector.matchExpressions) || size(self.labelSelector.matchExpressions) <= 32)",message="a selector has at most 32 matchLabels and 32 matchExpressions"
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31].map(i, i < size(self.labelSelector.matchExpressions) && has(self.labelSelector.matchExpressions[i].values) ? size(self.labelSelector.matchExpressions[i].values) : 0).sum() <= 1024",message="the matchExpressions of a selector have at most 1024 values together"
 	Namespaces NamespaceSelector `json:"namespaces"`
 
-	// patches are strategic merge or JSON 6902 patches.
+	// patches change fields of objects. Each is a strategic merge patch or a JSON 6902 patch.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Patches []Patch `json:"patches,omitempty"`
 
-	// labels are added to the metadata of every object, never to selectors or pod templates.
+	// labels are added to the metadata of every object, for example {tier: production}. They are not added to selectors
+	// or pod templates.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
@@ -132,13 +201,13 @@ type Overlay struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// images replaces names, tags or digests of images.
+	// images replaces names, tags or digests of container images.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Images []Image `json:"images,omitempty"`
 
-	// replicas replaces the replica counts of workloads.
+	// replicas sets the number of replicas of workloads.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -148,174 +217,197 @@ type Overlay struct {
 
 // Patch is a kustomize patch.
 type Patch struct {
-	// patch is a strategic merge patch or a list of JSON 6902 operations, as YAML or JSON.
+	// patch is a strategic merge patch, such as {apiVersion: v1, kind: ResourceQuota, metadata: {name: budget}, spec:
+	// {hard: {pods: "500"}}}, or a list of JSON 6902 operations, such as [{op: remove, path: /spec/hard/pods}]. It is a
+	// string that contains YAML or JSON.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=262144
 	Patch string `json:"patch"`
 
-	// target selects the objects to patch. A strategic merge patch without one patches the object it names.
+	// target selects the objects to patch. A list of JSON 6902 operations needs it. A strategic merge patch without
+	// target changes the object whose kind and name it contains.
 	// +optional
 	Target *PatchTarget `json:"target,omitempty"`
 }
 
-// PatchTarget selects objects of a template. Values are regular expressions that match as a whole, as in kustomize.
+// PatchTarget selects objects of a template. As in kustomize, group, version, kind and name are regular expressions
+// that must match the whole value. A field that is not set matches every object.
 type PatchTarget struct {
+	// group is the API group of the objects, for example networking.k8s.io.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Group string `json:"group,omitempty"`
+	// version is the API version of the objects, for example v1.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Version string `json:"version,omitempty"`
+	// kind is the kind of the objects, for example LimitRange.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Kind string `json:"kind,omitempty"`
+	// name is the name of the objects, for example defaults.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Name string `json:"name,omitempty"`
+	// labelSelector selects objects by their labels in the template, for example app=web.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	LabelSelector string `json:"labelSelector,omitempty"`
+	// annotationSelector selects objects by their annotations in the template, for example layer=network.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	AnnotationSelector string `json:"annotationSelector,omitempty"`
 }
 
-// Image replaces the name, tag or digest of an image.
+// Image replaces the name, tag or digest of a container image.
 type Image struct {
-	// name of the image to replace, without tag.
+	// name is the image to replace, without tag, for example registry.example.com/proxy.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Name string `json:"name"`
+	// newName replaces the name. By default the name stays.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	NewName string `json:"newName,omitempty"`
+	// newTag replaces the tag, for example v1.2.3. By default the tag stays.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	NewTag string `json:"newTag,omitempty"`
+	// digest replaces the tag by a digest, for example
+	// sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Digest string `json:"digest,omitempty"`
 }
 
-// Replica sets the replica count of the workload with a name.
+// Replica sets the number of replicas of a workload.
 type Replica struct {
+	// name is the name of the workload.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// count is the number of replicas.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count"`
 }
 
-// DriftPolicy says what happens to drift.
+// DriftPolicy is what happens when others change a populated object.
 // +kubebuilder:validation:Enum=Correct;Report
 type DriftPolicy string
 
 const (
-	// DriftCorrect applies drifted objects again.
+	// DriftCorrect restores what the template declares.
 	DriftCorrect DriftPolicy = "Correct"
-	// DriftReport leaves drifted objects and reports them.
+	// DriftReport leaves changed objects as they are and reports them.
 	DriftReport DriftPolicy = "Report"
 )
 
-// FailurePolicy says what an object that can't be applied means for its namespace.
+// FailurePolicy is what a failure means for its namespace.
 // +kubebuilder:validation:Enum=Fail;Ignore
 type FailurePolicy string
 
 const (
-	// FailureFail keeps the namespace from being Populated.
+	// FailureFail keeps the namespace from being Populated, or closed.
 	FailureFail FailurePolicy = "Fail"
-	// FailureIgnore reports the failure only.
+	// FailureIgnore only reports the failure.
 	FailureIgnore FailurePolicy = "Ignore"
 )
 
-// DeletionPolicy says what happens to objects whose template goes.
+// DeletionPolicy is what happens to the objects of a template that no longer applies.
 // +kubebuilder:validation:Enum=Orphan;Delete
 type DeletionPolicy string
 
 const (
-	// DeletionOrphan leaves them.
+	// DeletionOrphan leaves the objects as they are.
 	DeletionOrphan DeletionPolicy = "Orphan"
-	// DeletionDelete deletes them.
+	// DeletionDelete deletes the objects that the operator created.
 	DeletionDelete DeletionPolicy = "Delete"
 )
 
-// AuthoritativePolicy says what happens to objects of authoritative kinds that no template declares.
+// AuthoritativePolicy is what happens to objects of authoritative kinds that no template declares.
 // +kubebuilder:validation:Enum=Delete;Report
 type AuthoritativePolicy string
 
 const (
-	// AuthoritativeDelete deletes them.
+	// AuthoritativeDelete deletes the objects.
 	AuthoritativeDelete AuthoritativePolicy = "Delete"
-	// AuthoritativeReport leaves and reports them.
+	// AuthoritativeReport leaves the objects and reports them.
 	AuthoritativeReport AuthoritativePolicy = "Report"
 )
 
 // Conditions of a NamespaceTemplate.
 const (
-	// TemplateAccepted says whether the template compiles, and why not.
+	// TemplateAccepted reports whether the operator can use the template.
 	TemplateAccepted = "Accepted"
-	// TemplatePopulated says whether every namespace that it selects holds its objects.
+	// TemplatePopulated reports whether every selected namespace has the objects of the template.
 	TemplatePopulated = "Populated"
 )
 
-// NamespaceTemplateStatus is what the operator saw.
+// NamespaceTemplateStatus is what the operator observed.
 type NamespaceTemplateStatus struct {
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the metadata.generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted and Populated.
+	// conditions contains Accepted: whether the template compiles and the operator may write the kinds that it
+	// declares; and Populated: whether every selected namespace has the objects. Wait for it with kubectl wait
+	// --for=condition=Populated namespacetemplate/NAME.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// namespaces counts the selected namespaces by what became of them.
+	// namespaces counts the selected namespaces by their state.
 	// +optional
 	Namespaces NamespaceCounts `json:"namespaces,omitzero"`
 
-	// kinds are the kinds ever applied for this template: where objects to prune are looked for.
+	// kinds lists the kinds that were ever applied for this template. The operator looks for objects to delete among
+	// them.
 	// +optional
 	// +listType=atomic
 	Kinds []GroupKind `json:"kinds,omitempty"`
 
-	// failures are the first ten objects that could not be applied.
+	// failures lists the first ten objects that could not be applied.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Failures []ObjectFailure `json:"failures,omitempty"`
 }
 
-// NamespaceCounts counts a template's namespaces.
+// NamespaceCounts counts a template's namespaces by their state.
 type NamespaceCounts struct {
-	// matched namespaces are selected by the template and not opted out.
+	// matched counts the namespaces that the template selects and that are not opted out.
 	Matched int32 `json:"matched"`
-	// populated namespaces hold every object as declared.
+	// populated counts the namespaces that have every object as declared.
 	Populated int32 `json:"populated"`
-	// failed namespaces lack an object that could not be applied.
+	// failed counts the namespaces that lack an object because it could not be applied.
 	Failed int32 `json:"failed"`
-	// drifted namespaces hold an object that somebody changed and that driftPolicy Report leaves so.
+	// drifted counts the namespaces with an object that was changed and that driftPolicy Report leaves as it is.
 	Drifted int32 `json:"drifted"`
-	// optedOut namespaces are selected by the template but opted out.
+	// optedOut counts the namespaces that the template selects and that are opted out.
 	OptedOut int32 `json:"optedOut"`
 }
 
 // GroupKind names a kind.
 type GroupKind struct {
+	// group is the API group, for example rbac.authorization.k8s.io. It is "" for the core group.
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group"`
+	// kind is the kind, for example RoleBinding.
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`
 }
 
-// ObjectFailure says why an object is not in a namespace.
+// ObjectFailure reports an object that could not be applied.
 type ObjectFailure struct {
+	// namespace is the namespace that lacks the object.
 	Namespace string `json:"namespace"`
-	// object is the resource and name, as kubectl prints it: configmap/limits.
-	Object  string `json:"object"`
+	// object is the resource and the name, as kubectl prints them, for example limitrange/defaults.
+	Object string `json:"object"`
+	// message is the reason, usually an error of the API server.
 	Message string `json:"message"`
 }

@@ -5,10 +5,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicySpace is a place in a hierarchy of policies. Namespaces are in one by the label policy.nstpl.dev/policyspace,
-// and inherit what is declared for it and for all spaces above it, by NamespaceTemplates that select the label which
-// the operator keeps: <space>.tree.policy.nstpl.dev/depth. It follows "Policy Hierarchy Operations" of the Git User
-// Guide.
+// PolicySpace groups namespaces and other policy spaces into a hierarchy. A namespace is in a space by the label
+// policy.nstpl.dev/policyspace. It inherits the policies of the space and of all spaces above it, and shares their
+// quotas. The operator labels the namespace with SPACE.tree.policy.nstpl.dev/depth for each of these spaces, and
+// NamespaceTemplates select that label.
+//
+// Example:
+//
+//	apiVersion: policy.nstpl.dev/v1alpha1
+//	kind: PolicySpace
+//	metadata:
+//	  name: payments
+//	spec:
+//	  parent: company
+//	  quota:
+//	    hard:
+//	      pods: "100"
+//	      requests.cpu: "40"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ps
@@ -24,8 +37,10 @@ type PolicySpace struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec is the place of the space in the hierarchy, and its quota. A space without spec is a root without quota.
 	// +optional
 	Spec PolicySpaceSpec `json:"spec,omitempty,omitzero"`
+	// status is what the operator observed, and the usage it accounts for. The operator writes it.
 	// +optional
 	Status PolicySpaceStatus `json:"status,omitempty,omitzero"`
 }
@@ -40,24 +55,28 @@ type PolicySpaceList struct {
 	Items []PolicySpace `json:"items"`
 }
 
-// PolicySpaceSpec is what an administrator declares.
+// PolicySpaceSpec is the place of a space in the hierarchy, and its quota.
 type PolicySpaceSpec struct {
-	// parent is the space that this one is in. A root has none. It may be created later.
+	// parent is the name of the PolicySpace that this space is in, for example company. By default the space has no
+	// parent and is a root. The parent may be created later. Until it exists, new namespaces of this space wait, and
+	// older ones keep what they have.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Parent string `json:"parent,omitempty"`
 
-	// quota limits the sum over all namespaces in the space and in those below it.
+	// quota limits the total usage of all namespaces in this space and in the spaces below it. By default nothing is
+	// limited.
 	// +optional
 	Quota *PolicySpaceQuota `json:"quota,omitempty"`
 }
 
-// PolicySpaceQuota is a quota for many namespaces together.
+// PolicySpaceQuota limits the total usage of many namespaces.
 type PolicySpaceQuota struct {
-	// hard limits each named resource: those that a ResourceQuota knows, by the same names. It may be set below what is
-	// used: then nothing new is let in until enough has gone. As with a ResourceQuota, a limit on cpu or memory makes
-	// every pod state what it requests.
+	// hard is the limit for each resource, for example {pods: "100", requests.cpu: "40"}. The resources are those of a
+	// ResourceQuota, with the same names. You may set a limit below the current usage: then new usage is denied until
+	// enough is deleted. As with a ResourceQuota, a limit on cpu or memory makes it mandatory for every pod to declare
+	// that request or limit.
 	// +required
 	// +kubebuilder:validation:MaxProperties=64
 	Hard corev1.ResourceList `json:"hard"`
@@ -65,78 +84,80 @@ type PolicySpaceQuota struct {
 
 // Conditions of a PolicySpace.
 const (
-	// PolicySpaceReady says whether the space is in the hierarchy, and all that it limits is counted.
+	// PolicySpaceReady reports whether the space is in the hierarchy, and whether the usage that it limits is known for
+	// all its namespaces.
 	PolicySpaceReady = "Ready"
-	// PolicySpaceExceeded says whether more is used than the quota allows.
+	// PolicySpaceExceeded reports whether the usage is above the quota.
 	PolicySpaceExceeded = "Exceeded"
 )
 
-// PolicySpaceStatus is what the operator saw.
+// PolicySpaceStatus is what the operator observed, and the usage that it accounts for.
 type PolicySpaceStatus struct {
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the metadata.generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// path leads from the root to the space.
+	// path lists the spaces from the root to this one, for example company/payments.
 	// +optional
 	Path string `json:"path,omitempty"`
 
-	// namespaces is how many there are in the space and in those below it.
+	// namespaces is the number of namespaces in this space and in the spaces below it.
 	// +optional
 	Namespaces int32 `json:"namespaces"`
 
-	// quota is used/hard for each resource, for people.
+	// quota shows usage and limit of each resource for kubectl get, for example pods: 3/100.
 	// +optional
 	Quota string `json:"quota,omitempty"`
 
-	// hard is what is enforced: the limits of spec.quota on resources whose use is counted in all namespaces.
+	// hard contains the limits that are enforced: those of spec.quota whose usage is counted in all namespaces.
 	// +optional
 	Hard corev1.ResourceList `json:"hard,omitempty"`
 
-	// used is the sum of what is used in all namespaces, bookings included.
+	// used is the total usage of all namespaces, including the reservations in bookings.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 
-	// uncounted names some of the namespaces whose usage is unknown, because their ResourceQuota nstpl-policyspace is
-	// missing or was changed. The operator repairs it. Until then, everything that the quota limits is denied.
+	// uncounted names up to ten namespaces whose usage is unknown, because their ResourceQuota nstpl-policyspace is
+	// missing or was changed. The operator repairs it. Until then, requests that the quota limits are denied.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Uncounted []string `json:"uncounted,omitempty"`
 
-	// sharedWith names policyspaces whose namespaces count here too, because namespaces move between the two: one of
-	// them takes the place of the other, as if it were renamed. No more is used in both together than either allows.
+	// sharedWith names policy spaces that share their usage with this one, because namespaces move between the two, as
+	// when a space is replaced by one of another name. Usage in either space counts in both, so both together use no
+	// more than either allows.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	SharedWith []PolicySpaceShare `json:"sharedWith,omitempty"`
 
-	// bookings are what is let in and not seen to be written down yet.
+	// bookings are reservations: usage that admission allowed and that the API server has not recorded yet.
 	// +optional
 	// +listType=atomic
 	Bookings []QuotaBooking `json:"bookings,omitempty"`
 
-	// conditions are Ready and, with a quota, Exceeded.
+	// conditions contains Ready, and Exceeded for a space with a quota.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PolicySpaceShare is another policyspace that usage is shared with.
+// PolicySpaceShare names another policy space that usage is shared with.
 type PolicySpaceShare struct {
-	// name is that of the other policyspace.
+	// name is the name of the other policy space.
 	Name string `json:"name"`
-	// until is when the sharing ends, unless another namespace moves before.
+	// until is when the sharing ends, unless another namespace moves before then.
 	Until metav1.Time `json:"until"`
 }
 
-// QuotaBooking is room that is taken before the API server writes it down, so that no two requests are let in on the
-// same.
+// QuotaBooking reserves usage before the API server records it, so that two requests cannot use the same room.
 type QuotaBooking struct {
+	// namespace is the namespace of the request.
 	Namespace string `json:"namespace"`
-	// used is what the namespace uses with it.
+	// used is the total usage of the namespace, including the request.
 	Used corev1.ResourceList `json:"used"`
-	// since is the resourceVersion of the namespace's ResourceQuota that the booking goes on from.
+	// since is the resourceVersion of the namespace's ResourceQuota on which the reservation is based.
 	Since string `json:"since"`
 }

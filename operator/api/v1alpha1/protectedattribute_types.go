@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AttributeKind says what of an object's metadata an attribute is.
+// AttributeKind is the part of metadata that a rule protects.
 //
 // +kubebuilder:validation:Enum=Label;Annotation
 type AttributeKind string
@@ -21,9 +21,23 @@ const (
 	RoleKind        = "Role"
 )
 
-// ProtectedAttribute says which role a requester must hold to set, change or remove a label or an annotation on the
-// objects of its namespace, and on the pod templates in them ("Protected attributes"). Where several rules protect the
-// same attribute, each one opens it to the role that it names; what no rule opens is closed.
+// ProtectedAttribute names the role that users must hold to set, change or remove a label or an annotation on the
+// objects of its namespace and on the pod templates in them. If several rules protect the same attribute, each allows
+// its own values to its own role. Values that no rule lists are denied to all users.
+//
+// Example:
+//
+//	apiVersion: policy.nstpl.dev/v1alpha1
+//	kind: ProtectedAttribute
+//	metadata:
+//	  name: public
+//	  namespace: default
+//	attributeKind: Label
+//	attributeName: public
+//	protectedValues: ["true"]
+//	roleRef:
+//	  kind: Role
+//	  name: publisher
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=pattr
@@ -39,6 +53,7 @@ type ProtectedAttribute struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	AttributeRule     `json:",inline"`
 
+	// status is what the operator observed. The operator writes it.
 	// +optional
 	Status ProtectedAttributeStatus `json:"status,omitempty"`
 }
@@ -53,10 +68,24 @@ type ProtectedAttributeList struct {
 	Items []ProtectedAttribute `json:"items"`
 }
 
-// ClusterProtectedAttribute says which ClusterRole a requester must hold to set, change or remove a label or an
-// annotation on any object, in namespaces and outside of them, and on the pod templates in them ("Protected
-// attributes"). A RoleBinding to the ClusterRole counts in its own namespace. Where several rules protect the same
-// attribute, each one opens it to the role that it names; what no rule opens is closed.
+// ClusterProtectedAttribute names the ClusterRole that users must hold to set, change or remove a label or an
+// annotation on any object, namespaced or not, and on the pod templates in it. A RoleBinding to the ClusterRole counts
+// in its own namespace. If several rules protect the same attribute, each allows its own values to its own role. Values
+// that no rule lists are denied to all users.
+//
+// Example:
+//
+//	apiVersion: policy.nstpl.dev/v1alpha1
+//	kind: ClusterProtectedAttribute
+//	metadata:
+//	  name: env-prod
+//	attributeKind: Label
+//	attributeName: env
+//	protectedValues: [prod]
+//	roleRef:
+//	  kind: ClusterRole
+//	  name: prod-deployer
+//	guardDeletion: true
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cpattr
@@ -73,6 +102,7 @@ type ClusterProtectedAttribute struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	AttributeRule     `json:",inline"`
 
+	// status is what the operator observed. The operator writes it.
 	// +optional
 	Status ProtectedAttributeStatus `json:"status,omitempty"`
 }
@@ -87,27 +117,29 @@ type ClusterProtectedAttributeList struct {
 	Items []ClusterProtectedAttribute `json:"items"`
 }
 
-// AttributeRule opens an attribute to those who hold a role, and closes it to all others.
+// AttributeRule allows the holders of a role to set, change and remove an attribute, and denies it to all other users.
 //
 // +kubebuilder:validation:XValidation:rule="!format.qualifiedName().validate(self.attributeKind == 'Label' ? self.attributeName : self.attributeName.lowerAscii()).hasValue()",message="attributeName must be a name of at most 63 letters, digits, '-', '_' and '.', that begins and ends with a letter or digit, and may follow a DNS name and a '/', such as env or example.com/env",fieldPath=".attributeName"
 // +kubebuilder:validation:XValidation:rule="self.attributeKind != 'Label' || !has(self.protectedValues) || self.protectedValues.all(value, !format.labelValue().validate(value).hasValue())",message="protectedValues of a label must be valid label values: at most 63 letters, digits, '-', '_' and '.', that begin and end with a letter or digit",fieldPath=".protectedValues"
 type AttributeRule struct {
-	// attributeKind says whether a label or an annotation is protected.
+	// attributeKind is Label or Annotation.
 	// +required
 	AttributeKind AttributeKind `json:"attributeKind"`
 
-	// attributeName is the key of the label or annotation.
+	// attributeName is the key of the label or annotation, for example env or example.com/env.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	AttributeName string `json:"attributeName"`
 
-	// roleRef names the role whose holders may set, change and remove the attribute. It need not exist yet.
+	// roleRef names the role whose holders may set, change and remove the attribute. The role may be created later.
+	// Holding it means being bound to it by a RoleBinding or ClusterRoleBinding: other roles with the same rules do not
+	// count, and neither does cluster-admin.
 	// +required
 	RoleRef RoleReference `json:"roleRef"`
 
-	// protectedValues are the values that the role opens: its holders may set them, change one of them into another,
-	// and remove them. Without any, they may do so with every value.
+	// protectedValues lists the values that holders of the role may set, change into one another, and remove, for
+	// example [staging, test]. By default they may do so with every value.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -115,25 +147,26 @@ type AttributeRule struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	ProtectedValues []string `json:"protectedValues,omitempty"`
 
-	// guardDeletion says that objects with the attribute may only be deleted by those who may remove it.
+	// guardDeletion denies the deletion and eviction of objects with the attribute to users who may not remove the
+	// attribute. The default is false.
 	// +optional
 	GuardDeletion bool `json:"guardDeletion,omitempty"`
 }
 
-// RoleReference names a role of RBAC.
+// RoleReference names an RBAC role.
 type RoleReference struct {
-	// apiGroup is that of RBAC.
+	// apiGroup is rbac.authorization.k8s.io, which is the default.
 	// +optional
 	// +kubebuilder:default=rbac.authorization.k8s.io
 	// +kubebuilder:validation:Enum=rbac.authorization.k8s.io
 	APIGroup string `json:"apiGroup,omitempty"`
 
-	// kind is ClusterRole, or, in a ProtectedAttribute, Role for one of its namespace.
+	// kind is ClusterRole. In a ProtectedAttribute it may also be Role, for a Role in the same namespace.
 	// +required
 	// +kubebuilder:validation:Enum=ClusterRole;Role
 	Kind string `json:"kind"`
 
-	// name of the role.
+	// name is the name of the role, for example prod-deployer.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -141,18 +174,20 @@ type RoleReference struct {
 	Name string `json:"name"`
 }
 
-// ProtectedAttributeStatus is what the operator saw.
+// ProtectedAttributeStatus is what the operator observed.
 type ProtectedAttributeStatus struct {
-	// observedGeneration is the generation that this status is about.
+	// observedGeneration is the metadata.generation that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Enforced.
+	// conditions contains Enforced: whether the API server asks the operator about the attribute. The rule is in force
+	// once it is True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// AttributeEnforced is the condition of rules that says whether the API server asks about the attribute.
+// AttributeEnforced is the condition of a rule that reports whether the API server asks the operator about the
+// attribute.
 const AttributeEnforced = "Enforced"

@@ -5,9 +5,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SecurityContextConstraints say what pods may ask for, and who may use them: the users and groups that are listed, and
-// those with the verb use on them in the pod's namespace ("Security context constraints"). The fields are those of
-// OpenShift's security.openshift.io/v1, with the same names, meanings and defaults.
+// SecurityContextConstraints limit the security-relevant fields of pods. The fields, their defaults and the decisions
+// are those of OpenShift's security.openshift.io/v1. A pod is admitted by the first constraint that its service account
+// or its creator may use and that allows every field of the pod. Fields that the pod leaves open are set. A user or
+// service account may use a constraint if users or groups list it, or if it has the verb use on the constraint in the
+// pod's namespace. While no SecurityContextConstraints exist, pods are not limited.
+//
+// Example:
+//
+//	apiVersion: policy.nstpl.dev/v1alpha1
+//	kind: SecurityContextConstraints
+//	metadata:
+//	  name: web
+//	priority: 10
+//	runAsUser:
+//	  type: MustRunAsRange
+//	seLinuxContext:
+//	  type: MustRunAs
+//	fsGroup:
+//	  type: MustRunAs
+//	supplementalGroups:
+//	  type: RunAsAny
+//	requiredDropCapabilities: [ALL]
+//	allowedCapabilities: [NET_BIND_SERVICE]
+//	allowPrivilegeEscalation: false
+//	seccompProfiles: [runtime/default]
+//	volumes: [configMap, emptyDir, persistentVolumeClaim, projected, secret]
+//	groups: [web-operators]
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=scc,path=securitycontextconstraints,singular=securitycontextconstraints
@@ -30,119 +54,128 @@ type SecurityContextConstraints struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// priority orders the constraints that somebody may use: the highest is tried first, and among equals the most
-	// restrictive. Without one it is 0.
+	// priority orders the constraints that a pod may be admitted by. The highest is tried first, and among equals the
+	// most restrictive. The default is 0.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	Priority *int32 `json:"priority,omitempty"`
 
-	// allowPrivilegedContainer lets containers be privileged.
+	// allowPrivilegedContainer allows privileged containers. The default is false.
 	// +optional
 	AllowPrivilegedContainer bool `json:"allowPrivilegedContainer,omitempty"`
 
-	// defaultAddCapabilities are added to every container that does not drop them, and may be added.
+	// defaultAddCapabilities are added to every container that does not drop them, for example [NET_BIND_SERVICE].
+	// Containers may also add them. By default none are added.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	DefaultAddCapabilities []Capability `json:"defaultAddCapabilities,omitempty"`
 
-	// requiredDropCapabilities are dropped from every container.
+	// requiredDropCapabilities are dropped from every container, for example [ALL]. By default none are dropped.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	RequiredDropCapabilities []Capability `json:"requiredDropCapabilities,omitempty"`
 
-	// allowedCapabilities may be added by containers; * is all.
+	// allowedCapabilities may be added by containers, for example [NET_BIND_SERVICE]; [*] allows all. By default none
+	// may be added.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	AllowedCapabilities []Capability `json:"allowedCapabilities,omitempty"`
 
-	// allowHostDirVolumePlugin lets pods mount directories of the host, whatever volumes says.
+	// allowHostDirVolumePlugin allows hostPath volumes, whatever volumes contains. The default is false.
 	// +optional
 	AllowHostDirVolumePlugin bool `json:"allowHostDirVolumePlugin,omitempty"`
 
-	// volumes are the types of volumes that pods may have, by the name of the volume's field; * is all, none is none.
-	// Without it, all but hostPath are.
+	// volumes are the types of volumes that pods may have, named as the fields of a pod's volume, for example
+	// [configMap, emptyDir]; [*] allows all, and [none] allows none. By default all types but hostPath are allowed.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	Volumes []FSType `json:"volumes,omitempty"`
 
-	// allowedFlexVolumes are the drivers of flexVolumes that pods may have; none listed is all.
+	// allowedFlexVolumes are the drivers of flexVolumes that pods may have. By default all drivers are allowed if
+	// volumes allows flexVolume.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	AllowedFlexVolumes []AllowedFlexVolume `json:"allowedFlexVolumes,omitempty"`
 
-	// allowHostNetwork lets pods use the host's network.
+	// allowHostNetwork allows pods in the host's network. The default is false.
 	// +optional
 	AllowHostNetwork bool `json:"allowHostNetwork,omitempty"`
 
-	// allowHostPorts lets containers have ports of the host.
+	// allowHostPorts allows containers to use ports of the host. The default is false.
 	// +optional
 	AllowHostPorts bool `json:"allowHostPorts,omitempty"`
 
-	// allowHostPID lets pods see the host's processes.
+	// allowHostPID allows pods in the host's process namespace. The default is false.
 	// +optional
 	AllowHostPID bool `json:"allowHostPID,omitempty"`
 
-	// allowHostIPC lets pods use the host's IPC.
+	// allowHostIPC allows pods in the host's IPC namespace. The default is false.
 	// +optional
 	AllowHostIPC bool `json:"allowHostIPC,omitempty"`
 
-	// userNamespaceLevel RequirePodLevel makes pods say hostUsers: false.
+	// userNamespaceLevel is whether pods must have a user namespace of their own. RequirePodLevel requires hostUsers:
+	// false. AllowHostLevel, the default, does not.
 	// +optional
 	// +kubebuilder:default=AllowHostLevel
 	UserNamespaceLevel UserNamespaceLevel `json:"userNamespaceLevel,omitempty"`
 
-	// defaultAllowPrivilegeEscalation is what containers get that don't say whether they may gain privileges.
+	// defaultAllowPrivilegeEscalation is set in containers that do not set allowPrivilegeEscalation. By default, false
+	// is set if the constraint has allowPrivilegeEscalation: false, and otherwise the field stays unset.
 	// +optional
 	// +nullable
 	DefaultAllowPrivilegeEscalation *bool `json:"defaultAllowPrivilegeEscalation,omitempty"`
 
-	// allowPrivilegeEscalation lets containers gain privileges. It is true unless it says false.
+	// allowPrivilegeEscalation allows containers with allowPrivilegeEscalation: true. The default is true.
 	// +optional
 	// +nullable
 	AllowPrivilegeEscalation *bool `json:"allowPrivilegeEscalation,omitempty"`
 
-	// seLinuxContext says which SELinux options pods get and may have.
+	// seLinuxContext is which SELinux options pods may have, and which are set if a pod has none.
 	// +required
 	SELinuxContext SELinuxContextStrategyOptions `json:"seLinuxContext"`
 
-	// runAsUser says which user ids containers get and may have.
+	// runAsUser is which user IDs containers may have, and which is set if a container has none.
 	// +required
 	RunAsUser RunAsUserStrategyOptions `json:"runAsUser"`
 
-	// supplementalGroups says which supplemental groups pods get and may have.
+	// supplementalGroups is which supplemental groups pods may have, and which are set if a pod has none. The default
+	// is RunAsAny.
 	// +optional
 	SupplementalGroups GroupStrategyOptions `json:"supplementalGroups,omitempty"`
 
-	// fsGroup says which group owns the volumes of pods.
+	// fsGroup is which fsGroup, the group that owns volumes, pods may have, and which is set if a pod has none. The
+	// default is RunAsAny.
 	// +optional
 	FSGroup GroupStrategyOptions `json:"fsGroup,omitempty"`
 
-	// readOnlyRootFilesystem makes containers have one.
+	// readOnlyRootFilesystem requires a read-only root file system in every container. It is set where a container
+	// leaves it open. The default is false.
 	// +optional
 	ReadOnlyRootFilesystem bool `json:"readOnlyRootFilesystem,omitempty"`
 
-	// users may use the constraints.
+	// users are the users and service accounts that may use the constraint, for example [jane,
+	// "system:serviceaccount:builds:default"].
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=1024
 	Users []string `json:"users,omitempty"`
 
-	// groups may use the constraints.
+	// groups are the groups whose members may use the constraint, for example ["system:serviceaccounts:builds"].
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=4096
 	// +kubebuilder:validation:items:MaxLength=1024
 	Groups []string `json:"groups,omitempty"`
 
-	// seccompProfiles may be used: runtime/default, unconfined, localhost/ and the name of a file, or * for all. Pods
-	// without one get the first. Without any, pods may have none.
+	// seccompProfiles are the profiles that pods may have: runtime/default, unconfined, localhost/FILE, or * for all. A
+	// pod without a profile gets the first. By default pods may not set a profile.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
@@ -150,7 +183,8 @@ type SecurityContextConstraints struct {
 	// +kubebuilder:validation:items:XValidation:rule="self != 'localhost/'",message="localhost/ needs the name of a file"
 	SeccompProfiles []string `json:"seccompProfiles,omitempty"`
 
-	// allowedUnsafeSysctls may be set besides the safe ones; a * at the end is any ending.
+	// allowedUnsafeSysctls may be set in addition to the safe sysctls, for example [net.core.somaxconn, "net.ipv4.*"].
+	// A * at the end matches any ending. By default only safe sysctls may be set.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
@@ -158,7 +192,8 @@ type SecurityContextConstraints struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	AllowedUnsafeSysctls []string `json:"allowedUnsafeSysctls,omitempty"`
 
-	// forbiddenSysctls may not be set, safe or not; a * at the end is any ending.
+	// forbiddenSysctls may not be set, whether they are safe or not, for example ["kernel.*"]. A * at the end matches
+	// any ending. By default none are forbidden.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
@@ -177,15 +212,15 @@ type SecurityContextConstraintsList struct {
 	Items []SecurityContextConstraints `json:"items"`
 }
 
-// Capability is the name of a Linux capability, without CAP_, or in a list of allowed ones *.
+// Capability is the name of a Linux capability without CAP_, for example NET_ADMIN. In allowedCapabilities it may be *.
 //
 // +kubebuilder:validation:MaxLength=64
 type Capability string
 
-// AllCapabilities in a list of allowed ones is all of them.
+// AllCapabilities in allowedCapabilities allows all capabilities.
 const AllCapabilities Capability = "*"
 
-// FSType is a type of volumes, by the name of its field in a pod's volumes.
+// FSType is a type of volumes, named as the field in a pod's volumes, for example configMap.
 //
 // +kubebuilder:validation:MaxLength=64
 type FSType string
@@ -197,16 +232,16 @@ const (
 	FSTypeHostPath FSType = "hostPath"
 )
 
-// AllowedFlexVolume is a driver of flexVolumes.
+// AllowedFlexVolume names a driver of flexVolumes.
 type AllowedFlexVolume struct {
-	// driver is its name.
+	// driver is the name of the driver, for example example.com/disk.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Driver string `json:"driver"`
 }
 
-// UserNamespaceLevel says whether pods must have a user namespace of their own.
+// UserNamespaceLevel is whether pods must have a user namespace of their own.
 //
 // +kubebuilder:validation:Enum=AllowHostLevel;RequirePodLevel
 type UserNamespaceLevel string
@@ -225,45 +260,48 @@ const (
 	RunAsAny         = "RunAsAny"
 )
 
-// SELinuxContextStrategyOptions say which SELinux options pods get and may have.
+// SELinuxContextStrategyOptions is which SELinux options pods may have and are given.
 type SELinuxContextStrategyOptions struct {
-	// type is MustRunAs, for the options below, or RunAsAny.
+	// type is MustRunAs, which requires the options in seLinuxOptions, or RunAsAny.
 	// +required
 	// +kubebuilder:validation:Enum=MustRunAs;RunAsAny
 	Type string `json:"type"`
 
-	// seLinuxOptions are what MustRunAs gives and asks for. Without a level it is the one that the namespace was given.
+	// seLinuxOptions are the options that MustRunAs requires and sets, for example {level: "s0:c1,c2"}. By default the
+	// level is the one that the operator allocated to the namespace.
 	// +optional
 	// +nullable
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 }
 
-// RunAsUserStrategyOptions say which user ids containers get and may have.
+// RunAsUserStrategyOptions is which user IDs containers may have and are given.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'MustRunAs' || has(self.uid)",message="MustRunAs needs a uid: give one, or choose MustRunAsRange for those of the namespace",fieldPath=".uid"
 // +kubebuilder:validation:XValidation:rule="has(self.uidRangeMin) == has(self.uidRangeMax)",message="a range has both uidRangeMin and uidRangeMax",fieldPath=".uidRangeMax"
 // +kubebuilder:validation:XValidation:rule="!has(self.uidRangeMin) || !has(self.uidRangeMax) || self.uidRangeMin <= self.uidRangeMax",message="uidRangeMin must not be greater than uidRangeMax",fieldPath=".uidRangeMin"
 type RunAsUserStrategyOptions struct {
-	// type is MustRunAs, for uid, MustRunAsRange, MustRunAsNonRoot or RunAsAny.
+	// type is MustRunAs, which requires uid; MustRunAsRange, which requires an ID of a range and sets its first;
+	// MustRunAsNonRoot, which denies user ID 0; or RunAsAny.
 	// +required
 	// +kubebuilder:validation:Enum=MustRunAs;MustRunAsRange;MustRunAsNonRoot;RunAsAny
 	Type string `json:"type"`
 
-	// uid is the id for MustRunAs.
+	// uid is the user ID for MustRunAs, for example 1000.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	UID *int64 `json:"uid,omitempty"`
 
-	// uidRangeMin is the first id for MustRunAsRange. Without bounds the ids are those that the namespace was given.
+	// uidRangeMin is the first user ID for MustRunAsRange, for example 1000. By default the range is the one that the
+	// operator allocated to the namespace.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	UIDRangeMin *int64 `json:"uidRangeMin,omitempty"`
 
-	// uidRangeMax is the last id for MustRunAsRange.
+	// uidRangeMax is the last user ID for MustRunAsRange, for example 1999.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -271,31 +309,32 @@ type RunAsUserStrategyOptions struct {
 	UIDRangeMax *int64 `json:"uidRangeMax,omitempty"`
 }
 
-// GroupStrategyOptions say which groups pods get and may have.
+// GroupStrategyOptions is which groups pods may have and are given.
 type GroupStrategyOptions struct {
-	// type is MustRunAs, for the ranges below, or RunAsAny, which it is without one.
+	// type is MustRunAs, which requires groups of ranges and sets the first, or RunAsAny, which is the default.
 	// +optional
 	// +kubebuilder:validation:Enum="";MustRunAs;RunAsAny
 	Type string `json:"type,omitempty"`
 
-	// ranges are the ids for MustRunAs. Without any they are those that the namespace was given.
+	// ranges are the group IDs for MustRunAs, for example [{min: 1000, max: 1999}]. By default the range is the one
+	// that the operator allocated to the namespace.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	Ranges []IDRange `json:"ranges,omitempty"`
 }
 
-// IDRange is a range of ids, its ends included.
+// IDRange is a range of IDs, including both ends.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || self.min <= self.max",message="min must not be greater than max"
 type IDRange struct {
-	// min is the first id.
+	// min is the first ID.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	Min int64 `json:"min,omitempty"`
 
-	// max is the last id.
+	// max is the last ID.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
