@@ -24,12 +24,12 @@ import (
 // person is a plain user: who may do everything to namespaces, and use nothing of nstpl's own.
 type person struct {
 	kubernetes.Interface
-	s    *scene
+	s    *testScope
 	name string
 }
 
 // person returns a user with a certificate, so that the name can be any.
-func (s *scene) person(name string, groups ...string) person {
+func (s *testScope) person(name string, groups ...string) person {
 	s.t.Helper()
 	s.permit(s.name("people"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
@@ -38,7 +38,7 @@ func (s *scene) person(name string, groups ...string) person {
 				"namespaces", "namespaces/status", "namespaces/finalize", "configmaps", "resourcequotas/status",
 			},
 			Verbs: []string{"get", "list", "create", "update", "patch", "delete"}})
-	config, err := s.cluster.UserConfig(name, append(groups, s.name("people"))...)
+	config, err := s.controlPlane.UserConfig(name, append(groups, s.name("people"))...)
 	require.NoError(s.t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
@@ -51,7 +51,7 @@ func (s *scene) person(name string, groups ...string) person {
 }
 
 // permit gives somebody a rule everywhere. What is there already stays.
-func (s *scene) permit(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
+func (s *testScope) permit(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), role)))
@@ -74,7 +74,7 @@ func (p person) permit(verb, resource string, names ...string) {
 // create creates a namespace of the scene with labels and annotations.
 func (p person) create(short string, labels, annotations map[string]string) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: p.s.name(short), Labels: map[string]string{sceneLabel: p.s.id}, Annotations: annotations,
+		Name: p.s.name(short), Labels: map[string]string{testLabel: p.s.id}, Annotations: annotations,
 	}}
 	maps.Copy(ns.Labels, labels)
 	return p.CoreV1().Namespaces().Create(p.s.t.Context(), ns, metav1.CreateOptions{})
@@ -195,8 +195,8 @@ func (p person) mayUseAll() {
 
 func TestAdmissionOfForgedCreators(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("who", "$(CREATOR)"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
 	jane := s.person(s.name("jane"))
 	is := func(name, creator string) {
 		t.Helper()
@@ -218,10 +218,10 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 	require.NoError(t, jane.ways("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
 	is(s.name("applied"), jane.name)
 
-	older := s.older()
+	older := s.preexistingNamespace()
 	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
 	// what is read is written back: the operator doesn't write in between
-	s.populated(ns)
+	s.waitPopulated(ns)
 	for _, who := range []person{jane, s.person(s.name("another"))} {
 		for _, value := range []*string{new("admin"), new(""), nil} {
 			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {
@@ -232,7 +232,7 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 			}
 		}
 	}
-	s.holds(ns, configMap("who", jane.name))
+	s.waitPresent(ns, configMap("who", jane.name))
 }
 
 func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
@@ -247,13 +247,13 @@ func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
 	} {
 		t.Run(short, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			s.declare("defaults", configMap("who", "$(CREATOR)"))
+			s := newScope(t, sharedCluster)
+			s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
 			user := s.person(name)
 			ns, err := user.create("a", nil, nil)
 			require.NoError(t, err)
 			require.Equal(t, name, ns.Annotations[v1alpha1.CreatorAnnotation])
-			s.holds(ns, configMap("who", name))
+			s.waitPresent(ns, configMap("who", name))
 		})
 	}
 }
@@ -264,11 +264,11 @@ func requiresPermission(template *v1alpha1.NamespaceTemplate) {
 
 func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	putOn := s.declare("put-on", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
+	s := newScope(t, sharedCluster)
+	putOn := s.createTemplate("put-on", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 	})
-	takenOff := s.declare("taken-off", configMap("b", "v"), requiresPermission,
+	takenOff := s.createTemplate("taken-off", configMap("b", "v"), requiresPermission,
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
 				{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
@@ -291,7 +291,7 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	_, err := jane.create("bare", nil, nil)
 	refused(err, takenOff.Name)
 	_, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "kube-" + s.id, Labels: map[string]string{sceneLabel: s.id},
+		Name: "kube-" + s.id, Labels: map[string]string{testLabel: s.id},
 	}}, metav1.CreateOptions{})
 	refused(err, takenOff.Name)
 
@@ -302,16 +302,16 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	require.NoError(t, jane.ways("labels", "other", new("label"))["merge patch"](ns.Name))
 
 	// Switched off, a template is asked about all the same: somebody may switch it on again.
-	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
+	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 	})
 	jane.refusedUse(ns, "labels", "class", new("privileged"), putOn)
-	s.edit(putOn, func(template *v1alpha1.NamespaceTemplate) {
+	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
 	})
 
 	// Out and in again is no way around.
-	out := s.namespace("out", label("class", "privileged"), label("restricted", ""), func(ns *corev1.Namespace) {
+	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""), func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
 	})
 	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
@@ -326,8 +326,8 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, jane.ways("labels", "class", new("privileged"))["merge patch"](ns.Name))
 	})
-	s.holds(ns, configMap("a", "v"))
-	s.populated(ns) // the operator writes no more, which an update would collide with
+	s.waitPresent(ns, configMap("a", "v"))
+	s.waitPopulated(ns) // the operator writes no more, which an update would collide with
 	jane.refusedUse(ns, "labels", "restricted", nil, takenOff)
 	// Who has a match already may go on with everything else.
 	require.NoError(t, s.person(s.name("another")).ways("labels", "other", new("change"))["update"](ns.Name))
@@ -335,7 +335,7 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 
 func TestAdmissionOfOptOut(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	jane := s.person(s.name("jane"))
 	out := map[string]string{v1alpha1.OptOutAnnotation: "true"}
 	_, err := jane.create("a", nil, out)
@@ -357,9 +357,9 @@ func TestAdmissionOfOptOut(t *testing.T) {
 
 func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	s.declare("defaults", configMap("a", "v"))
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	s.createTemplate("defaults", configMap("a", "v"))
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace,
 	}}
@@ -367,7 +367,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 		[]byte(`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`))))
 	listed := []person{s.person("system:serviceaccount:ci:builder"), s.person("robot"), s.person("r2d2", "robots")}
 	s.eventually(func(c *assert.CollectT) {
-		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"),
+		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.newNamespace("probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if assert.NoError(c, err) {
 			assert.Equal(c, "true", probe.Annotations[v1alpha1.OptOutAnnotation])
@@ -386,13 +386,13 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	}
 	ns, err := s.person("jane").create("populated", nil, nil)
 	require.NoError(t, err)
-	s.populated(ns)
+	s.waitPopulated(ns)
 
 	// Without some of the lists, and without any, namespaces are created as ever.
 	require.NoError(t,
 		s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType, []byte(`{"data": null}`))))
 	s.eventually(func(c *assert.CollectT) {
-		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.unborn("probe"),
+		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.newNamespace("probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if assert.NoError(c, err) {
 			assert.NotContains(c, probe.Annotations, v1alpha1.OptOutAnnotation)
@@ -405,7 +405,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 
 func TestAdmissionGuardsInitialization(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.initializer("network")
 	jane := s.person(s.name("jane"))
 	ns, err := jane.create("a", nil, nil)
@@ -422,7 +422,7 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	} {
 		jane.refused(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
 	}
-	s.finish(ns)
+	s.finishInitialization(ns)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 		assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
@@ -432,14 +432,14 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 
 func TestAdmissionOfNewNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	matching := s.declare("defaults", configMap("a", "v"))
-	s.declare("off", configMap("b", "v"), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selector("off", s.id)
+	s := newScope(t, sharedCluster)
+	matching := s.createTemplate("defaults", configMap("a", "v"))
+	s.createTemplate("off", configMap("b", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel("off", s.id)
 		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	})
 	s.eventually(func(c *assert.CollectT) {
-		probe := s.unborn("probe")
+		probe := s.newNamespace("probe")
 		assert.NoError(c, s.client.Create(t.Context(), probe, client.DryRunAll))
 		assert.Contains(c, probe.Labels, v1alpha1.InitializingLabel, "until %s is known", matching.Name)
 	})
@@ -452,8 +452,8 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 		require.NoError(t, err)
 		return ns
 	}
-	scene := map[string]string{sceneLabel: s.id}
-	with := func(key, value string) map[string]string { return map[string]string{sceneLabel: s.id, key: value} }
+	scene := map[string]string{testLabel: s.id}
+	with := func(key, value string) map[string]string { return map[string]string{testLabel: s.id, key: value} }
 	closed := func(ns *corev1.Namespace, pending string) {
 		t.Helper()
 		require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
@@ -486,12 +486,12 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 
 func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("a", "v"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("a", "v"))
 	jane := s.person(s.name("jane"))
 	ns, err := jane.create("a", nil, nil)
 	require.NoError(t, err)
-	s.populated(ns)
+	s.waitPopulated(ns)
 	jane.mayUseAll() // so that no other policy refuses labels
 	const says = "needs the verb patch on namespacetemplates"
 	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
@@ -545,7 +545,7 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 
 func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	jane := s.person(s.name("jane"))
 	s.permit(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name},
 		rbacv1.PolicyRule{

@@ -29,16 +29,16 @@ type folder map[string]string
 
 func (f folder) namespace(path, name string) folder {
 	f[path+"/namespace.yaml"] = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + ", labels: {" +
-		sceneLabel + ": x}}\n"
+		testLabel + ": x}}\n"
 	return f
 }
 
 // applyTree does what "kubectl nstpl hydrate ROOT | kubectl apply" does, and returns what kubectl says.
-func (s *scene) applyTree(root string, files folder, adopt bool) (string, error) {
+func (s *testScope) applyTree(root string, files folder, adopt bool) (string, error) {
 	s.t.Helper()
 	fs := fstest.MapFS{}
 	for path, content := range files {
-		content = strings.ReplaceAll(content, sceneLabel+": x", sceneLabel+": "+s.id)
+		content = strings.ReplaceAll(content, testLabel+": x", testLabel+": "+s.id)
 		fs[path] = &fstest.MapFile{Data: []byte(content)}
 	}
 	loaded, err := hierarchy.Load(fs, root)
@@ -58,18 +58,18 @@ func (s *scene) applyTree(root string, files folder, adopt bool) (string, error)
 	return s.kubectl(s.t.Context(), stream.String(), "apply", "--filename", "-")
 }
 
-func (s *scene) mustApplyTree(root string, files folder, adopt bool) {
+func (s *testScope) mustApplyTree(root string, files folder, adopt bool) {
 	s.t.Helper()
 	_, err := s.applyTree(root, files, adopt)
 	require.NoError(s.t, err)
 }
 
 // contents returns the objects of a YAML text as they are in a namespace, but for what Kubernetes counts.
-func (s *scene) contents(ns *corev1.Namespace, objects string) []map[string]any {
+func (s *testScope) contents(ns *corev1.Namespace, objects string) []map[string]any {
 	s.t.Helper()
 	var found []map[string]any
-	for _, object := range parse(s.t, objects) {
-		stored := s.mustStored(ns, object)
+	for _, object := range parseYAML(s.t, objects) {
+		stored := s.mustGet(ns, object)
 		delete(stored.Object, "status")
 		stored.SetManagedFields(nil)
 		stored.SetResourceVersion("")
@@ -79,7 +79,7 @@ func (s *scene) contents(ns *corev1.Namespace, objects string) []map[string]any 
 }
 
 // managed waits until a tree manages a namespace or does not.
-func (s *scene) managed(ns *corev1.Namespace, inTree bool) {
+func (s *testScope) managed(ns *corev1.Namespace, inTree bool) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -91,9 +91,9 @@ func (s *scene) managed(ns *corev1.Namespace, inTree bool) {
 }
 
 // notAdopted waits until a namespace says that it is left alone.
-func (s *scene) notAdopted(ns *corev1.Namespace, tree string) {
+func (s *testScope) notAdopted(ns *corev1.Namespace, tree string) {
 	s.t.Helper()
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Equal(c, "NotAdopted", condition.Reason)
 		assert.Contains(c, condition.Message,
@@ -104,12 +104,12 @@ func (s *scene) notAdopted(ns *corev1.Namespace, tree string) {
 // A namespace that existed before a tree declares it keeps all that it has until it is adopted.
 func TestTreeLeavesExistingNamespacesAlone(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	root, team := s.name("root"), s.name("team")
-	ns := s.namespace("existing")
+	ns := s.createNamespace("existing")
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
-	ordinary := s.declare("ordinary", configMap("ordinary", "1"))
-	s.populated(ns)
+	ordinary := s.createTemplate("ordinary", configMap("ordinary", "1"))
+	s.waitPopulated(ns)
 	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"), podQuota("undeclared-quota"))
 	// One has the name of what the tree declares.
 	before := documents(foreign, role("job-creator"))
@@ -130,17 +130,17 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	}.namespace(team+"/"+ns.Name, ns.Name).namespace(team+"/"+added.Name, added.Name)
 	s.mustApplyTree(root, files, false)
 	s.managed(added, true)
-	s.holds(added, viewer(root+".viewers"))
+	s.waitPresent(added, viewer(root+".viewers"))
 	s.notAdopted(ns, root)
-	s.event(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
+	s.waitEvent(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
 	untouched := func(value string) {
 		t.Helper()
-		s.edit(ordinary, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = raw(t, configMap("ordinary", value))
+		s.updateTemplate(ordinary, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = rawObjects(t, configMap("ordinary", value))
 		})
-		s.holds(ns, configMap("ordinary", value)) // other templates go on, and the operator has looked at the namespace
+		s.waitPresent(ns, configMap("ordinary", value)) // other templates go on, and the operator has looked at the namespace
 		require.Equal(t, contents, s.contents(ns, before))
-		s.lacks(ns, documents(viewer(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
+		s.waitAbsent(ns, documents(viewer(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
 		s.managed(ns, false)
 		s.notAdopted(ns, root)
 	}
@@ -149,7 +149,7 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 		assert.EqualValues(c, 1, status.Namespaces)
 	})
 	s.put(added.Name, foreign) // a namespace of the tree has what the tree declares, and nothing else
-	s.lacks(added, foreign)
+	s.waitAbsent(added, foreign)
 
 	// Neither a restart nor applying the tree again changes that.
 	s.restartOperator(t)
@@ -159,13 +159,13 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	// Adopted, it is like the others, and stays so without the annotation.
 	s.mustApplyTree(root, files, true)
 	s.managed(ns, true)
-	s.lacks(ns, foreign)
-	s.holds(ns, documents(declared, viewer(root+".viewers"), podQuota("quota")))
-	s.populated(ns)
+	s.waitAbsent(ns, foreign)
+	s.waitPresent(ns, documents(declared, viewer(root+".viewers"), podQuota("quota")))
+	s.waitPopulated(ns)
 	s.mustApplyTree(root, files, false)
 	s.restartOperator(t)
 	s.put(ns.Name, foreign)
-	s.lacks(ns, foreign)
+	s.waitAbsent(ns, foreign)
 	s.managed(ns, true)
 	found := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
@@ -174,25 +174,25 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	// It moves within the tree as any other, and whoever leaves it comes back only if adopted.
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
 	s.eventually(func(c *assert.CollectT) { assert.Equal(c, map[string]string{"root": "1"}, s.place(c, ns.Name)) })
-	s.holds(ns, viewer(root+".viewers"))
+	s.waitPresent(ns, viewer(root+".viewers"))
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.managed(ns, false)
-	s.lacks(ns, viewer(root+".viewers"))
+	s.waitAbsent(ns, viewer(root+".viewers"))
 	s.put(ns.Name, foreign)
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
 	s.notAdopted(ns, root)
 	kept := s.contents(ns, foreign)
-	s.edit(ordinary, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, configMap("ordinary", "4"))
+	s.updateTemplate(ordinary, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, configMap("ordinary", "4"))
 	})
-	s.holds(ns, configMap("ordinary", "4"))
+	s.waitPresent(ns, configMap("ordinary", "4"))
 	require.Equal(t, kept, s.contents(ns, foreign))
 }
 
 // A tree that takes over a policyspace leaves the namespaces in it as they are.
 func TestTreeTakesOverAPolicySpace(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("root", "")
 	s.space("team", "root")
 	foreign := documents(role("undeclared-role"), podQuota("undeclared-quota"))
@@ -207,57 +207,57 @@ func TestTreeTakesOverAPolicySpace(t *testing.T) {
 	s.managed(added, true)
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
 		s.notAdopted(ns, s.name("root"))
-		s.event(ns, corev1.EventTypeWarning, "Undeclared", "the namespace is not adopted")
-		s.holds(ns, foreign)
+		s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared", "the namespace is not adopted")
+		s.waitPresent(ns, foreign)
 	}
 	s.patchNamespace(inTeam, `{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": "true"}}}`)
-	s.lacks(inTeam, foreign)
-	s.populated(inTeam)
-	s.holds(inRoot, foreign)
+	s.waitAbsent(inTeam, foreign)
+	s.waitPopulated(inTeam)
+	s.waitPresent(inRoot, foreign)
 }
 
 // populatedIn creates a namespace in a policyspace and returns when the operator has given it its place.
-func (s *scene) populatedIn(short, space string) *corev1.Namespace {
+func (s *testScope) populatedIn(short, space string) *corev1.Namespace {
 	s.t.Helper()
-	ns := s.namespace(short, s.in(space))
-	s.opens(ns)
+	ns := s.createNamespace(short, s.in(space))
+	s.waitInitialized(ns)
 	return ns
 }
 
 // What is created in a tree while the operator is down is the tree's; what existed is not.
 func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	root := s.name("root")
 	files := folder{"viewers.yaml": viewer("viewers")}
 	s.mustApplyTree(root, files, false)
 	require.NoError(t, s.operator.Kill())
-	ns, added := s.namespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
+	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"))
-	for _, object := range parse(t, foreign) { // not held, since the operator did not mark the namespace
+	for _, object := range parseYAML(t, foreign) { // not held, since the operator did not mark the namespace
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
 	s.mustApplyTree(root, files.namespace(ns.Name, ns.Name).namespace(added.Name, added.Name), false)
 	require.NoError(t, s.startOperator(t.Context()))
 	s.managed(added, true)
-	s.holds(added, viewer(root+".viewers"))
+	s.waitPresent(added, viewer(root+".viewers"))
 	s.notAdopted(ns, root)
-	s.holds(ns, foreign)
+	s.waitPresent(ns, foreign)
 }
 
 // Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a
 // tree.
 func TestAdoptionIsGuarded(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("n")
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("n")
 	s.permit(s.name("namespaces"), userSubject("nadia"),
 		rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"},
 			Verbs: []string{"create", "patch", "list"},
 		})
-	config, err := s.cluster.UserConfig("nadia")
+	config, err := s.controlPlane.UserConfig("nadia")
 	require.NoError(t, err)
 	nadia := s.clientOf(config)
 	patch := func(body string, status bool) error {
@@ -317,13 +317,13 @@ func TestAdoptionIsGuarded(t *testing.T) {
 // Whoever applies a tree is told at once what is left alone, and that another tree is left behind.
 func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	said := &warnings{}
-	config, err := s.cluster.UserConfig("applier-of-trees", "system:masters")
+	config, err := s.controlPlane.UserConfig("applier-of-trees", "system:masters")
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
 	applier := s.clientOf(config)
-	ns := s.namespace("n")
+	ns := s.createNamespace("n")
 	move := func(tree string) []string {
 		t.Helper()
 		body := `{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + tree + `"}}}`
@@ -343,17 +343,17 @@ func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 // A root that is renamed keeps its namespaces, and one selector finds what is left of its old name.
 func TestTreeWithARenamedRoot(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	before, after := s.name("eng"), s.name("engineering")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("n")}}
 	files := folder{"viewers.yaml": viewer("viewers")}.namespace(ns.Name, ns.Name)
 	s.mustApplyTree(before, files, false)
 	s.managed(ns, true)
-	s.holds(ns, viewer(before+".viewers"))
+	s.waitPresent(ns, viewer(before+".viewers"))
 	s.mustApplyTree(after, files, false)
-	s.holds(ns, viewer(after+".viewers"))
-	s.lacks(ns, viewer(before+".viewers"))
-	s.populated(ns)
+	s.waitPresent(ns, viewer(after+".viewers"))
+	s.waitAbsent(ns, viewer(before+".viewers"))
+	s.waitPopulated(ns)
 	out, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates", "--output=name", "--selector",
 		v1alpha1.TreeLabel+" in ("+after+","+before+")")
 	require.NoError(t, err)
@@ -364,6 +364,6 @@ func TestTreeWithARenamedRoot(t *testing.T) {
 	_, err = s.kubectl(t.Context(), "", "delete", "policyspaces,namespacetemplates", "--selector",
 		v1alpha1.TreeLabel+"="+before)
 	require.NoError(t, err)
-	s.holds(ns, viewer(after+".viewers"))
+	s.waitPresent(ns, viewer(after+".viewers"))
 	s.managed(ns, true)
 }

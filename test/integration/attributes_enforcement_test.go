@@ -28,10 +28,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// called returns how often the API server has called a webhook, by its own count, and how often it has looked at the
+// countWebhookCalls returns how often the API server has called a webhook, by its own count, and how often it has looked at the
 // webhook's matchConditions and left it alone.
-func (w *world) called(ctx context.Context, webhook string) (calls, spared int, err error) {
-	clients, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
+func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook string) (calls, spared int, err error) {
+	clients, err := kubernetes.NewForConfig(cluster.controlPlane.RESTConfig())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -59,7 +59,7 @@ func (w *world) called(ctx context.Context, webhook string) (calls, spared int, 
 }
 
 // webhooks returns the names of the validating webhooks there are for attributes.
-func (s *scene) webhooks() []string {
+func (s *testScope) webhooks() []string {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
@@ -77,9 +77,9 @@ const attributesWebhook = "attributes.policy.nstpl.dev"
 // Requests that touch nothing protected never leave the API server, and without a rule there is no webhook.
 func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	ns := s.namespace("a").Name
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	ns := s.createNamespace("a").Name
 	require.Empty(t, s.webhooks())
 	protected := settings("protected")
 	protected.Namespace, protected.Labels = ns, map[string]string{s.name("env"): "x"}
@@ -87,7 +87,7 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	rule := s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 	require.Equal(t, []string{attributesWebhook}, s.webhooks())
 
-	before, sparedBefore, err := w.called(t.Context(), attributesWebhook)
+	before, sparedBefore, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
 	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
 		object := settings(fmt.Sprint("other-", i))
@@ -106,7 +106,7 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	protected.Annotations = map[string]string{"other": "annotation"}
 	require.NoError(t, s.client.Update(t.Context(), protected))
 	require.NoError(t, s.client.Delete(t.Context(), protected))
-	after, sparedAfter, err := w.called(t.Context(), attributesWebhook)
+	after, sparedAfter, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	require.Greater(t, sparedAfter, sparedBefore+40)
@@ -114,7 +114,7 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	refused := settings("refused")
 	refused.Namespace, refused.Labels = ns, map[string]string{s.name("env"): "x"}
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
-	after, _, err = w.called(t.Context(), attributesWebhook)
+	after, _, err = cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
 	require.Equal(t, before+1, after)
 
@@ -141,14 +141,14 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 }
 
 // deployment creates a Deployment whose pods have labels.
-func (s *scene) deployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+func (s *testScope) deployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
 	s.t.Helper()
 	web := s.deploymentOf(namespace, name, replicas, labels)
 	require.NoError(s.t, s.client.Create(s.t.Context(), web))
 	return web
 }
 
-func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+func (s *testScope) deploymentOf(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
 	all := map[string]string{"app": name}
 	maps.Copy(all, labels)
 	return &appsv1.Deployment{
@@ -165,7 +165,7 @@ func (s *scene) deploymentOf(namespace, name string, replicas int32, labels map[
 	}
 }
 
-func (s *scene) podsOf(namespace, app string) []corev1.Pod {
+func (s *testScope) podsOf(namespace, app string) []corev1.Pod {
 	pods := &corev1.PodList{}
 	require.NoError(s.t,
 		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
@@ -175,8 +175,8 @@ func (s *scene) podsOf(namespace, app string) []corev1.Pod {
 // Whoever writes the template answers for the pods. Those who copy it, who report on pods and who clean up go on.
 func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a").Name
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a").Name
 	key := s.name("env")
 	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod")
 	rule.GuardDeletion = true
@@ -251,8 +251,8 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 // The labels of Namespaces steer this system's own templates, and are in no namespace.
 func TestAttributesOfNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a")
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
 	key := s.name("tier")
 	role := s.role("", "tiers")
 	s.protect("", "tier", s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
@@ -285,7 +285,7 @@ func TestAttributesOfNamespaces(t *testing.T) {
 // Whoever writes a NamespaceTemplate answers for the attributes of its objects, and the operator populates them.
 func TestAttributesOfTemplates(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "setter"), "prod"))
 	author := s.user(s.name("author"))
 	labelled := func(value string) string {
@@ -297,25 +297,25 @@ func TestAttributesOfTemplates(t *testing.T) {
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		require.ErrorContains(t, err, says)
 	}
-	prod := s.template("prod", labelled("prod"))
+	prod := s.newTemplate("prod", labelled("prod"))
 	refused(prod,
 		fmt.Sprintf(
 			"may not set label %s of ConfigMap a to \"prod\" in all namespaces: ask for a binding to ClusterRole %s",
 			s.name("env"), s.name("setter")))
-	refused(s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	refused(s.newTemplate("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "prod", Namespaces: selector("tier", "production"), Labels: map[string]string{s.name("env"): "prod"},
+			Name: "prod", Namespaces: selectLabel("tier", "production"), Labels: map[string]string{s.name("env"): "prod"},
 		}}
 	}), "ClusterRole "+s.name("setter"))
-	require.NoError(t, author.Create(t.Context(), s.template("other", configMap("b", "v"))))
+	require.NoError(t, author.Create(t.Context(), s.newTemplate("other", configMap("b", "v"))))
 	// A binding in one namespace is none for all.
-	ns := s.namespace("a")
+	ns := s.createNamespace("a")
 	s.bind(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.bind("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), prod)) })
-	refused(s.template("token", labelled("$(NAMESPACE)")), "no rule opens this value")
-	s.holds(ns, labelled("prod"))
-	s.populated(ns)
+	refused(s.newTemplate("token", labelled("$(NAMESPACE)")), "no rule opens this value")
+	s.waitPresent(ns, labelled("prod"))
+	s.waitPopulated(ns)
 
 	// What is taken from namespaces is asked about as what is set is.
 	other := s.user(s.name("other"))
@@ -328,7 +328,7 @@ func TestAttributesOfTemplates(t *testing.T) {
 	}
 	objects := func(texts ...string) func(*v1alpha1.NamespaceTemplate) {
 		return func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = s.template("x", documents(texts...)).Spec.Templates
+			template.Spec.Templates = s.newTemplate("x", documents(texts...)).Spec.Templates
 		}
 	}
 	require.ErrorContains(t, edit(objects(configMap("a", "v"))),
@@ -336,7 +336,7 @@ func TestAttributesOfTemplates(t *testing.T) {
 	require.ErrorContains(t, edit(func(template *v1alpha1.NamespaceTemplate) {
 		objects(configMap("a", "v"))(template)
 		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "o", Namespaces: selector("tier", "x"), Labels: map[string]string{"a": "b"},
+			Name: "o", Namespaces: selectLabel("tier", "x"), Labels: map[string]string{"a": "b"},
 		}}
 	}), "may not remove label")
 	rule := &v1alpha1.ClusterProtectedAttribute{}
@@ -352,8 +352,8 @@ func TestAttributesOfTemplates(t *testing.T) {
 // A kubelet shows what it runs from its own files, whatever these say.
 func TestAttributesOfMirrorPods(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a").Name
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a").Name
 	s.eventually(func(c *assert.CollectT) { // without it, the API server refuses pods before anybody is asked
 		assert.NoError(c,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
@@ -378,10 +378,10 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 // A rule is not undermined by another, and says what is odd about its role.
 func TestAttributeRules(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a").Name
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a").Name
 	said := &warnings{}
-	config, err := s.cluster.UserConfig(s.name("jane"))
+	config, err := s.controlPlane.UserConfig(s.name("jane"))
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
 	s.permit(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
@@ -428,7 +428,7 @@ func TestAttributeRules(t *testing.T) {
 	first := rule("first", s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
 	require.NoError(t, jane.Create(t.Context(), first))
 	s.enforced(first)
-	config = s.cluster.RESTConfig()
+	config = s.controlPlane.RESTConfig()
 	config.WarningHandlerWithContext = said
 	said.take()
 	late := &v1alpha1.ClusterProtectedAttribute{
@@ -444,9 +444,9 @@ func TestAttributeRules(t *testing.T) {
 func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 6, 6
-	w := ownWorld(t)
-	s := newScene(t, w)
-	ns := s.namespace("a").Name
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	ns := s.createNamespace("a").Name
 	jane := s.user(s.name("jane"))
 	var from, until atomic.Int64 // when the rule is known to be enforced, in nanoseconds; 0 is not
 	var passed, refusals atomic.Int64
@@ -510,9 +510,9 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 // Without the operator, what touches a protected attribute is refused, and all else goes on.
 func TestAttributesWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	ns := s.namespace("a").Name
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	ns := s.createNamespace("a").Name
 	s.bind("", v1alpha1.ClusterRoleKind, s.role("", "deployer"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
 	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
@@ -523,14 +523,14 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 		assert.NoError(c, s.client.Create(t.Context(), s.deploymentOf(ns, "web", 1, prod)))
 	})
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
-	require.NoError(t, w.operator.Kill())
+	require.NoError(t, cluster.operator.Kill())
 	require.ErrorContains(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)), attributesWebhook)
 	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "plain", 1, nil)))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "plain"), 1) })
 	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 2}}`))
 	require.NoError(t, s.client.Patch(t.Context(), s.deploymentOf(ns, "web", 1, prod), scale))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
-	require.NoError(t, w.startOperator(t.Context()))
+	require.NoError(t, cluster.startOperator(t.Context()))
 	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)))
 
 	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
@@ -556,9 +556,9 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 // protected.
 func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	ns := s.namespace("a").Name
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	ns := s.createNamespace("a").Name
 	protected := func(name string) v1alpha1.AttributeRule {
 		return v1alpha1.AttributeRule{
 			AttributeKind: v1alpha1.LabelAttribute, AttributeName: name, GuardDeletion: true,
@@ -591,7 +591,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 			APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"},
 		})
 	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
-		config, err := s.cluster.UserConfig("system:node:"+name, groups...)
+		config, err := s.controlPlane.UserConfig("system:node:"+name, groups...)
 		require.NoError(t, err)
 		return s.clientOf(config),
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -626,7 +626,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 	// With the operator, the same is refused that is without it.
 	for _, running := range []bool{true, false} {
 		if !running {
-			require.NoError(t, w.operator.Kill())
+			require.NoError(t, cluster.operator.Kill())
 		}
 		for _, namespace := range append(system, ns) {
 			require.Error(t, update(namespace), namespace)
@@ -646,21 +646,21 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 		require.NoError(t, evict(namespace, "evicted"), namespace)
 		require.NoError(t, remove(namespace, "deleted"), namespace)
 	}
-	require.NoError(t, w.startOperator(t.Context()))
+	require.NoError(t, cluster.startOperator(t.Context()))
 }
 
 // The two examples of "Protected attributes", as the samples have them.
 func TestAttributesOfTheSamples(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	ns := s.namespace("a").Name
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	ns := s.createNamespace("a").Name
 	samples := []string{"../../manifests/samples/trusted-images.yaml", "../../manifests/samples/external-services.yaml"}
 	for _, sample := range samples {
-		_, err := w.kubectl(t.Context(), "", "apply", "--filename", sample)
+		_, err := cluster.kubectl(t.Context(), "", "apply", "--filename", sample)
 		require.NoError(t, err)
 	}
-	_, err := w.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes", "--all")
+	_, err := cluster.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes", "--all")
 	require.NoError(t, err)
 	dev, deployer, publisher := s.user("dev"), s.user("deployer"), s.user("publisher")
 	s.bind(ns, v1alpha1.ClusterRoleKind, "prod-deployer", userSubject("deployer"))

@@ -16,8 +16,8 @@ import (
 // What a ControllerRevision keeps of a StatefulSet is protected as the StatefulSet is.
 func TestAttributesOfControllerRevisions(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	ns := s.namespace("a").Name
+	s := newScope(t, newTestCluster(t))
+	ns := s.createNamespace("a").Name
 	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, "nobody-holds-it")
 	rule.AttributeName = "tier"
 	s.protect("", "tier", rule)

@@ -23,13 +23,13 @@ import (
 func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
-	w := ownWorld(t)
-	s := newScene(t, w)
-	_, err := w.kubectl(t.Context(), shapeless, "apply", "--filename", "-")
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	_, err := cluster.kubectl(t.Context(), shapeless, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = w.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
+	_, err = cluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
 	require.NoError(t, err)
-	var cluster []v1alpha1.ClusterProtectedAttribute
+	var clusterRules []v1alpha1.ClusterProtectedAttribute
 	for kind, names := range map[v1alpha1.AttributeKind][]string{
 		v1alpha1.LabelAttribute: {"a", "b.example.com/c"}, v1alpha1.AnnotationAttribute: {"a", "B.example.com/d"},
 	} {
@@ -37,16 +37,16 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 			rule := s.rule(kind, "", v1alpha1.ClusterRoleKind, "nobody-holds-it")
 			rule.AttributeName, rule.GuardDeletion = name, i == 0
 			object := s.protect("", fmt.Sprint(strings.ToLower(string(kind)), i), rule)
-			cluster = append(cluster, *object.(*v1alpha1.ClusterProtectedAttribute))
+			clusterRules = append(clusterRules, *object.(*v1alpha1.ClusterProtectedAttribute))
 		}
 	}
-	rules := attributes.NewRules(cluster, nil)
+	rules := attributes.NewRules(clusterRules, nil)
 	nobody := func(v1alpha1.RoleReference) bool { return false }
 	// Objects are stored while nobody looks.
 	keeper := s.exempt()
 	random := rand.New(rand.NewPCG(1, 2))
 	calls := func() int {
-		calls, _, err := w.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
+		calls, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
 		require.NoError(t, err)
 		return int(calls)
 	}
@@ -95,9 +95,9 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 }
 
 // exempt returns the client of a user who is asked nothing.
-func (s *scene) exempt() client.Client {
+func (s *testScope) exempt() client.Client {
 	s.t.Helper()
-	config := s.cluster.RESTConfig()
+	config := s.controlPlane.RESTConfig()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler", Groups: []string{"system:masters"}}
 	return s.clientOf(config)
 }

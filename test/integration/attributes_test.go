@@ -22,7 +22,7 @@ import (
 )
 
 // rule is about an attribute that is named as the scene is.
-func (s *scene) rule(
+func (s *testScope) rule(
 	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
 ) v1alpha1.AttributeRule {
 	return v1alpha1.AttributeRule{
@@ -32,7 +32,7 @@ func (s *scene) rule(
 }
 
 // protect creates a rule, in a namespace or for the cluster, and returns when it is enforced.
-func (s *scene) protect(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
+func (s *testScope) protect(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
 	s.t.Helper()
 	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule,
@@ -48,7 +48,7 @@ func (s *scene) protect(namespace, short string, rule v1alpha1.AttributeRule) cl
 	return object
 }
 
-func (s *scene) enforced(object client.Object) {
+func (s *testScope) enforced(object client.Object) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := object.DeepCopyObject().(client.Object)
@@ -70,7 +70,7 @@ func statusOf(rule client.Object) v1alpha1.ProtectedAttributeStatus {
 }
 
 // role creates a ClusterRole, or a Role in a namespace, that gives a right which nobody else has.
-func (s *scene) role(namespace, short string) string {
+func (s *testScope) role(namespace, short string) string {
 	s.t.Helper()
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
 	var role client.Object = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, Rules: rules}
@@ -82,7 +82,7 @@ func (s *scene) role(namespace, short string) string {
 }
 
 // bind binds a role to somebody, in a namespace or everywhere.
-func (s *scene) bind(namespace, roleKind, role string, subject rbacv1.Subject) {
+func (s *testScope) bind(namespace, roleKind, role string, subject rbacv1.Subject) {
 	s.t.Helper()
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role}
 	var binding client.Object = &rbacv1.ClusterRoleBinding{
@@ -102,7 +102,7 @@ func userSubject(name string) rbacv1.Subject {
 }
 
 // everybody is the group of those who may do everything, and hold none of the scene's roles.
-func (s *scene) everybody() string {
+func (s *testScope) everybody() string {
 	s.t.Helper()
 	s.permit(s.name("everybody"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
@@ -111,7 +111,7 @@ func (s *scene) everybody() string {
 }
 
 // clientOf returns the client of somebody who may do everything that RBAC decides on, and waits until they may.
-func (s *scene) clientOf(config *rest.Config) client.Client {
+func (s *testScope) clientOf(config *rest.Config) client.Client {
 	s.t.Helper()
 	someone, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -121,15 +121,15 @@ func (s *scene) clientOf(config *rest.Config) client.Client {
 	return someone
 }
 
-func (s *scene) user(name string, groups ...string) client.Client {
+func (s *testScope) user(name string, groups ...string) client.Client {
 	s.t.Helper()
-	config, err := s.cluster.UserConfig(name, append(groups, s.everybody())...)
+	config, err := s.controlPlane.UserConfig(name, append(groups, s.everybody())...)
 	require.NoError(s.t, err)
 	return s.clientOf(config)
 }
 
 // account returns the client of a ServiceAccount, by a token.
-func (s *scene) account(namespace, name string) client.Client {
+func (s *testScope) account(namespace, name string) client.Client {
 	s.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), account))
@@ -137,7 +137,7 @@ func (s *scene) account(namespace, name string) client.Client {
 	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), account, token))
 	s.bind("", v1alpha1.ClusterRoleKind, s.everybody(),
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
-	config := rest.AnonymousClientConfig(s.cluster.RESTConfig())
+	config := rest.AnonymousClientConfig(s.controlPlane.RESTConfig())
 	config.BearerToken = token.Status.Token
 	return s.clientOf(config)
 }
@@ -158,7 +158,7 @@ var placesOfAttributes = []place{
 // with returns an object with an attribute in a place, or without it if value is none.
 func (p place) with(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
 	t.Helper()
-	object := parse(t, p.text)[0]
+	object := parseYAML(t, p.text)[0]
 	object.SetNamespace(namespace)
 	object.SetName(name)
 	if value != none {
@@ -192,8 +192,8 @@ func (c combination) opens(values ...string) bool {
 // way.
 func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	here, there := s.namespace("here").Name, s.namespace("there").Name
+	s := newScope(t, sharedCluster)
+	here, there := s.createNamespace("here").Name, s.createNamespace("there").Name
 	clusterRole, role := s.role("", "setter"), s.role(here, "setter-here")
 	scopes := []string{v1alpha1.ClusterRoleKind, v1alpha1.RoleKind}
 	for _, scope := range scopes {
@@ -237,9 +237,9 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 		"RoleBinding to Role":                {here, v1alpha1.RoleKind, role, v1alpha1.RoleKind},
 		"RoleBinding to a Role of that name": {there, v1alpha1.RoleKind, role, ""},
 	} {
-		short := notInNames.ReplaceAllString(name, "")
+		short := invalidNameCharacters.ReplaceAllString(name, "")
 		user, group, account := s.name("user-"+short), s.name("group-"+short),
-			"account-"+notInNames.ReplaceAllString(fmt.Sprint(len(name)), "")
+			"account-"+invalidNameCharacters.ReplaceAllString(fmt.Sprint(len(name)), "")
 		actors["user, "+name] = actor{s.user(user), binding.holds}
 		actors["group, "+name] = actor{s.user(s.name("member-"+short), group), binding.holds}
 		actors["service account, "+name] = actor{s.account(here, account), binding.holds}
@@ -253,7 +253,7 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 		for name, actor := range actors {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := &scene{world: s.world, t: t, id: s.id}
+				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 				if actor.holds != "" { // until the bindings are known
 					c, p := combinations[0], placesOfAttributes[0]
 					s.eventually(func(collect *assert.CollectT) {
@@ -274,12 +274,12 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 }
 
 func matrixName(p place, scope string, c combination, value string) string {
-	return notInNames.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short,
+	return invalidNameCharacters.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short,
 		map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
 }
 
 // tryAll tries all ways to touch an attribute. Nothing is stored.
-func (s *scene) tryAll(who client.Client, namespace, scope string, c combination, p place, holds bool) {
+func (s *testScope) tryAll(who client.Client, namespace, scope string, c combination, p place, holds bool) {
 	s.t.Helper()
 	ctx, key := s.t.Context(), s.name(c.short+scope)
 	check := func(err error, allowed bool, what ...any) {
@@ -314,7 +314,7 @@ func (s *scene) tryAll(who client.Client, namespace, scope string, c combination
 		} else {
 			require.NoError(s.t, unstructured.SetNestedField(after.Object, to, path...))
 		}
-		after.SetLabels(with(after.GetLabels(), "unprotected", "change"))
+		after.SetLabels(setLabel(after.GetLabels(), "unprotected", "change"))
 		check(who.Update(ctx, after.DeepCopy(), client.DryRunAll), allowed, " update ", move)
 		check(who.Patch(ctx, after.DeepCopy(), client.MergeFrom(before), client.DryRunAll), allowed, " patch ", move)
 	}
@@ -324,7 +324,7 @@ func (s *scene) tryAll(who client.Client, namespace, scope string, c combination
 	}
 }
 
-func with(labels map[string]string, key, value string) map[string]string {
+func setLabel(labels map[string]string, key, value string) map[string]string {
 	if labels == nil {
 		labels = map[string]string{}
 	}

@@ -40,9 +40,9 @@ func quotaOf(name string) string {
 }
 
 // put creates the objects of a YAML text in a namespace, as somebody else would.
-func (s *scene) put(namespace, objects string) {
+func (s *testScope) put(namespace, objects string) {
 	s.t.Helper()
-	for _, object := range parse(s.t, objects) {
+	for _, object := range parseYAML(s.t, objects) {
 		object.SetNamespace(namespace)
 		require.NoError(s.t, s.client.Create(s.t.Context(), object))
 	}
@@ -62,29 +62,29 @@ func occupant(namespace, name string) *rbacv1.RoleBinding {
 // The table "Namespace Scoped Policies" of the Git User Guide, row by row.
 func TestAuthoritative(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a")
-	template := s.declare("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace,
+	template := s.createTemplate("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	other := s.declare("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
-	ns := s.namespace("n", s.in("a"))
-	elsewhere := s.namespace("elsewhere")
-	s.opens(ns)
+	other := s.createTemplate("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
+	ns := s.createNamespace("n", s.in("a"))
+	elsewhere := s.createNamespace("elsewhere")
+	s.waitInitialized(ns)
 	declared := documents(role("declared"), viewer("declared.binding"), viewer(occupied), role("of-another-template"))
-	s.holds(ns, declared)
+	s.waitPresent(ns, declared)
 
 	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
 	alien := documents(role("undeclared-secret-admin"), viewer("undeclared-binding"), quotaOf("undeclared-quota"))
 	s.put(elsewhere.Name, alien)
 	s.put(ns.Name, configMap("undeclared-but-free", "v"))
 	s.put(ns.Name, alien)
-	s.lacks(ns, alien)
-	s.event(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
+	s.waitAbsent(ns, alien)
+	s.waitEvent(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
-	s.holds(ns, declared)
-	s.holds(ns, configMap("undeclared-but-free", "v"))
-	s.mustStored(ns, parse(t, quotaOf(v1alpha1.QuotaName))[0])
+	s.waitPresent(ns, declared)
+	s.waitPresent(ns, configMap("undeclared-but-free", "v"))
+	s.mustGet(ns, parseYAML(t, quotaOf(v1alpha1.QuotaName))[0])
 
 	// Declared, and otherwise: put right. Declared, and missing: created.
 	edited := &rbacv1.Role{
@@ -94,9 +94,9 @@ func TestAuthoritative(t *testing.T) {
 		}},
 	}
 	require.NoError(t, s.client.Update(t.Context(), edited))
-	s.holds(ns, declared)
+	s.waitPresent(ns, declared)
 	s.delete(edited)
-	s.holds(ns, declared)
+	s.waitPresent(ns, declared)
 
 	// Declared, and in its place a binding that can't be made so: made anew. It keeps nothing else from being deleted.
 	for _, first := range []func() error{
@@ -112,79 +112,79 @@ func TestAuthoritative(t *testing.T) {
 			assert.NoError(c, err)
 		})
 		s.put(ns.Name, viewer("undeclared-beside"))
-		s.holds(ns, declared)
-		s.lacks(ns, viewer("undeclared-beside"))
+		s.waitPresent(ns, declared)
+		s.waitAbsent(ns, viewer("undeclared-beside"))
 	}
 
 	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
-	forged := parse(t, role("undeclared-forged"))[0]
+	forged := parseYAML(t, role("undeclared-forged"))[0]
 	forged.SetNamespace(ns.Name)
 	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
 	require.NoError(t, s.client.Create(t.Context(), forged))
-	s.gone(forged)
+	s.waitDeleted(forged)
 
 	// Added to what is declared while it is there by hand: taken over. Withdrawn: gone, as for any template.
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = append(template.Spec.Templates, raw(t, role("undeclared-later"))...)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = append(template.Spec.Templates, rawObjects(t, role("undeclared-later"))...)
 	})
-	s.holds(ns, role("undeclared-later"))
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+	s.waitPresent(ns, role("undeclared-later"))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
 	})
-	s.lacks(ns, role("undeclared-later"))
+	s.waitAbsent(ns, role("undeclared-later"))
 
 	// What a template that can't be rendered may declare stays.
 	require.NoError(t, s.operator.Kill())
-	s.unguard()
-	s.editUnseen(other, func(template *v1alpha1.NamespaceTemplate) {
+	s.disableVetting()
+	s.patchTemplate(other, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
 			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
 		}}
 	})
 	s.put(ns.Name, role("undeclared-kept"))
 	require.NoError(t, s.startOperator(t.Context()))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 	})
-	s.holds(ns, role("undeclared-kept"))
-	s.edit(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
-	s.lacks(ns, role("undeclared-kept"))
+	s.waitPresent(ns, role("undeclared-kept"))
+	s.updateTemplate(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
+	s.waitAbsent(ns, role("undeclared-kept"))
 }
 
 // Who only wants to look at what would be deleted has it reported.
 func TestAuthoritativeReport(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
-	template := s.declare("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
-	ns := s.populatedNamespace("n")
+	s := newScope(t, sharedCluster)
+	s.createTemplate("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
+	template := s.createTemplate("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
+	ns := s.createPopulatedNamespace("n")
 	s.put(ns.Name, role("undeclared-secret-admin"))
-	s.event(ns, corev1.EventTypeWarning, "Undeclared",
+	s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared",
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
 		assert.Contains(c, condition.Message, "undeclared-secret-admin")
 	})
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.EqualValues(c, 1, status.Namespaces.Drifted)
 	})
-	s.holds(ns, role("undeclared-secret-admin"))
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.AuthoritativePolicy = "" })
-	s.lacks(ns, role("undeclared-secret-admin"))
+	s.waitPresent(ns, role("undeclared-secret-admin"))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.AuthoritativePolicy = "" })
+	s.waitAbsent(ns, role("undeclared-secret-admin"))
 }
 
 // What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template
 // can't have deleted what its author may not delete.
 func TestAuthoritativeForOtherKinds(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	s := newScope(t, sharedCluster)
+	s.createTemplate("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
 	})
-	ns := s.populatedNamespace("n")
+	ns := s.createPopulatedNamespace("n")
 	s.put(ns.Name,
 		documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
-	s.lacks(ns, documents(configMap("undeclared", "v"),
+	s.waitAbsent(ns, documents(configMap("undeclared", "v"),
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range []client.Object{
@@ -201,13 +201,13 @@ func TestAuthoritativeForOtherKinds(t *testing.T) {
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
 			Verbs: []string{"create"},
 		})
-	config, err := s.cluster.UserConfig("author")
+	config, err := s.controlPlane.UserConfig("author")
 	require.NoError(t, err)
 	theirs, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		err := theirs.Create(t.Context(),
-			s.template("mine", configMap("declared", "v"), authoritative(v1alpha1.AuthoritativeReport)),
+			s.newTemplate("mine", configMap("declared", "v"), authoritative(v1alpha1.AuthoritativeReport)),
 			client.DryRunAll)
 		assert.ErrorContains(c, err, `user "author" may not delete resourcequotas in all namespaces`)
 	})

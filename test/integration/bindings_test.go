@@ -32,7 +32,7 @@ func bindingTo(name, role, user string) string {
 }
 
 // mayGet reports whether a user may get a resource in a namespace.
-func (s *scene) mayGet(user, resource string, ns *corev1.Namespace) bool {
+func (s *testScope) mayGet(user, resource string, ns *corev1.Namespace) bool {
 	s.t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -44,25 +44,25 @@ func (s *scene) mayGet(user, resource string, ns *corev1.Namespace) bool {
 }
 
 // putIn creates an object in a namespace.
-func (s *scene) putIn(ns *corev1.Namespace, object string) *unstructured.Unstructured {
+func (s *testScope) putIn(ns *corev1.Namespace, object string) *unstructured.Unstructured {
 	s.t.Helper()
-	put := parse(s.t, object)[0]
+	put := parseYAML(s.t, object)[0]
 	put.SetNamespace(ns.Name)
 	require.NoError(s.t, s.client.Create(s.t.Context(), put))
 	return put
 }
 
-// failing waits until a namespace is not populated, for a reason that holds a text.
-func (s *scene) failing(ns *corev1.Namespace, text string) {
+// waitNotPopulated waits until a namespace is not populated, for a reason that holds a text.
+func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
 	s.t.Helper()
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, text)
 	})
 }
 
 // refuseRole has the API server refuse the Roles of a name, until the function that is returned is called.
-func (s *scene) refuseRole(name string) (allow func()) {
+func (s *testScope) refuseRole(name string) (allow func()) {
 	s.t.Helper()
 	policy := strings.NewReplacer("SCENE", s.id, "NAME", name).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -88,7 +88,7 @@ spec:
 `)
 	_, err := s.kubectl(s.t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(s.t, err)
-	probe := parse(s.t, roleNamed(name, "pods"))[0]
+	probe := parseYAML(s.t, roleNamed(name, "pods"))[0]
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
 		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll),
@@ -103,34 +103,34 @@ spec:
 // A RoleBinding whose Role is refused would grant what any other Role of that name grants.
 func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
 	allow := s.refuseRole(s.id)
-	s.declare("defaults", documents(binding, role, configMap("good", "v")))
-	ns := s.namespace("a")
-	s.holds(ns, configMap("good", "v"))
-	s.failing(ns,
+	s.createTemplate("defaults", documents(binding, role, configMap("good", "v")))
+	ns := s.createNamespace("a")
+	s.waitPresent(ns, configMap("good", "v"))
+	s.waitNotPopulated(ns,
 		"rolebinding.rbac.authorization.k8s.io/workers: not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
-	s.lacks(ns, binding)
+	s.waitAbsent(ns, binding)
 	allow()
-	s.populated(ns)
-	s.holds(ns, documents(role, binding))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, documents(role, binding))
 	require.True(t, s.mayGet(s.id, "pods", ns))
 }
 
 // A wider Role that existed before is narrowed before anything binds it.
 func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a")
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
 	s.putIn(ns, roleNamed("worker", "secrets"))
-	s.declare("defaults", documents(bindingTo("workers", "worker", s.id), roleNamed("worker", "pods")))
+	s.createTemplate("defaults", documents(bindingTo("workers", "worker", s.id), roleNamed("worker", "pods")))
 	s.eventually(func(c *assert.CollectT) {
 		assert.False(c, s.mayGet(s.id, "secrets", ns))
 		assert.True(c, s.mayGet(s.id, "pods", ns))
 	})
-	s.populated(ns)
-	role := s.mustStored(ns, parse(t, roleNamed("worker", ""))[0])
+	s.waitPopulated(ns)
+	role := s.mustGet(ns, parseYAML(t, roleNamed("worker", ""))[0])
 	require.Equal(t, "true", role.GetAnnotations()[v1alpha1.AdoptedAnnotation])
 	writes := s.writesSince(0, func(r request) bool {
 		return r.ObjectRef.Namespace == ns.Name && r.ObjectRef.APIGroup == rbacv1.GroupName
@@ -147,71 +147,71 @@ func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
 // A RoleBinding that exists goes when its Role is replaced by another one that cannot be put right.
 func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
-	s.declare("defaults", documents(role, binding))
-	ns := s.populatedNamespace("a")
+	s.createTemplate("defaults", documents(role, binding))
+	ns := s.createPopulatedNamespace("a")
 	s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
 
 	allow := s.refuseRole(s.id)
-	wider := s.mustStored(ns, parse(t, role)[0])
+	wider := s.mustGet(ns, parseYAML(t, role)[0])
 	require.NoError(t, unstructured.SetNestedSlice(wider.Object, []any{map[string]any{
 		"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"},
 	}}, "rules"))
 	require.NoError(t, s.client.Update(t.Context(), wider))
-	s.lacks(ns, binding)
-	s.failing(ns, "deleted until its Role can be applied")
+	s.waitAbsent(ns, binding)
+	s.waitNotPopulated(ns, "deleted until its Role can be applied")
 	s.eventually(func(c *assert.CollectT) { assert.False(c, s.mayGet(s.id, "secrets", ns)) })
 	allow()
-	s.populated(ns)
-	s.holds(ns, documents(role, binding))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, documents(role, binding))
 }
 
 // A template's RoleBinding never grants what another template's Role of the same name does.
 func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	earlier := s.declare("a",
+	s := newScope(t, sharedCluster)
+	earlier := s.createTemplate("a",
 		documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id),
 			bindingTo("others", "other", s.id)))
-	older := s.populatedNamespace("older")
-	s.holds(older, bindingTo("workers", "worker", s.id))
+	older := s.createPopulatedNamespace("older")
+	s.waitPresent(older, bindingTo("workers", "worker", s.id))
 
-	later := s.declare("b", roleNamed("worker", "secrets"))
-	newer := s.populatedNamespace("newer")
+	later := s.createTemplate("b", roleNamed("worker", "secrets"))
+	newer := s.createPopulatedNamespace("newer")
 	for _, ns := range []*corev1.Namespace{older, newer} {
-		s.holds(ns, documents(roleNamed("worker", "secrets"), bindingTo("others", "other", s.id)))
-		s.lacks(ns, bindingTo("workers", "worker", s.id))
+		s.waitPresent(ns, documents(roleNamed("worker", "secrets"), bindingTo("others", "other", s.id)))
+		s.waitAbsent(ns, bindingTo("workers", "worker", s.id))
 		require.False(t, s.mayGet(s.id, "secrets", ns))
 	}
 	s.delete(later)
-	s.gone(later)
+	s.waitDeleted(later)
 	for _, ns := range []*corev1.Namespace{older, newer} {
-		s.holds(ns, documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+		s.waitPresent(ns, documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
 	}
-	s.taken(earlier)
+	s.waitTemplateObserved(earlier)
 }
 
 // RoleBindings that a template left behind keep its Role from being taken over by another template.
 func TestRoleIsNotTakenOverFromBindingsThatWereLeftBehind(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	gone := s.declare("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
-	ns := s.populatedNamespace("a")
+	s := newScope(t, sharedCluster)
+	gone := s.createTemplate("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+	ns := s.createPopulatedNamespace("a")
 	s.delete(gone)
-	s.gone(gone)
-	s.declare("b", roleNamed("worker", "secrets"))
-	s.failing(ns, "is left in the namespace and may bind it")
+	s.waitDeleted(gone)
+	s.createTemplate("b", roleNamed("worker", "secrets"))
+	s.waitNotPopulated(ns, "is left in the namespace and may bind it")
 	require.False(t, s.mayGet(s.id, "secrets", ns))
-	s.delete(s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0]))
-	s.holds(ns, roleNamed("worker", "secrets"))
-	s.populated(ns)
+	s.delete(s.mustGet(ns, parseYAML(t, bindingTo("workers", "worker", s.id))[0]))
+	s.waitPresent(ns, roleNamed("worker", "secrets"))
+	s.waitPopulated(ns)
 }
 
 // finalizer is a user's, so that a deletion does not end.
 const finalizer = "example.com/keep"
 
-func (s *scene) setFinalizers(object *unstructured.Unstructured, finalizers ...string) {
+func (s *testScope) setFinalizers(object *unstructured.Unstructured, finalizers ...string) {
 	s.t.Helper()
 	changed := object.DeepCopy()
 	changed.SetFinalizers(finalizers)
@@ -221,36 +221,36 @@ func (s *scene) setFinalizers(object *unstructured.Unstructured, finalizers ...s
 // What a template no longer grants ends, even where a user keeps the object by a finalizer.
 func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 	t.Parallel()
-	for name, after := range map[string]func(s *scene) string{
-		"no longer declared": func(*scene) string { return configMap("other", "v") },
-		"another roleRef": func(s *scene) string {
+	for name, after := range map[string]func(s *testScope) string{
+		"no longer declared": func(*testScope) string { return configMap("other", "v") },
+		"another roleRef": func(s *testScope) string {
 			return documents(roleNamed("idle", "events"), bindingTo("workers", "idle", s.id))
 		},
 	} {
 		for when, deletedBefore := range map[string]bool{"held": false, "held while it is being deleted": true} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()
-				s := newScene(t, shared)
-				template := s.declare("defaults",
+				s := newScope(t, sharedCluster)
+				template := s.createTemplate("defaults",
 					documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
-				ns := s.populatedNamespace("a")
-				binding := s.mustStored(ns, parse(t, bindingTo("workers", "worker", s.id))[0])
+				ns := s.createPopulatedNamespace("a")
+				binding := s.mustGet(ns, parseYAML(t, bindingTo("workers", "worker", s.id))[0])
 				s.setFinalizers(binding, finalizer)
 				if deletedBefore {
 					s.delete(binding)
 				}
 				s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
 
-				s.edit(template, objects(t, after(s)))
+				s.updateTemplate(template, withObjects(t, after(s)))
 				s.eventually(func(c *assert.CollectT) {
 					assert.False(c, s.mayGet(s.id, "pods", ns))
-					assert.NotNil(c, s.mustStored(ns, binding).GetDeletionTimestamp())
+					assert.NotNil(c, s.mustGet(ns, binding).GetDeletionTimestamp())
 				})
-				s.failing(ns, finalizer)
-				binding = s.mustStored(ns, binding)
+				s.waitNotPopulated(ns, finalizer)
+				binding = s.mustGet(ns, binding)
 				s.setFinalizers(binding)
-				s.populated(ns)
-				s.holds(ns, after(s))
+				s.waitPopulated(ns)
+				s.waitPresent(ns, after(s))
 			})
 		}
 	}
@@ -260,36 +260,36 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
 	t.Parallel()
 	const tampered = "tampered"
-	write := func(s *scene, object *unstructured.Unstructured, managed []metav1.ManagedFieldsEntry) error {
+	write := func(s *testScope, object *unstructured.Unstructured, managed []metav1.ManagedFieldsEntry) error {
 		object.SetManagedFields(managed)
 		return s.client.Update(s.t.Context(), object, client.FieldOwner("kubectl-edit"))
 	}
-	for name, change := range map[string]func(s *scene, object *unstructured.Unstructured) error{
-		"an apply in nstpl's name": func(s *scene, object *unstructured.Unstructured) error {
+	for name, change := range map[string]func(s *testScope, object *unstructured.Unstructured) error{
+		"an apply in nstpl's name": func(s *testScope, object *unstructured.Unstructured) error {
 			object.SetManagedFields(nil)
 			object.SetResourceVersion("")
 			return s.client.Apply(s.t.Context(), client.ApplyConfigurationFromUnstructured(object),
 				client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
 		},
-		"earlier managedFields": func(s *scene, object *unstructured.Unstructured) error {
+		"earlier managedFields": func(s *testScope, object *unstructured.Unstructured) error {
 			before := object.GetManagedFields()
 			if err := write(s, object, before); err != nil {
 				return err
 			}
 			return write(s, object, before)
 		},
-		"no managedFields": func(s *scene, object *unstructured.Unstructured) error {
+		"no managedFields": func(s *testScope, object *unstructured.Unstructured) error {
 			return write(s, object, []metav1.ManagedFieldsEntry{{}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			reports := s.declare("report", configMap("reported", "v"), func(template *v1alpha1.NamespaceTemplate) {
+			s := newScope(t, sharedCluster)
+			reports := s.createTemplate("report", configMap("reported", "v"), func(template *v1alpha1.NamespaceTemplate) {
 				template.Spec.DriftPolicy = v1alpha1.DriftReport
 			})
-			template := s.declare("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
-			ns := s.populatedNamespace("a")
+			template := s.createTemplate("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
+			ns := s.createPopulatedNamespace("a")
 			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply,
 			// admission refuses.
 			applied := time.Now()
@@ -297,17 +297,17 @@ func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
 			for _, name := range []string{"reported", "corrected", "dropped"} {
 				// The operator may have corrected the first of two writes before the second one comes.
 				require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-					object := s.mustStored(ns, parse(t, configMap(name, ""))[0])
+					object := s.mustGet(ns, parseYAML(t, configMap(name, ""))[0])
 					require.NoError(t, unstructured.SetNestedField(object.Object, tampered, "data", "key"))
 					return change(s, object)
 				}))
 			}
-			s.holds(ns, documents(configMap("corrected", "v"), configMap("dropped", "v")))
-			s.status(reports, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			s.waitPresent(ns, documents(configMap("corrected", "v"), configMap("dropped", "v")))
+			s.waitTemplateStatus(reports, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, int32(1), status.Namespaces.Drifted)
 			})
-			s.edit(template, objects(t, configMap("corrected", "v")))
-			s.lacks(ns, configMap("dropped", ""))
+			s.updateTemplate(template, withObjects(t, configMap("corrected", "v")))
+			s.waitAbsent(ns, configMap("dropped", ""))
 		})
 	}
 }

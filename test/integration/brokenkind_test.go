@@ -15,16 +15,16 @@ import (
 // A kind whose conversion webhook can't be reached is listed by nobody, although its objects exist.
 func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
-	healthy := s.declare("healthy", configMap("settings", "v"), selecting("healthy"))
-	broken := s.declare("broken", widget, selecting("broken"), func(template *v1alpha1.NamespaceTemplate) {
+	healthy := s.createTemplate("healthy", configMap("settings", "v"), selecting("healthy"))
+	broken := s.createTemplate("broken", widget, selecting("broken"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 	})
-	held := s.populatedNamespace("held", label("of", "broken"))
-	s.holds(held, widget)
+	held := s.createPopulatedNamespace("held", withLabel("of", "broken"))
+	s.waitPresent(held, widget)
 
 	s.patchWidgets(`{"spec": {
 		"versions": [
@@ -36,11 +36,11 @@ func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 		assert.ErrorContains(c, err, "conversion webhook")
 	})
 	s.restartOperator(t)
-	s.populatedNamespace("populated", label("of", "healthy"))
-	s.status(healthy, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
+	s.waitTemplateStatus(healthy, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 	})
-	s.status(broken, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(broken, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
 		if assert.NotNil(c, accepted) {
 			assert.Equal(c, "KindsUnavailable", accepted.Reason)
@@ -58,7 +58,7 @@ func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken)))
 	})
-	s.lacks(held, widget)
+	s.waitAbsent(held, widget)
 }
 
 // selecting has a template select only namespaces that are labelled for it.
@@ -69,7 +69,7 @@ func selecting(value string) func(*v1alpha1.NamespaceTemplate) {
 }
 
 // patchWidgets changes the definition of widgets.
-func (s *scene) patchWidgets(patch string) {
+func (s *testScope) patchWidgets(patch string) {
 	s.t.Helper()
 	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)
 	require.NoError(s.t, err)

@@ -106,14 +106,14 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, text, dir), 0o600))
 	}
-	w, err := newWorld(t.Context(), "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
+	cluster, err := startTestCluster(t.Context(), "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 
 	// The API server is answered: templates are vetted, and quotas counted.
-	s := newScene(t, w)
-	s.declare("t", configMap("a", "v"))
+	s := newScope(t, cluster)
+	s.createTemplate("t", configMap("a", "v"))
 	s.space("a", "", "pods", "1")
 	ns := s.opened("n", "a")
 	s.counted(ns)
@@ -134,7 +134,7 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, status)
 	for _, path := range []string{"/mutate", "/validate", "/validate/attributes/1"} {
-		response, err := stranger().Post("https://"+w.webhookAddress+path, "application/json", nil)
+		response, err := stranger().Post("https://"+cluster.webhookAddress+path, "application/json", nil)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		require.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
@@ -147,8 +147,8 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 
 	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't
 	// answer.
-	require.NoError(t, w.operator.Kill())
-	require.ErrorContains(t, s.client.Create(t.Context(), s.template("u", configMap("b", "v"))),
-		"https://"+w.webhookAddress+"/validate?timeout=")
-	require.NoError(t, w.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+	require.NoError(t, cluster.operator.Kill())
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("u", configMap("b", "v"))),
+		"https://"+cluster.webhookAddress+"/validate?timeout=")
+	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 }

@@ -56,7 +56,7 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
+			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
 				"--filename", "-")
 			require.ErrorContains(t, err, test.refusal)
 		})
@@ -150,7 +150,7 @@ func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := shared.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
+			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
 				"--filename", "-")
 			require.ErrorContains(t, err, test.refusal)
 		})
@@ -160,7 +160,7 @@ func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 // As OpenShift prints them.
 func TestConstraintsWithNothingInThem(t *testing.T) {
 	t.Parallel()
-	_, err := shared.kubectl(t.Context(), `
+	_, err := sharedCluster.kubectl(t.Context(), `
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: SecurityContextConstraints
 metadata: {name: x}
@@ -184,7 +184,7 @@ users: null
 volumes: null
 `, "create", "--dry-run=server", "--filename", "-")
 	require.NoError(t, err)
-	_, err = shared.kubectl(t.Context(), `
+	_, err = sharedCluster.kubectl(t.Context(), `
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: SecurityContextConstraints
 metadata: {name: x}
@@ -198,8 +198,8 @@ volumes: null
 
 func TestDefaultsAreWrittenOut(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", "")
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", "")
 	require.Equal(t, v1alpha1.DriftCorrect, template.Spec.DriftPolicy)
 	require.Equal(t, v1alpha1.FailureFail, template.Spec.FailurePolicy)
 	require.Equal(t, v1alpha1.DeletionOrphan, template.Spec.DeletionPolicy)
@@ -208,8 +208,8 @@ func TestDefaultsAreWrittenOut(t *testing.T) {
 // Every field of an object is kept as it was written, known to the schema or not.
 func TestTemplatesKeepUnknownFields(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("odd",
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("odd",
 		"apiVersion: example.org/v1\nkind: Odd\nmetadata: {name: x}\nspec: {deeply: [{nested: {field: 1}}]}\nextra: true\n")
 	require.JSONEq(t, `{"apiVersion": "example.org/v1", "kind": "Odd", "metadata": {"name": "x"},
 		"spec": {"deeply": [{"nested": {"field": 1}}]}, "extra": true}`, string(template.Spec.Templates[0].Raw))
@@ -217,10 +217,10 @@ func TestTemplatesKeepUnknownFields(t *testing.T) {
 
 func TestPrinterColumns(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap("settings", "v"))
-	s.populatedNamespace("a")
-	s.populatedNamespace("b")
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap("settings", "v"))
+	s.createPopulatedNamespace("a")
+	s.createPopulatedNamespace("b")
 	_, err := s.kubectl(t.Context(), "", "wait", "--for=jsonpath={.status.namespaces.populated}=2",
 		"nstpl/"+template.Name)
 	require.NoError(t, err)

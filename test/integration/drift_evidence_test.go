@@ -106,7 +106,7 @@ var guardedKinds = map[string]struct{ declared, edit, node string }{
 
 // evidence is the scene of users who may edit everything in a namespace, and try to hide that they did.
 type evidence struct {
-	*scene
+	*testScope
 	ns *corev1.Namespace
 	// admin holds the ClusterRole admin in the namespace, and may write the kinds that admin leaves out.
 	admin client.Client
@@ -115,9 +115,9 @@ type evidence struct {
 
 func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTemplate)) evidence {
 	t.Helper()
-	s := newScene(t, shared)
-	s.declare("defaults", guardedKinds[kind].declared, change...)
-	e := evidence{scene: s, ns: s.populatedNamespace("a"), kind: kind}
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", guardedKinds[kind].declared, change...)
+	e := evidence{testScope: s, ns: s.createPopulatedNamespace("a"), kind: kind}
 	name := s.name("admin")
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns.Name, Name: "more"},
@@ -137,7 +137,7 @@ func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTe
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
 		}))
 	}
-	config, err := s.cluster.UserConfig(name)
+	config, err := s.controlPlane.UserConfig(name)
 	require.NoError(t, err)
 	e.admin, err = client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTe
 // live reads the object.
 func (e evidence) live() *unstructured.Unstructured {
 	e.t.Helper()
-	return e.mustStored(e.ns, parse(e.t, guardedKinds[e.kind].declared)[0])
+	return e.mustGet(e.ns, parseYAML(e.t, guardedKinds[e.kind].declared)[0])
 }
 
 func (e evidence) patch(body string, options ...client.PatchOption) error {
@@ -176,7 +176,7 @@ func (e evidence) edited(object *unstructured.Unstructured) *unstructured.Unstru
 // applied is what a user applies who copies all that the operator wrote, but for the edit.
 func (e evidence) applied() *unstructured.Unstructured {
 	e.t.Helper()
-	live, declared := e.live(), parse(e.t, guardedKinds[e.kind].declared)[0]
+	live, declared := e.live(), parseYAML(e.t, guardedKinds[e.kind].declared)[0]
 	declared.SetNamespace(e.ns.Name)
 	declared.SetLabels(live.GetLabels())
 	declared.SetAnnotations(live.GetAnnotations())
@@ -300,17 +300,17 @@ func (e evidence) attacks() map[string]func() error {
 // changed by edits only.
 func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
-	_, err := shared.kubectl(t.Context(), sprockets, "apply", "--filename", "-")
+	_, err := sharedCluster.kubectl(t.Context(), sprockets, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = shared.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "sprockets.example.com")
+	_, err = sharedCluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "sprockets.example.com")
 	require.NoError(t, err)
-	_, err = shared.kubectl(t.Context(), mayPopulateDeployments, "apply", "--filename", "-")
+	_, err = sharedCluster.kubectl(t.Context(), mayPopulateDeployments, "apply", "--filename", "-")
 	require.NoError(t, err)
-	require.NoError(t, shared.aggregated(t.Context()))
+	require.NoError(t, sharedCluster.waitAggregatedRules(t.Context()))
 	for _, kind := range slices.Sorted(maps.Keys(guardedKinds)) {
 		t.Run(kind+"/Report", func(t *testing.T) {
 			t.Parallel()
-			e := newEvidence(t, kind, report)
+			e := newEvidence(t, kind, reportsDrift)
 			attacks := e.attacks()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
 				err := attacks[name]()
@@ -318,7 +318,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 				require.ErrorContains(t, err, "needs the verb patch on namespacetemplates/"+e.name("defaults"), name)
 			}
 			// Only edits went through, and they are seen.
-			e.condition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			e.waitCondition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Contains(c, condition.Message, "guarded: drifted: ")
 			})
 			e.honest()
@@ -342,7 +342,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 				if err := attacks[name](); err != nil {
 					require.True(t, apierrors.IsForbidden(err) || apierrors.IsConflict(err), "%s: %v", name, err)
 				}
-				e.holds(e.ns, guardedKinds[kind].declared)
+				e.waitPresent(e.ns, guardedKinds[kind].declared)
 			}
 		})
 	}
@@ -417,13 +417,13 @@ func (e evidence) own() string {
 // What is compared is little, however large the object is.
 func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	var data strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&data, "  key-%d: v\n", i)
 	}
-	s.declare("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(), report)
-	ns := s.populatedNamespace("a")
+	s.createTemplate("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(), reportsDrift)
+	ns := s.createPopulatedNamespace("a")
 	jane := s.person(s.name("jane"))
 	patch := func(body string, options metav1.PatchOptions) error {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "large", types.MergePatchType, []byte(body),

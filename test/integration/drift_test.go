@@ -41,7 +41,7 @@ var others = map[string]string{
 }
 
 // writers are those who change objects, and how.
-func writers(s *scene) map[string]func(*unstructured.Unstructured) error {
+func writers(s *testScope) map[string]func(*unstructured.Unstructured) error {
 	ctx := s.t.Context()
 	patch := func(object *unstructured.Unstructured, body string, options ...client.PatchOption) error {
 		return s.client.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
@@ -126,18 +126,18 @@ func mergePatched(object *unstructured.Unstructured, patch string) (*unstructure
 // Whoever changes a populated object, in whatever way, it is put right at once. These tests run by themselves: they
 // have a time limit.
 func TestDriftIsCorrected(t *testing.T) {
-	s := newScene(t, shared)
-	for _, object := range parse(t, policyKinds) {
-		template := s.template(strings.ToLower(object.GetKind()), "")
-		template.Spec.Namespaces = selector(kindLabel, object.GetKind())
+	s := newScope(t, sharedCluster)
+	for _, object := range parseYAML(t, policyKinds) {
+		template := s.newTemplate(strings.ToLower(object.GetKind()), "")
+		template.Spec.Namespaces = selectLabel(kindLabel, object.GetKind())
 		data, err := object.MarshalJSON()
 		require.NoError(t, err)
 		template.Spec.Templates = []runtime.RawExtension{{Raw: data}}
 		require.NoError(t, s.client.Create(t.Context(), template))
-		s.taken(template)
+		s.waitTemplateObserved(template)
 	}
 	ways := slices.Sorted(maps.Keys(writers(s)))
-	for _, object := range parse(t, policyKinds) {
+	for _, object := range parseYAML(t, policyKinds) {
 		for _, way := range ways {
 			t.Run(object.GetKind()+"/"+way, func(t *testing.T) { driftIsCorrected(t, object, way) })
 		}
@@ -149,18 +149,18 @@ const kindLabel = "kind"
 
 func driftIsCorrected(t *testing.T, object *unstructured.Unstructured, way string) {
 	t.Helper()
-	s := newScene(t, shared)
-	ns := s.populatedNamespace("a", label(kindLabel, object.GetKind()))
-	before := s.mustStored(ns, object)
+	s := newScope(t, sharedCluster)
+	ns := s.createPopulatedNamespace("a", withLabel(kindLabel, object.GetKind()))
+	before := s.mustGet(ns, object)
 	require.NoError(t, writers(s)[way](before))
 	s.eventuallyWithin(promptly, func(c *assert.CollectT) {
-		after, err := s.stored(ns, object)
+		after, err := s.get(ns, object)
 		if !assert.NoError(c, err) {
 			return
 		}
-		for _, declared := range parse(t, rendered(ns.Name)) {
+		for _, declared := range parseYAML(t, storedPolicyKinds(ns.Name)) {
 			if declared.GetKind() == object.GetKind() {
-				assert.Empty(c, missing(declared.Object, after.Object))
+				assert.Empty(c, differences(declared.Object, after.Object))
 			}
 		}
 		assert.Equal(c, before.GetLabels(), after.GetLabels())
@@ -173,40 +173,40 @@ func driftIsCorrected(t *testing.T, object *unstructured.Unstructured, way strin
 		}
 	})
 	if way != "forget the managers" { // the operator can't know then that it has been there
-		s.event(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
+		s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
 	}
 }
 
 // A correction is one write, of the object; the namespace's condition has nothing new to say.
 func TestCorrectionIsOneWrite(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", documents(configMap("settings", "v"), configMap("more", "v")))
-	ns := s.populatedNamespace("a")
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("more", "v")))
+	ns := s.createPopulatedNamespace("a")
 	for _, way := range []string{"patch", "delete"} {
-		settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+		settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 		if way == "patch" {
 			settings.Object["data"] = map[string]any{"key": "theirs"}
 			require.NoError(t, s.client.Update(t.Context(), settings))
 		} else {
 			s.delete(settings)
 		}
-		s.holds(ns, configMap("settings", "v"))
+		s.waitPresent(ns, configMap("settings", "v"))
 	}
 	s.quiet(configMap("settings", "v"))
-	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.writes(ns))
+	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
 // quiet returns when the operator has nothing left to do for what happened before to objects like these: the watch
 // tells of a later deletion in another namespace, and the queue brings it up, only after that.
-func (s *scene) quiet(like string) {
+func (s *testScope) quiet(like string) {
 	s.t.Helper()
-	marker := s.populatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
-	for _, object := range parse(s.t, like) {
-		before := s.mustStored(marker, object)
+	marker := s.createPopulatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
+	for _, object := range parseYAML(s.t, like) {
+		before := s.mustGet(marker, object)
 		s.delete(before)
 		s.eventually(func(c *assert.CollectT) {
-			after, err := s.stored(marker, object)
+			after, err := s.get(marker, object)
 			assert.NoError(c, err)
 			assert.NotEqual(c, before.GetUID(), after.GetUID())
 		})
@@ -216,10 +216,10 @@ func (s *scene) quiet(like string) {
 // What no template declares belongs to whoever set it.
 func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", policyKinds)
-	ns := s.populatedNamespace("a")
-	before := s.writes(ns)
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", policyKinds)
+	ns := s.createPopulatedNamespace("a")
+	before := s.countWrites(ns)
 	additions := map[string]string{
 		"NetworkPolicy":       `{"spec": {"ingress": [{"ports": [{"port": 80}]}]}}`,
 		"ResourceQuota":       `{"spec": {"hard": {"services": "3"}}}`,
@@ -228,7 +228,7 @@ func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 		"Secret":              `{"data": {"mine": "bWluZQ=="}}`,
 		"PodDisruptionBudget": `{"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}`,
 	}
-	for _, object := range parse(t, policyKinds) {
+	for _, object := range parseYAML(t, policyKinds) {
 		addition, ok := additions[object.GetKind()]
 		if !ok {
 			addition = `{"metadata": {"annotations": {"mine": "too"}, "labels": {"mine": "too"}}}`
@@ -237,17 +237,17 @@ func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 		require.NoError(t, s.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(addition))))
 	}
 	s.quiet(policyKinds)
-	require.Equal(t, before, s.writes(ns))
-	for _, object := range parse(t, rendered(ns.Name)) {
-		require.Empty(t, missing(object.Object, s.mustStored(ns, object).Object))
+	require.Equal(t, before, s.countWrites(ns))
+	for _, object := range parseYAML(t, storedPolicyKinds(ns.Name)) {
+		require.Empty(t, differences(object.Object, s.mustGet(ns, object).Object))
 	}
 
 	// A correction of a declared field leaves them alone too.
-	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	require.NoError(t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
 	require.NoError(t, s.client.Update(t.Context(), settings))
-	s.holds(ns, rendered(ns.Name))
-	settings = s.mustStored(ns, settings)
+	s.waitPresent(ns, storedPolicyKinds(ns.Name))
+	settings = s.mustGet(ns, settings)
 	require.Contains(t, settings.Object["data"], "mine")
 	require.Contains(t, settings.GetLabels(), "mine")
 	settings.SetFinalizers(nil)
@@ -257,10 +257,10 @@ func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 // A quota's status changes whenever something is counted: no reason to write.
 func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: budget\nspec:\n  hard: {services: \"20\"}\n"
-	s.declare("defaults", quota)
-	ns := s.populatedNamespace("a")
+	s.createTemplate("defaults", quota)
+	ns := s.createPopulatedNamespace("a")
 	used := func(c *assert.CollectT) resource.Quantity {
 		found := &corev1.ResourceQuota{}
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "budget"}, found))
@@ -278,46 +278,46 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 		assert.Equal(c, int64(3), services.Value())
 	})
 	s.quiet(quota)
-	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.writes(ns))
+	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
 // With driftPolicy Report, drift stays and is told of in every way there is.
 func TestDriftIsReported(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("more", "v")), report)
-	ns := s.populatedNamespace("a")
-	s.populatedNamespace("b")
-	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("more", "v")), reportsDrift)
+	ns := s.createPopulatedNamespace("a")
+	s.createPopulatedNamespace("b")
+	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	settings.Object["data"] = map[string]any{"key": "theirs"}
 	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
 		assert.Contains(c, condition.Message, "configmap/settings: drifted: data.key changed by kubectl-edit")
 	})
-	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
+	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
 	s.drifted(template, 1)
 
-	s.delete(s.mustStored(ns, parse(t, configMap("more", ""))[0]))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.delete(s.mustGet(ns, parseYAML(t, configMap("more", ""))[0]))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
 	})
-	s.event(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
+	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
 	s.drifted(template, 1)
-	s.holds(ns, configMap("settings", "theirs"))
-	s.lacks(ns, configMap("more", ""))
-	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+	s.waitPresent(ns, configMap("settings", "theirs"))
+	s.waitAbsent(ns, configMap("more", ""))
+	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 
 	// Put back by hand, it is drift no more.
-	settings = s.mustStored(ns, settings)
+	settings = s.mustGet(ns, settings)
 	settings.Object["data"] = map[string]any{"key": "v"}
 	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
 
 	// Correct puts right what Report left.
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftCorrect })
-	s.holds(ns, documents(configMap("settings", "v"), configMap("more", "v")))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftCorrect })
+	s.waitPresent(ns, documents(configMap("settings", "v"), configMap("more", "v")))
 	s.drifted(template, 0)
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.NotContains(c, condition.Message, "drifted")
 	})
 }
@@ -325,24 +325,24 @@ func TestDriftIsReported(t *testing.T) {
 // What the template says anew is no drift: Report applies it.
 func TestReportAppliesAChangedTemplate(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap("settings", "v1"), report)
-	ns := s.populatedNamespace("a")
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, documents(configMap("settings", "v2"), configMap("more", "v2")))
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap("settings", "v1"), reportsDrift)
+	ns := s.createPopulatedNamespace("a")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, documents(configMap("settings", "v2"), configMap("more", "v2")))
 	})
-	s.holds(ns, documents(configMap("settings", "v2"), configMap("more", "v2")))
+	s.waitPresent(ns, documents(configMap("settings", "v2"), configMap("more", "v2")))
 	s.drifted(template, 0)
 }
 
-func report(template *v1alpha1.NamespaceTemplate) {
+func reportsDrift(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.DriftPolicy = v1alpha1.DriftReport
 }
 
-func (s *scene) drifted(template *v1alpha1.NamespaceTemplate, namespaces int32) {
+func (s *testScope) drifted(template *v1alpha1.NamespaceTemplate, namespaces int32) {
 	s.t.Helper()
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, namespaces, status.Namespaces.Drifted)
-		assert.Equal(c, metav1.ConditionTrue, conditionOf(status, v1alpha1.TemplatePopulated).Status)
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.TemplatePopulated).Status)
 	})
 }

@@ -43,19 +43,19 @@ var (
 )
 
 // authorWho returns a client of a user who may write templates, and may do what the rules say in all namespaces.
-func (s *scene) authorWho(short string, rules ...rbacv1.PolicyRule) client.Client {
+func (s *testScope) authorWho(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	return s.userWho(short, append(slices.Clone(rules), templatesRule)...)
 }
 
 // userWho returns a client of a user who may do what the rules say in all namespaces, and nothing else.
-func (s *scene) userWho(short string, rules ...rbacv1.PolicyRule) client.Client {
+func (s *testScope) userWho(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	name := s.name(short)
 	require.NoError(s.t,
 		s.client.Create(s.t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
 	s.bind("", "ClusterRole", name, userSubject(name))
-	config, err := s.cluster.UserConfig(name)
+	config, err := s.controlPlane.UserConfig(name)
 	require.NoError(s.t, err)
 	user, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -66,12 +66,12 @@ func (s *scene) userWho(short string, rules ...rbacv1.PolicyRule) client.Client 
 }
 
 // may asks the API server whether a user may do something with a resource of the core group in a namespace.
-func (s *scene) may(user, namespace, verb, resource string) bool {
+func (s *testScope) may(user, namespace, verb, resource string) bool {
 	s.t.Helper()
 	return s.mayOf(user, namespace, verb, "", resource)
 }
 
-func (s *scene) mayOf(user, namespace, verb, group, resource string) bool {
+func (s *testScope) mayOf(user, namespace, verb, group, resource string) bool {
 	s.t.Helper()
 	attributes := &authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: verb, Group: group, Resource: resource,
@@ -112,7 +112,7 @@ type bindingAttack struct {
 	refuseRoles bool
 	change      []func(*v1alpha1.NamespaceTemplate)
 	// later is what the author does once the template is populated.
-	later func(*scene, client.Client, *v1alpha1.NamespaceTemplate)
+	later func(*testScope, client.Client, *v1alpha1.NamespaceTemplate)
 }
 
 var bindingAttacks = map[string]bindingAttack{
@@ -185,7 +185,7 @@ var bindingAttacks = map[string]bindingAttack{
 	},
 	"role that the cluster refuses, reported": {
 		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
-		change: []func(*v1alpha1.NamespaceTemplate){report},
+		change: []func(*v1alpha1.NamespaceTemplate){reportsDrift},
 	},
 	"role that the cluster refuses, bound by a name": {objects: documents(roleWith("SCENE-$(NAMESPACE)", narrow),
 		bindingOf("workers", "SCENE-$(NAMESPACE)", "SCENE-victim")), existing: roleWith("SCENE-NAMESPACE", wide),
@@ -198,7 +198,7 @@ var bindingAttacks = map[string]bindingAttack{
 	"role that a user has widened before": {objects: documents(roleWith("SCENE-worker", narrow), workers)},
 	"role that a user has widened before, reported": {
 		objects: documents(roleWith("SCENE-worker", narrow), workers),
-		change:  []func(*v1alpha1.NamespaceTemplate){report},
+		change:  []func(*v1alpha1.NamespaceTemplate){reportsDrift},
 	},
 	"role that is not declared": {objects: workers},
 	"role that is refused for its owner": {
@@ -216,7 +216,7 @@ var bindingAttacks = map[string]bindingAttack{
 	},
 	"roleRef that is changed to a role that is refused": {
 		objects: documents(roleWith("SCENE-narrow", narrow), bindingOf("workers", "SCENE-narrow", "SCENE-victim")),
-		later: func(s *scene, author client.Client, template *v1alpha1.NamespaceTemplate) {
+		later: func(s *testScope, author client.Client, template *v1alpha1.NamespaceTemplate) {
 			s.rewrite(author, template,
 				documents(roleWith("SCENE-narrow", narrow), ofVersion("v1beta1", roleWith("SCENE-worker", narrow)),
 					workers))
@@ -224,15 +224,15 @@ var bindingAttacks = map[string]bindingAttack{
 	},
 	"subject that is added after the role is widened and reported": {
 		objects: documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "nobody")),
-		change:  []func(*v1alpha1.NamespaceTemplate){report},
-		later: func(s *scene, author client.Client, template *v1alpha1.NamespaceTemplate) {
+		change:  []func(*v1alpha1.NamespaceTemplate){reportsDrift},
+		later: func(s *testScope, author client.Client, template *v1alpha1.NamespaceTemplate) {
 			for _, ns := range []string{s.name("late"), s.name("new")} {
 				widened := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("mine")}}
 				body := client.RawPatch("application/merge-patch+json",
 					[]byte(`{"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}`))
 				require.NoError(s.t, s.client.Patch(s.t.Context(), widened, body))
 			}
-			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.EqualValues(c, 2, status.Namespaces.Drifted)
 			})
 			s.rewrite(author, template,
@@ -271,21 +271,21 @@ func ignoreFailures(template *v1alpha1.NamespaceTemplate) {
 // more. Names of Roles are the scene's, since a Role that two templates may declare is a matter of its own.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
+	cluster := newTestCluster(t)
 	for name, attack := range bindingAttacks {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, w)
+			s := newScope(t, cluster)
 			s.attack(attack)
 		})
 	}
 }
 
 // attack has an author try.
-func (s *scene) attack(attack bindingAttack) {
+func (s *testScope) attack(attack bindingAttack) {
 	s.t.Helper()
-	recorder := newRecorder(s.t, s.world, s.id, rbacKinds...)
+	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
 	author := s.authorWho("author", rbacRule, readConfig)
-	late, created := s.unborn("late"), s.unborn("new", creator("jane@example.com"))
+	late, created := s.newNamespace("late"), s.newNamespace("new", withCreator("jane@example.com"))
 	if attack.refuseRoles {
 		s.refuseRoles(late, created)
 	}
@@ -293,11 +293,11 @@ func (s *scene) attack(attack bindingAttack) {
 		return strings.NewReplacer("SCENE", s.id, "NAMESPACE",
 			ns.Name).Replace(cmp.Or(attack.existing, roleWith("SCENE-worker", wide)))
 	}
-	delete(late.Labels, sceneLabel)
-	require.NoError(s.t, s.create(late))
+	delete(late.Labels, testLabel)
+	require.NoError(s.t, s.createAsCreator(late))
 	s.put(late.Name, existing(late))
 
-	template := s.template("attack", attack.objects, attack.change...)
+	template := s.newTemplate("attack", attack.objects, attack.change...)
 	for i, overlay := range attack.overlays {
 		overlay.Name, overlay.Namespaces = fmt.Sprint("overlay-", i), template.Spec.Namespaces
 		template.Spec.Overlays = append(template.Spec.Overlays, overlay)
@@ -307,13 +307,13 @@ func (s *scene) attack(attack bindingAttack) {
 		s.denied(err)
 		return
 	}
-	s.taken(template)
-	s.patchNamespace(late, `{"metadata": {"labels": {"`+sceneLabel+`": "`+s.id+`"}}}`)
-	require.NoError(s.t, s.create(created))
+	s.waitTemplateObserved(template)
+	s.patchNamespace(late, `{"metadata": {"labels": {"`+testLabel+`": "`+s.id+`"}}}`)
+	require.NoError(s.t, s.createAsCreator(created))
 	settler := &settler{client: s.client, id: s.id}
 	require.NoError(s.t, settler.settle(s.t.Context(), late.Name, created.Name))
 	// An administrator of the other namespace makes the Role that a binding may wait for.
-	for _, object := range parse(s.t, existing(created)) {
+	for _, object := range parseYAML(s.t, existing(created)) {
 		object.SetNamespace(created.Name)
 		require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), object)))
 	}
@@ -328,15 +328,15 @@ func (s *scene) attack(attack bindingAttack) {
 // are. Both the declared Role and the ClusterRole are bound; for no moment is more bound than they allow.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	recorder := newRecorder(t, s.world, s.id, rbacKinds...)
+	s := newScope(t, newTestCluster(t))
+	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
 	author := s.authorWho("author", rbacRule, readConfig, rule("bind", rbacv1.GroupName, "clusterroles", "view"))
 	victim := s.name("victim")
 	var namespaces []*corev1.Namespace
 	for i := range 12 {
-		ns := s.unborn(fmt.Sprint("late-", i))
-		delete(ns.Labels, sceneLabel)
-		require.NoError(t, s.create(ns))
+		ns := s.newNamespace(fmt.Sprint("late-", i))
+		delete(ns.Labels, testLabel)
+		require.NoError(t, s.createAsCreator(ns))
 		s.put(ns.Name, roleWith("worker", wide))
 		namespaces = append(namespaces, ns)
 	}
@@ -345,16 +345,16 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	objects := documents(bindingOf("workers", "worker", victim), roleWith("worker", narrow),
 		roleWith("$(NAMESPACE)", "rules: []"),
 		bindingOf("nothing", "$(NAMESPACE)", victim), viewers)
-	template := s.template("honest", objects)
+	template := s.newTemplate("honest", objects)
 	require.NoError(t, author.Create(t.Context(), template))
-	s.taken(template)
+	s.waitTemplateObserved(template)
 	for _, ns := range namespaces {
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+sceneLabel+`": "`+s.id+`"}}}`)
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+testLabel+`": "`+s.id+`"}}}`)
 	}
-	namespaces = append(namespaces, s.namespace("new"))
+	namespaces = append(namespaces, s.createNamespace("new"))
 	for _, ns := range namespaces {
-		s.populated(ns)
-		s.holds(ns, strings.ReplaceAll(objects, "$(NAMESPACE)", ns.Name))
+		s.waitPopulated(ns)
+		s.waitPresent(ns, strings.ReplaceAll(objects, "$(NAMESPACE)", ns.Name))
 		s.eventually(func(c *assert.CollectT) { // until the API server goes by the bindings
 			assert.True(c, s.may(victim, ns.Name, "get", "configmaps"))
 			assert.True(c, s.may(s.name("viewer"), ns.Name, "list", "pods"))
@@ -367,35 +367,35 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 // whichever template comes first by name or by time. The binding of those who may is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
+	cluster := newTestCluster(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		for _, order := range []string{
 			"author first", "administrator first", "author first, elsewhere", "author first, disabled",
 			"author first, in an overlay",
 		} {
 			t.Run(fmt.Sprintf("author's %s, administrator's %s, %s", names[0], names[1], order), func(t *testing.T) {
-				newScene(t, w).squat(names[0], names[1], order)
+				newScope(t, cluster).squat(names[0], names[1], order)
 			})
 		}
 	}
 }
 
 // squat has an author bind an empty Role that a template of the administrator fills.
-func (s *scene) squat(authors, administrators, order string) {
+func (s *testScope) squat(authors, administrators, order string) {
 	s.t.Helper()
-	recorder := newRecorder(s.t, s.world, s.id, rbacKinds...)
+	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
 	author := s.authorWho("author", rbacRule, readConfig)
-	squatting := s.template(authors, documents(roleWith("SCENE-worker", "rules: []"), workers))
-	declared := s.template(administrators,
+	squatting := s.newTemplate(authors, documents(roleWith("SCENE-worker", "rules: []"), workers))
+	declared := s.newTemplate(administrators,
 		documents(roleWith("SCENE-worker", wide), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
-	ns := s.unborn("n")
+	ns := s.newNamespace("n")
 	switch order {
 	case "author first, elsewhere":
-		squatting.Spec.Namespaces = selector("no", "namespace")
+		squatting.Spec.Namespaces = selectLabel("no", "namespace")
 	case "author first, disabled":
 		squatting.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	case "author first, in an overlay":
-		declared.Spec.Templates = raw(s.t,
+		declared.Spec.Templates = rawObjects(s.t,
 			documents(roleWith("SCENE-worker", "rules: []"), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
 		declared.Spec.Overlays = []v1alpha1.Overlay{{Name: "wide", Namespaces: declared.Spec.Namespaces,
 			Patches: []v1alpha1.Patch{{
@@ -407,22 +407,22 @@ func (s *scene) squat(authors, administrators, order string) {
 	s.inScene(declared)
 	if order == "administrator first" {
 		require.NoError(s.t, s.client.Create(s.t.Context(), declared))
-		s.taken(declared)
+		s.waitTemplateObserved(declared)
 	}
-	require.NoError(s.t, s.create(ns))
+	require.NoError(s.t, s.createAsCreator(ns))
 	err := author.Create(s.t.Context(), squatting)
 	if err != nil {
 		s.denied(err)
 	} else {
-		s.taken(squatting)
+		s.waitTemplateObserved(squatting)
 	}
 	if order != "administrator first" {
 		require.NoError(s.t, s.client.Create(s.t.Context(), declared))
-		s.taken(declared)
+		s.waitTemplateObserved(declared)
 	}
 	for _, body := range []string{
 		`{"metadata": {"annotations": {"` + v1alpha1.TemplateApplyAnnotation + `": null}}}`,
-		`{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"no": null, "` + sceneLabel + `": "` + s.id +
+		`{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"no": null, "` + testLabel + `": "` + s.id +
 			`"}}}}}`,
 	} {
 		if err != nil {
@@ -441,7 +441,7 @@ func (s *scene) squat(authors, administrators, order string) {
 }
 
 // inScene replaces SCENE in a template's values.
-func (s *scene) inScene(template *v1alpha1.NamespaceTemplate) {
+func (s *testScope) inScene(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
 	data, err := json.Marshal(template)
 	require.NoError(s.t, err)
@@ -450,14 +450,14 @@ func (s *scene) inScene(template *v1alpha1.NamespaceTemplate) {
 }
 
 // denied fails unless an error is a denial of admission or validation.
-func (s *scene) denied(err error) {
+func (s *testScope) denied(err error) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
 	s.t.Logf("denied: %.400s", err)
 }
 
 // neverGranted fails if RoleBindings let a user do something at any moment, or do now.
-func (s *scene) neverGranted(
+func (s *testScope) neverGranted(
 	recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace,
 ) {
 	s.t.Helper()
@@ -474,30 +474,30 @@ func (s *scene) neverGranted(
 }
 
 // rewrite replaces the objects of a template as a user, who may be denied it.
-func (s *scene) rewrite(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
+func (s *testScope) rewrite(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
 	s.t.Helper()
 	changed := template.DeepCopy()
-	changed.Spec.Templates = raw(s.t, objects)
+	changed.Spec.Templates = rawObjects(s.t, objects)
 	s.inScene(changed)
 	if err := user.Patch(s.t.Context(), changed, client.MergeFrom(template)); err != nil {
 		s.denied(err)
 		return
 	}
-	s.taken(changed)
+	s.waitTemplateObserved(changed)
 }
 
 // refuseRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the cluster
 // might. It labels the namespaces, which do not exist yet.
-func (s *scene) refuseRoles(namespaces ...*corev1.Namespace) {
+func (s *testScope) refuseRoles(namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	for _, ns := range namespaces {
 		ns.Labels["refuse-roles"] = s.id
 	}
 	_, err := s.kubectl(s.t.Context(), strings.ReplaceAll(refusal, "SCENE", s.id), "apply", "--filename", "-")
 	require.NoError(s.t, err)
-	probe := s.unborn("probe", label("refuse-roles", s.id))
-	require.NoError(s.t, s.create(probe))
-	operator := s.as(s.t, operatorUser)
+	probe := s.newNamespace("probe", withLabel("refuse-roles", s.id))
+	require.NoError(s.t, s.createAsCreator(probe))
+	operator := s.impersonate(s.t, operatorUser)
 	s.eventually(func(c *assert.CollectT) { // until the API server goes by it
 		_, err := operator.RbacV1().Roles(probe.Name).Create(s.t.Context(),
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},

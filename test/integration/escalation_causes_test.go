@@ -21,7 +21,7 @@ var createRules = []rbacv1.PolicyRule{
 // apply does.
 func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	creates := s.authorWho("create-author", createRules...)
 	patches := s.authorWho("patch-author", rule("patch", "", "configmaps resourcequotas serviceaccounts"),
 		rule("patch", "networking.k8s.io", "networkpolicies"))
@@ -34,20 +34,20 @@ func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
 		"policy":    "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: existing}\nspec: {podSelector: {}}\n",
 	}
 	for short, object := range declared {
-		template := s.template(short, object)
+		template := s.newTemplate(short, object)
 		s.denied(creates.Create(t.Context(), template.DeepCopy()))
 		s.denied(patches.Create(t.Context(), template.DeepCopy()))
 		require.NoError(t, both.Create(t.Context(), template.DeepCopy()), short)
 	}
 	// An edit is judged like a creation.
-	own := s.template("own", configMap("own", "v"))
+	own := s.newTemplate("own", configMap("own", "v"))
 	require.NoError(t, both.Create(t.Context(), own))
-	s.denied(s.merge(creates, own, map[string]any{"templates": raw(t, documents(configMap("own", "w")))}))
-	require.NoError(t, s.merge(both, own, map[string]any{"templates": raw(t, documents(configMap("own", "w")))}))
+	s.denied(s.merge(creates, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+	require.NoError(t, s.merge(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
 }
 
 // merge patches the spec of a template as a user.
-func (s *scene) merge(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
+func (s *testScope) merge(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": spec})
 	require.NoError(s.t, err)
@@ -55,17 +55,17 @@ func (s *scene) merge(user client.Client, template *v1alpha1.NamespaceTemplate, 
 }
 
 // removals are the ways to have a template's objects deleted.
-var removals = map[string]func(*scene, client.Client, *v1alpha1.NamespaceTemplate) error{
-	"no templates": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+var removals = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTemplate) error{
+	"no templates": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template, map[string]any{"templates": []any{}})
 	},
-	"templates that are null": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"templates that are null": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template, map[string]any{"templates": nil})
 	},
-	"another name": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"templates": raw(s.t, configMap("another", "v"))})
+	"another name": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+		return s.merge(user, template, map[string]any{"templates": rawObjects(s.t, configMap("another", "v"))})
 	},
-	"an overlay that deletes": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"an overlay that deletes": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template, map[string]any{"overlays": []any{map[string]any{
 			"name": "drop", "namespaces": map[string]any{"labelSelector": map[string]any{}},
 			"patches": []any{
@@ -75,12 +75,12 @@ var removals = map[string]func(*scene, client.Client, *v1alpha1.NamespaceTemplat
 			},
 		}}})
 	},
-	"disabled": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"disabled": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json",
 			[]byte(
 				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
 	},
-	"another selector": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"another selector": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template,
 			map[string]any{
 				"namespaces": map[string]any{
@@ -88,10 +88,10 @@ var removals = map[string]func(*scene, client.Client, *v1alpha1.NamespaceTemplat
 				},
 			})
 	},
-	"deleted": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"deleted": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return user.Delete(s.t.Context(), template.DeepCopy())
 	},
-	"authoritative": func(s *scene, user client.Client, template *v1alpha1.NamespaceTemplate) error {
+	"authoritative": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.merge(user, template,
 			map[string]any{
 				"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}},
@@ -106,21 +106,21 @@ func TestAuthorsNeedToDeleteWhatTheyPrune(t *testing.T) {
 	for way, remove := range removals {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
+			s := newScope(t, sharedCluster)
 			bare := s.authorWho("bare-author")
 			writes := s.authorWho("write-author", rule("create patch", "", "configmaps"))
 			deletes := s.authorWho("delete-author", rule("create patch delete", "", "configmaps"))
-			template := s.declare("policies", configMap("existing", "v"), deletesObjects)
-			ns := s.populatedNamespace("n")
-			uid := s.mustStored(ns, parse(t, configMap("existing", "v"))[0]).GetUID()
+			template := s.createTemplate("policies", configMap("existing", "v"), deletesObjects)
+			ns := s.createPopulatedNamespace("n")
+			uid := s.mustGet(ns, parseYAML(t, configMap("existing", "v"))[0]).GetUID()
 			for _, user := range []client.Client{bare, writes} {
 				s.denied(remove(s, user, template))
 			}
 			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
-			require.Equal(t, uid, s.mustStored(ns, parse(t, configMap("existing", "v"))[0]).GetUID())
+			require.Equal(t, uid, s.mustGet(ns, parseYAML(t, configMap("existing", "v"))[0]).GetUID())
 
 			require.NoError(t, remove(s, deletes, template))
-			s.lacks(ns, configMap("existing", "v"))
+			s.waitAbsent(ns, configMap("existing", "v"))
 		})
 	}
 }
@@ -135,13 +135,13 @@ func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
 	for _, way := range []string{"disabled", "deleted"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
+			s := newScope(t, sharedCluster)
 			bare := s.authorWho("bare-author")
-			template := s.declare("policies", configMap("existing", "v"))
-			ns := s.populatedNamespace("n")
+			template := s.createTemplate("policies", configMap("existing", "v"))
+			ns := s.createPopulatedNamespace("n")
 			require.NoError(t, removals[way](s, bare, template))
 			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
-			s.holds(ns, configMap("existing", "v"))
+			s.waitPresent(ns, configMap("existing", "v"))
 		})
 	}
 }
@@ -149,23 +149,23 @@ func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
 // An author overrides what another template declares only with the right to change that template.
 func TestOverridingATemplateTakesTheRightToPatchIt(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	s.declare("a", configMap("existing", "v"))
-	ns := s.populatedNamespace("n")
+	s := newScope(t, newTestCluster(t))
+	s.createTemplate("a", configMap("existing", "v"))
+	ns := s.createPopulatedNamespace("n")
 	config := rule("create patch delete", "", "configmaps")
 	group := v1alpha1.GroupVersion.Group
 	other := s.userWho("other-author", config, rule("create", group, "namespacetemplates"),
 		rule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
 	owner := s.userWho("owner-author", config, rule("create", group, "namespacetemplates"),
 		rule("patch", group, "namespacetemplates", s.name("a")))
-	s.denied(other.Create(t.Context(), s.template("z", configMap("existing", "overridden"))))
-	s.denied(other.Create(t.Context(), s.template("token", configMap("$(CREATOR)", "overridden"))))
-	mine := s.template("z", configMap("mine", "v"))
+	s.denied(other.Create(t.Context(), s.newTemplate("z", configMap("existing", "overridden"))))
+	s.denied(other.Create(t.Context(), s.newTemplate("token", configMap("$(CREATOR)", "overridden"))))
+	mine := s.newTemplate("z", configMap("mine", "v"))
 	require.NoError(t, other.Create(t.Context(), mine))
-	s.denied(s.merge(other, mine, map[string]any{"templates": raw(t, configMap("existing", "overridden"))}))
+	s.denied(s.merge(other, mine, map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
 	require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
-	s.holds(ns, configMap("existing", "v"))
+	s.waitPresent(ns, configMap("existing", "v"))
 
-	require.NoError(t, owner.Create(t.Context(), s.template("zz", configMap("existing", "overridden"))))
-	s.holds(ns, configMap("existing", "overridden"))
+	require.NoError(t, owner.Create(t.Context(), s.newTemplate("zz", configMap("existing", "overridden"))))
+	s.waitPresent(ns, configMap("existing", "overridden"))
 }

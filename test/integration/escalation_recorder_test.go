@@ -61,9 +61,9 @@ type recorder struct {
 }
 
 // newRecorder records the writes of some kinds whose namespaces, or names if they have none, begin with a prefix.
-func newRecorder(t *testing.T, w *world, prefix string, kinds ...schema.GroupVersionResource) *recorder {
+func newRecorder(t *testing.T, cluster *testCluster, prefix string, kinds ...schema.GroupVersionResource) *recorder {
 	t.Helper()
-	clients, err := dynamic.NewForConfig(w.cluster.RESTConfig())
+	clients, err := dynamic.NewForConfig(cluster.controlPlane.RESTConfig())
 	require.NoError(t, err)
 	r := &recorder{
 		kinds: kinds, client: clients, prefix: prefix, seen: map[schema.GroupVersionResource]uint64{},

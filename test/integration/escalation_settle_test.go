@@ -58,7 +58,7 @@ func (s *settler) declare(ctx context.Context, value string) error {
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: s.id + "-settled"},
 		Spec: v1alpha1.NamespaceTemplateSpec{
-			Namespaces: selector(sceneLabel, s.id), Templates: []runtime.RawExtension{{Raw: raw}},
+			Namespaces: selectLabel(testLabel, s.id), Templates: []runtime.RawExtension{{Raw: raw}},
 		},
 	}
 	if err := s.client.Create(ctx, template.DeepCopy()); !apierrors.IsAlreadyExists(err) {

@@ -68,7 +68,7 @@ func TestEscalation(t *testing.T) {
 }
 
 type fuzzer struct {
-	*world
+	*testCluster
 	recorder *recorder
 	seed     uint64
 	begin    time.Time
@@ -82,13 +82,13 @@ type fuzzer struct {
 func newFuzzer(t *testing.T) *fuzzer {
 	t.Helper()
 	f := &fuzzer{
-		world: ownWorld(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{},
+		testCluster: newTestCluster(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{},
 	}
 	if f.seed == 0 {
 		f.seed = rand.Uint64()
 	}
 	t.Logf("-escalation.seed=%d", f.seed)
-	f.recorder = newRecorder(t, f.world, "round", recordedKinds...)
+	f.recorder = newRecorder(t, f.testCluster, "round", recordedKinds...)
 	roles := &rbacv1.ClusterRoleList{}
 	require.NoError(t, f.client.List(t.Context(), roles))
 	for _, role := range roles.Items {
@@ -100,7 +100,7 @@ func newFuzzer(t *testing.T) *fuzzer {
 		Name: "probe-of-refusal", Labels: map[string]string{escalation.RefuseLabel: "true"},
 	}}
 	require.NoError(t, f.client.Create(t.Context(), probe))
-	operator := f.as(t, operatorUser)
+	operator := f.impersonate(t, operatorUser)
 	require.NoError(t,
 		wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
 			func(ctx context.Context) (bool, error) {
@@ -256,7 +256,7 @@ func (p *player) arrive(ctx context.Context) error {
 		func(ctx context.Context) (bool, error) {
 			probe := &v1alpha1.NamespaceTemplate{
 				ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-probe"},
-				Spec:       v1alpha1.NamespaceTemplateSpec{Namespaces: selector("no", "namespace")},
+				Spec:       v1alpha1.NamespaceTemplateSpec{Namespaces: selectLabel("no", "namespace")},
 			}
 			return user.Create(ctx, probe, client.DryRunAll) == nil, nil
 		})
@@ -264,7 +264,7 @@ func (p *player) arrive(ctx context.Context) error {
 
 // clientOf returns a client of a user.
 func (p *player) clientOf(name string, groups ...string) (client.Client, error) {
-	config, err := p.cluster.UserConfig(name, groups...)
+	config, err := p.controlPlane.UserConfig(name, groups...)
 	if err != nil {
 		return nil, err
 	}

@@ -22,10 +22,10 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// as returns the clients of a user, with no right but those that bindings give.
-func (w *world) as(t *testing.T, user string, groups ...string) kubernetes.Interface {
+// impersonate returns the clients of a user, with no right but those that bindings give.
+func (cluster *testCluster) impersonate(t *testing.T, user string, groups ...string) kubernetes.Interface {
 	t.Helper()
-	config := w.cluster.RESTConfig()
+	config := cluster.controlPlane.RESTConfig()
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func (w *world) as(t *testing.T, user string, groups ...string) kubernetes.Inter
 }
 
 // allow gives a user a ClusterRole everywhere.
-func (s *scene) allow(user, role string) {
+func (s *testScope) allow(user, role string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-"},
@@ -43,26 +43,26 @@ func (s *scene) allow(user, role string) {
 }
 
 // initializer has the scene's namespaces wait for an initializer. It returns when the API server puts it on their list.
-func (s *scene) initializer(name string) {
+func (s *testScope) initializer(name string) {
 	s.t.Helper()
 	configuration := &v1alpha1.NamespaceInitializationConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(name)},
 		Initializers: []v1alpha1.Initializer{{
-			Name: s.name(name), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: 3600,
+			Name: s.name(name), NamespaceSelector: selectLabel(testLabel, s.id).LabelSelector, TimeoutSeconds: 3600,
 		}},
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
 	s.eventually(func(c *assert.CollectT) {
 		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id},
+			Name: s.name("probe"), Labels: map[string]string{testLabel: s.id},
 		}}
 		assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll))
 		assert.Contains(c, probe.Annotations[v1alpha1.PendingAnnotation], s.name(name))
 	})
 }
 
-// finish ends the initialization of a namespace, as its last initializer.
-func (s *scene) finish(ns *corev1.Namespace) {
+// finishInitialization ends the initialization of a namespace, as its last initializer.
+func (s *testScope) finishInitialization(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
 }
@@ -73,17 +73,17 @@ func settings(name string) *corev1.ConfigMap {
 
 func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("a", "v"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("a", "v"))
 	s.initializer("network")
-	user := s.as(t, s.name("jane"))
+	user := s.impersonate(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
-	ns := s.namespace("a")
+	ns := s.createNamespace("a")
 	s.eventually(func(c *assert.CollectT) { // until RBAC lets the user
 		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
 		assert.NoError(c, err, "reads are not held")
 	})
-	s.populated(ns)
+	s.waitPopulated(ns)
 	// Kubernetes itself writes, though the namespace waits.
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
@@ -116,7 +116,7 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 		require.Fail(t, "a write was not held", "%v", err)
 	case <-time.After(time.Second): // a wait that is no more than that would have ended
 	}
-	s.finish(ns)
+	s.finishInitialization(ns)
 	for range 3 {
 		require.NoError(t, <-done)
 	}
@@ -129,13 +129,13 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 
 func TestHoldAsksToComeAgain(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("failing", failingObject)
-	s.born(v1alpha1.TemplateInitializer)
-	user := s.as(t, s.name("jane"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("failing", failingObject)
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	user := s.impersonate(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
-	ns := s.namespace("a")
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	ns := s.createNamespace("a")
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
@@ -154,41 +154,41 @@ func TestHoldAsksToComeAgain(t *testing.T) {
 
 func TestHoldKnowsNothingOfOtherRequests(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	user := s.as(t, s.name("jane"))
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	user := s.impersonate(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
-	ns := s.namespace("a")
+	ns := s.createNamespace("a")
 	s.eventually(func(c *assert.CollectT) {
 		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	asked, _, err := w.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
+	asked, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
 	require.NoError(t, err)
 	require.Zero(t, asked)
 }
 
 func TestAdmissionWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t)
-	s := newScene(t, w)
-	s.declare("defaults", configMap("a", "v"))
-	s.born(v1alpha1.TemplateInitializer)
-	other := s.as(t, s.name("jane"))
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	other := s.impersonate(t, s.name("jane"))
 	s.allow(s.name("jane"), "edit")
-	elsewhere := s.populatedNamespace("elsewhere")
-	require.NoError(t, w.operator.Kill())
+	elsewhere := s.createPopulatedNamespace("elsewhere")
+	require.NoError(t, cluster.operator.Kill())
 
-	ns := s.namespace("a")
-	forged := s.unborn("forged")
+	ns := s.createNamespace("a")
+	forged := s.newNamespace("forged")
 	forged.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "somebody else"}
 	err := s.client.Create(t.Context(), forged)
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
 		// Nobody stamps, and nobody forges. Nothing holds, so what follows is for later versions.
 		require.ErrorContains(t, err, v1alpha1.CreatorAnnotation)
 		require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation)
-		require.NoError(t, w.startOperator(t.Context()))
-		s.populated(ns)
+		require.NoError(t, cluster.startOperator(t.Context()))
+		s.waitPopulated(ns)
 		return
 	}
 	require.NoError(t, err)
@@ -202,12 +202,12 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	})
 	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
 	require.ErrorContains(t, err, "hold.policy.nstpl.dev")
-	err = s.client.Create(t.Context(), s.template("more", configMap("b", "v")))
+	err = s.client.Create(t.Context(), s.newTemplate("more", configMap("b", "v")))
 	require.ErrorContains(t, err, "template.policy.nstpl.dev", "who grants what can't be looked at")
 
-	require.NoError(t, w.startOperator(t.Context()))
-	s.populated(ns)
-	s.holds(ns, configMap("a", "v"))
+	require.NoError(t, cluster.startOperator(t.Context()))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, configMap("a", "v"))
 	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
@@ -215,9 +215,9 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 // What users did before there was a hold, they do now: a namespace, and at once something in it.
 func TestHoldManyUsersAtOnce(t *testing.T) {
 	const users = 500
-	w := ownWorld(t)
-	s := newScene(t, w)
-	s.declare("creator", `
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	s.createTemplate("creator", `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
@@ -226,17 +226,17 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
 `, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = append(template.Spec.Templates, raw(t, configMap("a", "v"))...)
+		template.Spec.Templates = append(template.Spec.Templates, rawObjects(t, configMap("a", "v"))...)
 	})
-	_, err := w.kubectl(t.Context(), "", "apply", "--filename", "../../manifests/samples/namespace-creator.yaml")
+	_, err := cluster.kubectl(t.Context(), "", "apply", "--filename", "../../manifests/samples/namespace-creator.yaml")
 	require.NoError(t, err)
-	_, err = w.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator",
+	_, err = cluster.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator",
 		"--group=creators")
 	require.NoError(t, err)
 	var group sync.WaitGroup
 	errs := make([]error, users)
 	for i := range users {
-		user := s.as(t, fmt.Sprintf("user %d", i), "creators")
+		user := s.impersonate(t, fmt.Sprintf("user %d", i), "creators")
 		group.Go(func() { errs[i] = useOwnNamespace(t.Context(), user, s.name(fmt.Sprint(i)), s.id) })
 	}
 	group.Wait()
@@ -249,7 +249,7 @@ subjects:
 func useOwnNamespace(ctx context.Context, user kubernetes.Interface, name, scene string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{sceneLabel: scene}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: scene}}}
 	for {
 		_, err := user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 		if err == nil {

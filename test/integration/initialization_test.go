@@ -24,9 +24,9 @@ import (
 // failingObject is refused by every API server.
 const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"-1\"\n"
 
-// initializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts
+// createInitializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts
 // them on their list.
-func (s *scene) initializers(
+func (s *testScope) createInitializers(
 	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
 ) *v1alpha1.NamespaceInitializationConfiguration {
 	s.t.Helper()
@@ -37,21 +37,21 @@ func (s *scene) initializers(
 	for _, short := range shorts {
 		names = append(names, s.name(short))
 		configuration.Initializers = append(configuration.Initializers, v1alpha1.Initializer{
-			Name: s.name(short), NamespaceSelector: selector(sceneLabel, s.id).LabelSelector, TimeoutSeconds: timeout,
+			Name: s.name(short), NamespaceSelector: selectLabel(testLabel, s.id).LabelSelector, TimeoutSeconds: timeout,
 			FailurePolicy: policy,
 		})
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.born(names...)
+	s.waitPendingOnCreation(names...)
 	return configuration
 }
 
-// born waits until the API server creates the scene's namespaces with entries on their list.
-func (s *scene) born(entries ...string) {
+// waitPendingOnCreation waits until the API server creates the scene's namespaces with entries on their list.
+func (s *testScope) waitPendingOnCreation(entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name("probe"), Labels: map[string]string{sceneLabel: s.id},
+			Name: s.name("probe"), Labels: map[string]string{testLabel: s.id},
 		}}
 		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
 			assert.Subset(c, initialize.Pending(probe), entries)
@@ -59,8 +59,8 @@ func (s *scene) born(entries ...string) {
 	})
 }
 
-// opens waits until a namespace is no longer initializing.
-func (s *scene) opens(ns *corev1.Namespace) {
+// waitInitialized waits until a namespace is no longer initializing.
+func (s *testScope) waitInitialized(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -71,8 +71,8 @@ func (s *scene) opens(ns *corev1.Namespace) {
 	})
 }
 
-// waitsFor waits until just these initializers are left on a namespace's list.
-func (s *scene) waitsFor(ns *corev1.Namespace, entries ...string) {
+// waitPending waits until just these initializers are left on a namespace's list.
+func (s *testScope) waitPending(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -83,16 +83,16 @@ func (s *scene) waitsFor(ns *corev1.Namespace, entries ...string) {
 	})
 }
 
-// stillWaitsFor fails if a namespace does not wait for just these initializers after the operator has looked at it
+// expectStillPending fails if a namespace does not wait for just these initializers after the operator has looked at it
 // again.
-func (s *scene) stillWaitsFor(ns *corev1.Namespace, entries ...string) {
+func (s *testScope) expectStillPending(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	// An entry that is nobody's goes with the next look.
-	s.patchPending(ns, append(entries, s.name("nobody"))...)
-	s.waitsFor(ns, entries...)
+	s.setPending(ns, append(entries, s.name("nobody"))...)
+	s.waitPending(ns, entries...)
 }
 
-func (s *scene) patchPending(ns *corev1.Namespace, entries ...string) {
+func (s *testScope) setPending(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{v1alpha1.InitializingLabel: "true"},
@@ -102,8 +102,8 @@ func (s *scene) patchPending(ns *corev1.Namespace, entries ...string) {
 	s.patchNamespace(ns, string(body))
 }
 
-// mayInitialize returns the clients of a controller of its own that has the rights that an initializer needs.
-func (s *scene) mayInitialize(short string) kubernetes.Interface {
+// newInitializerUser returns the clients of a controller of its own that has the rights that an initializer needs.
+func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
@@ -114,11 +114,11 @@ func (s *scene) mayInitialize(short string) kubernetes.Interface {
 	require.NoError(s.t, s.client.Create(s.t.Context(), role))
 	s.allow(s.name(short), role.Name)
 	s.allow(s.name(short), "nstpl-initialize")
-	return s.as(s.t, s.name(short))
+	return s.impersonate(s.t, s.name(short))
 }
 
-// finishes takes an initializer's own entry off a namespace's list, as the initializer would.
-func (s *scene) finishes(
+// finishInitializer takes an initializer's own entry off a namespace's list, as the initializer would.
+func (s *testScope) finishInitializer(
 	clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions,
 ) error {
 	namespaces := clients.CoreV1().Namespaces()
@@ -139,8 +139,8 @@ func (s *scene) finishes(
 	})
 }
 
-// timeouts returns the notes of a namespace's Events about initializers whose time was up.
-func (s *scene) timeouts(ns *corev1.Namespace) []string {
+// timeoutNotes returns the notes of a namespace's Events about initializers whose time was up.
+func (s *testScope) timeoutNotes(ns *corev1.Namespace) []string {
 	s.t.Helper()
 	events := &eventsv1.EventList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), events, client.InNamespace(ns.Name)))
@@ -155,131 +155,131 @@ func (s *scene) timeouts(ns *corev1.Namespace) []string {
 
 func TestInitializationEndsWithOneWrite(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
-	s.born(v1alpha1.TemplateInitializer)
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	once := map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}
 	var earlier []*corev1.Namespace
 	for i := range 5 {
-		ns := s.namespace(fmt.Sprint(i))
+		ns := s.createNamespace(fmt.Sprint(i))
 		require.True(t, initialize.Initializing(ns))
 		require.Equal(t, []string{v1alpha1.TemplateInitializer}, initialize.Pending(ns))
-		s.opens(ns)
-		s.populated(ns)
+		s.waitInitialized(ns)
+		s.waitPopulated(ns)
 		earlier = append(earlier, ns)
 	}
 	for _, ns := range earlier {
-		require.Equal(t, once, s.writes(ns))
+		require.Equal(t, once, s.countWrites(ns))
 	}
 }
 
 func TestInitializersFinishAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
 	shorts := []string{"network", "dns"}
-	s.initializers(3600, v1alpha1.FailureFail, shorts...)
+	s.createInitializers(3600, v1alpha1.FailureFail, shorts...)
 	var users []kubernetes.Interface
 	for _, short := range shorts {
-		users = append(users, s.mayInitialize(short))
+		users = append(users, s.newInitializerUser(short))
 	}
-	probe := s.namespace("probe-rights")
+	probe := s.createNamespace("probe-rights")
 	for i, short := range shorts {
 		s.eventually(func(c *assert.CollectT) { // until RBAC lets them
 			assert.NoError(c,
-				s.finishes(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
+				s.finishInitializer(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		})
 	}
-	stranger := s.as(t, s.name("stranger"))
+	stranger := s.impersonate(t, s.name("stranger"))
 	s.allow(s.name("stranger"), s.name("network"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, s.finishes(stranger, probe, "dns", metav1.UpdateOptions{}),
+		assert.ErrorContains(c, s.finishInitializer(stranger, probe, "dns", metav1.UpdateOptions{}),
 			"ask for the verb initialize on namespaces")
 	})
 	for round := range 10 {
-		ns := s.namespace(fmt.Sprint(round))
+		ns := s.createNamespace(fmt.Sprint(round))
 		require.ElementsMatch(t, []string{v1alpha1.TemplateInitializer, s.name("network"), s.name("dns")},
 			initialize.Pending(ns))
-		require.NoError(t, together(len(shorts), func(i int) error {
-			return s.finishes(users[i], ns, shorts[i], metav1.UpdateOptions{})
+		require.NoError(t, concurrently(len(shorts), func(i int) error {
+			return s.finishInitializer(users[i], ns, shorts[i], metav1.UpdateOptions{})
 		}))
-		s.opens(ns)
-		s.populated(ns)
-		require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+		s.waitInitialized(ns)
+		s.waitPopulated(ns)
+		require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 	}
 
-	one := s.namespace("one")
-	s.waitsFor(one, s.name("network"), s.name("dns"))
-	s.populated(one)
-	require.NoError(t, s.finishes(users[0], one, "network", metav1.UpdateOptions{}))
-	s.stillWaitsFor(one, s.name("dns"))
-	require.NoError(t, s.finishes(users[1], one, "dns", metav1.UpdateOptions{}))
-	s.opens(one)
-	require.Empty(t, s.timeouts(one))
+	one := s.createNamespace("one")
+	s.waitPending(one, s.name("network"), s.name("dns"))
+	s.waitPopulated(one)
+	require.NoError(t, s.finishInitializer(users[0], one, "network", metav1.UpdateOptions{}))
+	s.expectStillPending(one, s.name("dns"))
+	require.NoError(t, s.finishInitializer(users[1], one, "dns", metav1.UpdateOptions{}))
+	s.waitInitialized(one)
+	require.Empty(t, s.timeoutNotes(one))
 }
 
 func TestInitializersWithoutTemplates(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.initializers(3600, v1alpha1.FailureFail, "network")
-	ns := s.namespace("a")
-	s.stillWaitsFor(ns, s.name("network"))
-	s.finish(ns)
-	s.opens(ns)
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s := newScope(t, sharedCluster)
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	ns := s.createNamespace("a")
+	s.expectStillPending(ns, s.name("network"))
+	s.finishInitialization(ns)
+	s.waitInitialized(ns)
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Zero(c, condition, "no template matches it")
 	})
 }
 
 func TestInitializerTimeouts(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	s.declare("defaults", configMap("settings", "v"))
-	s.initializers(1, v1alpha1.FailureIgnore, "ignored")
-	ignored := s.namespace("ignored")
-	s.opens(ignored)
-	s.populated(ignored)
-	s.event(ignored, corev1.EventTypeWarning, "InitializerTimedOut",
+	s := newScope(t, newTestCluster(t))
+	s.createTemplate("defaults", configMap("settings", "v"))
+	s.createInitializers(1, v1alpha1.FailureIgnore, "ignored")
+	ignored := s.createNamespace("ignored")
+	s.waitInitialized(ignored)
+	s.waitPopulated(ignored)
+	s.waitEvent(ignored, corev1.EventTypeWarning, "InitializerTimedOut",
 		"initializer "+s.name("ignored")+" did not finish within 1 s; failurePolicy Ignore")
 
-	s.initializers(1, v1alpha1.FailureFail, "required")
-	required := s.namespace("required")
-	s.waitsFor(required, s.name("required"))
-	s.event(required, corev1.EventTypeWarning, "InitializerTimedOut",
+	s.createInitializers(1, v1alpha1.FailureFail, "required")
+	required := s.createNamespace("required")
+	s.waitPending(required, s.name("required"))
+	s.waitEvent(required, corev1.EventTypeWarning, "InitializerTimedOut",
 		"initializer "+s.name("required")+" did not finish within 1 s; failurePolicy Fail")
-	s.stillWaitsFor(required, s.name("required"))
+	s.expectStillPending(required, s.name("required"))
 
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeouts(required), 2) })
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeoutNotes(required), 2) })
 	s.restartOperator(t)
-	s.stillWaitsFor(required, s.name("required"))
-	require.Len(t, s.timeouts(required), 2, "one of each initializer")
-	require.Len(t, s.timeouts(ignored), 1)
-	s.finish(required)
-	s.opens(required)
+	s.expectStillPending(required, s.name("required"))
+	require.Len(t, s.timeoutNotes(required), 2, "one of each initializer")
+	require.Len(t, s.timeoutNotes(ignored), 1)
+	s.finishInitialization(required)
+	s.waitInitialized(required)
 }
 
 func TestInitializationConfigurationIsDeletedOrChangedMeanwhile(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
-	configuration := s.initializers(3600, v1alpha1.FailureFail, "network", "dns")
-	ns := s.namespace("a")
-	s.waitsFor(ns, s.name("network"), s.name("dns"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
+	configuration := s.createInitializers(3600, v1alpha1.FailureFail, "network", "dns")
+	ns := s.createNamespace("a")
+	s.waitPending(ns, s.name("network"), s.name("dns"))
 	changed := configuration.DeepCopy()
 	changed.Initializers = changed.Initializers[:1]
 	require.NoError(t, s.client.Patch(t.Context(), changed, client.MergeFrom(configuration)))
-	s.waitsFor(ns, s.name("network"))
+	s.waitPending(ns, s.name("network"))
 	// It is no longer selected, and still waited for.
-	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "none"}}}`, sceneLabel))
-	s.stillWaitsFor(ns, s.name("network"))
+	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "none"}}}`, testLabel))
+	s.expectStillPending(ns, s.name("network"))
 	s.delete(configuration)
-	s.opens(ns)
+	s.waitInitialized(ns)
 }
 
 func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	configuration := s.initializers(3600, v1alpha1.FailureFail, "network")
+	s := newScope(t, sharedCluster)
+	configuration := s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	accepted := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		s.eventually(func(c *assert.CollectT) {
@@ -316,13 +316,13 @@ func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
 
 func TestInitializationOutlivesTheOperator(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	s.declare("defaults", configMap("settings", "v"))
-	s.initializers(3600, v1alpha1.FailureFail, "network")
-	populated := s.namespace("populated")
-	s.waitsFor(populated, s.name("network"))
+	s := newScope(t, newTestCluster(t))
+	s.createTemplate("defaults", configMap("settings", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	populated := s.createNamespace("populated")
+	s.waitPending(populated, s.name("network"))
 	s.restartOperator(t)
-	s.stillWaitsFor(populated, s.name("network"))
+	s.expectStillPending(populated, s.name("network"))
 	require.NoError(t, s.operator.Kill())
 	// Before 1.36 nobody closes namespaces while the operator is down: these say it themselves.
 	waiting := func(ns *corev1.Namespace) {
@@ -330,26 +330,26 @@ func TestInitializationOutlivesTheOperator(t *testing.T) {
 		ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer + "," +
 			s.name("network")}
 	}
-	born := s.namespace("born", waiting)
-	finished := s.namespace("finished", waiting)
-	s.finish(populated)
-	s.patchPending(finished, v1alpha1.TemplateInitializer)
+	born := s.createNamespace("born", waiting)
+	finished := s.createNamespace("finished", waiting)
+	s.finishInitialization(populated)
+	s.setPending(finished, v1alpha1.TemplateInitializer)
 	require.NoError(t, s.startOperator(t.Context()))
-	s.opens(populated)
-	s.opens(finished)
-	s.holds(finished, configMap("settings", "v"))
-	s.waitsFor(born, s.name("network"))
-	s.holds(born, configMap("settings", "v"))
-	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.writes(finished))
-	s.finish(born)
-	s.opens(born)
+	s.waitInitialized(populated)
+	s.waitInitialized(finished)
+	s.waitPresent(finished, configMap("settings", "v"))
+	s.waitPending(born, s.name("network"))
+	s.waitPresent(born, configMap("settings", "v"))
+	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(finished))
+	s.finishInitialization(born)
+	s.waitInitialized(born)
 }
 
 // Who brings the label along closes their own namespace no longer than the operator needs to look at it.
 func TestInitializationThatNobodyWorksOnEnds(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
 	initializing := func(list string) func(*corev1.Namespace) {
 		return func(ns *corev1.Namespace) {
 			ns.Labels[v1alpha1.InitializingLabel] = "true"
@@ -363,53 +363,53 @@ func TestInitializationThatNobodyWorksOnEnds(t *testing.T) {
 		},
 		"unmatched": func(ns *corev1.Namespace) {
 			initializing("namespace-template")(ns)
-			delete(ns.Labels, sceneLabel)
+			delete(ns.Labels, testLabel)
 		},
 		"label-alone": func(ns *corev1.Namespace) {
 			initializing("")(ns)
-			delete(ns.Labels, sceneLabel)
+			delete(ns.Labels, testLabel)
 		},
 		"nobodys":  initializing("x.example.com, ,y.example.com"),
 		"nonsense": initializing(strings.Repeat("x,\u2028 ", 10_000)),
 	} {
-		ns := s.namespace(short, change)
+		ns := s.createNamespace(short, change)
 		require.True(t, initialize.Initializing(ns), short)
-		s.opens(ns)
+		s.waitInitialized(ns)
 	}
 }
 
 func TestInitializationWaitsForFailingObjects(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("failing", documents(failingObject, configMap("settings", "v")))
-	s.born(v1alpha1.TemplateInitializer)
-	ns := s.namespace("a")
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("failing", documents(failingObject, configMap("settings", "v")))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	ns := s.createNamespace("a")
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
-	s.stillWaitsFor(ns, v1alpha1.TemplateInitializer)
-	s.edit(template, objects(t, configMap("settings", "repaired")))
-	s.opens(ns)
-	s.populated(ns)
-	s.holds(ns, configMap("settings", "repaired"))
+	s.expectStillPending(ns, v1alpha1.TemplateInitializer)
+	s.updateTemplate(template, withObjects(t, configMap("settings", "repaired")))
+	s.waitInitialized(ns)
+	s.waitPopulated(ns)
+	s.waitPresent(ns, configMap("settings", "repaired"))
 }
 
 func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("failing", documents(failingObject, configMap("settings", "v")),
+	s := newScope(t, sharedCluster)
+	s.createTemplate("failing", documents(failingObject, configMap("settings", "v")),
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 		})
-	s.initializers(3600, v1alpha1.FailureFail, "network")
-	ns := s.namespace("a")
-	s.waitsFor(ns, s.name("network"))
-	s.populated(ns)
-	s.holds(ns, configMap("settings", "v"))
-	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
-	s.finish(ns)
-	s.opens(ns)
-	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	ns := s.createNamespace("a")
+	s.waitPending(ns, s.name("network"))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
+	s.finishInitialization(ns)
+	s.waitInitialized(ns)
+	s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
 	events := &eventsv1.EventList{}
 	require.NoError(t, s.client.List(t.Context(), events, client.InNamespace(ns.Name)))
 	for _, event := range events.Items {
@@ -420,10 +420,10 @@ func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 
 func TestInitializationWithoutItsTemplate(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*scene, *v1alpha1.NamespaceTemplate){
-		"deleted": func(s *scene, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
-		"switched off": func(s *scene, template *v1alpha1.NamespaceTemplate) {
-			s.editUnseen(template, func(template *v1alpha1.NamespaceTemplate) {
+	for name, end := range map[string]func(*testScope, *v1alpha1.NamespaceTemplate){
+		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
+		"switched off": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
+			s.patchTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 				template.Annotations = map[string]string{
 					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
 				}
@@ -432,14 +432,14 @@ func TestInitializationWithoutItsTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			template := s.declare("failing", failingObject)
-			s.born(v1alpha1.TemplateInitializer)
-			ns := s.namespace("a")
-			s.stillWaitsFor(ns, v1alpha1.TemplateInitializer)
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("failing", failingObject)
+			s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+			ns := s.createNamespace("a")
+			s.expectStillPending(ns, v1alpha1.TemplateInitializer)
 			end(s, template)
-			s.opens(ns)
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Zero(c, condition) })
+			s.waitInitialized(ns)
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Zero(c, condition) })
 		})
 	}
 }
@@ -447,77 +447,77 @@ func TestInitializationWithoutItsTemplate(t *testing.T) {
 // A template makes namespaces initialize as soon as the API server knows it, which may be before the operator does.
 func TestInitializationOfANewTemplate(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const rounds = 20
 	initialized := 0
 	for round := range rounds {
-		template := s.template(fmt.Sprint("t", round), configMap("settings", "v"))
-		template.Spec.Namespaces = selector(sceneLabel, template.Name)
+		template := s.newTemplate(fmt.Sprint("t", round), configMap("settings", "v"))
+		template.Spec.Namespaces = selectLabel(testLabel, template.Name)
 		require.NoError(t, s.client.Create(t.Context(), template))
-		ns := s.namespace(fmt.Sprint("n", round), label(sceneLabel, template.Name))
+		ns := s.createNamespace(fmt.Sprint("n", round), withLabel(testLabel, template.Name))
 		if initialize.Initializing(ns) {
 			initialized++
-			s.opens(ns)
-			s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+			s.waitInitialized(ns)
+			s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 		}
-		s.populated(ns)
+		s.waitPopulated(ns)
 	}
 	t.Logf("%d of %d namespaces were born initializing", initialized, rounds)
 }
 
 func TestInitializationOfATemplateThatIsGoneAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	for round := range 20 {
-		template := s.template(fmt.Sprint("t", round), failingObject)
-		template.Spec.Namespaces = selector(sceneLabel, template.Name)
+		template := s.newTemplate(fmt.Sprint("t", round), failingObject)
+		template.Spec.Namespaces = selectLabel(testLabel, template.Name)
 		require.NoError(t, s.client.Create(t.Context(), template))
-		ns := s.namespace(fmt.Sprint("n", round), label(sceneLabel, template.Name))
+		ns := s.createNamespace(fmt.Sprint("n", round), withLabel(testLabel, template.Name))
 		s.delete(template)
-		s.opens(ns)
+		s.waitInitialized(ns)
 	}
 }
 
 func TestInitializationThatAnAdministratorBeginsAgain(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
-	s.born(v1alpha1.TemplateInitializer)
-	ns := s.namespace("a")
-	s.opens(ns)
-	s.patchPending(ns, v1alpha1.TemplateInitializer)
-	s.opens(ns)
-	s.initializers(3600, v1alpha1.FailureFail, "network")
-	s.patchPending(ns, s.name("network"), v1alpha1.TemplateInitializer)
-	s.waitsFor(ns, s.name("network"))
-	s.stillWaitsFor(ns, s.name("network"))
-	s.finish(ns)
-	s.opens(ns)
-	s.populated(ns)
-	require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	ns := s.createNamespace("a")
+	s.waitInitialized(ns)
+	s.setPending(ns, v1alpha1.TemplateInitializer)
+	s.waitInitialized(ns)
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.setPending(ns, s.name("network"), v1alpha1.TemplateInitializer)
+	s.waitPending(ns, s.name("network"))
+	s.expectStillPending(ns, s.name("network"))
+	s.finishInitialization(ns)
+	s.waitInitialized(ns)
+	s.waitPopulated(ns)
+	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 }
 
 // What waited longest is worked on first, as far as there are workers.
 func TestInitializationInOrderOfCreation(t *testing.T) {
 	t.Parallel()
 	const namespaces, workers = 60, 16
-	s := newScene(t, ownWorld(t))
-	s.declare("defaults", configMap("settings", "v"))
-	s.born(v1alpha1.TemplateInitializer)
+	s := newScope(t, newTestCluster(t))
+	s.createTemplate("defaults", configMap("settings", "v"))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	require.NoError(t, s.operator.Kill())
 	created := map[string]int{}
 	var all []*corev1.Namespace
 	for i := range namespaces {
 		// Neither by name nor by its reverse are they in the order of creation.
-		ns := s.namespace(fmt.Sprintf("%02d", (i*37)%namespaces))
+		ns := s.createNamespace(fmt.Sprintf("%02d", (i*37)%namespaces))
 		created[ns.Name] = i
 		all = append(all, ns)
 	}
-	point := s.now()
+	point := s.auditPosition()
 	require.NoError(t, s.startOperator(t.Context()))
 	for _, ns := range all {
-		s.opens(ns)
-		s.populated(ns)
+		s.waitInitialized(ns)
+		s.waitPopulated(ns)
 	}
 	var order []int
 	for _, write := range s.writesSince(point, func(r request) bool { return r.ObjectRef.Resource == "configmaps" }) {

@@ -17,7 +17,7 @@ import (
 )
 
 // leader returns the identity of the replica that leads; empty if none does.
-func (s *scene) leader() string {
+func (s *testScope) leader() string {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{}
 	require.NoError(s.t,
@@ -30,7 +30,7 @@ func (s *scene) leader() string {
 }
 
 // otherLeader waits until another replica leads.
-func (s *scene) otherLeader(than string) {
+func (s *testScope) otherLeader(than string) {
 	s.t.Helper()
 	s.eventuallyWithin(leaseTakeover, func(c *assert.CollectT) {
 		now := s.leader()
@@ -43,20 +43,20 @@ func (s *scene) otherLeader(than string) {
 // what it learns then.
 func TestASuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(t.Context())
+	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	through := newProxy(t, w, "suspended")
-	require.NoError(t, w.startOperator(t.Context(), "--leader-elect=true", through.kubeconfig))
-	suspended := w.operator
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	through := newProxy(t, cluster, "suspended")
+	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true", through.kubeconfig))
+	suspended := cluster.operator
 	t.Cleanup(func() { _ = suspended.Kill() })
-	s := newScene(t, w)
-	template := s.declare("defaults", configMap("a", "before"))
+	s := newScope(t, cluster)
+	template := s.createTemplate("defaults", configMap("a", "before"))
 	var all []*corev1.Namespace
 	for _, short := range []string{"a", "b", "c"} {
-		all = append(all, s.populatedNamespace(short))
+		all = append(all, s.createPopulatedNamespace(short))
 	}
-	w.operator, err = startOperator(t.Context(), w, "--leader-elect=true")
+	cluster.operator, err = startReplica(t.Context(), cluster, "--leader-elect=true")
 	require.NoError(t, err)
 	require.NotEmpty(t, s.writesSince(0, through.sentBy))
 
@@ -67,14 +67,14 @@ func TestASuspendedLeaderWritesNothing(t *testing.T) {
 		old := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), old))
 		changed := old.DeepCopy()
-		changed.Spec.Templates = raw(t, configMap("b", "after"))
+		changed.Spec.Templates = rawObjects(t, configMap("b", "after"))
 		assert.NoError(c, s.client.Patch(t.Context(), changed, client.MergeFrom(old)))
 	})
 	for _, ns := range all {
-		s.holds(ns, configMap("b", "after"))
-		s.lacks(ns, configMap("a", "before"))
+		s.waitPresent(ns, configMap("b", "after"))
+		s.waitAbsent(ns, configMap("a", "before"))
 	}
-	point := s.now()
+	point := s.auditPosition()
 	require.NoError(t, suspended.Signal(syscall.SIGCONT))
 	select {
 	case <-suspended.Exited:
@@ -90,15 +90,15 @@ func TestASuspendedLeaderWritesNothing(t *testing.T) {
 // A replica that takes over does nothing before it knows what the leader knew: its watches may be late.
 func TestALateStandbyUndoesNothing(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(t.Context())
+	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	require.NoError(t, w.startOperator(t.Context(), "--leader-elect=true"))
-	s := newScene(t, w)
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	s := newScope(t, cluster)
 	const stage = "stage"
 	for _, name := range []string{"one", "two"} {
-		s.declare(name, configMap(name, "v"), deletes, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Namespaces = selector(stage, name)
+		s.createTemplate(name, configMap(name, "v"), deletesObjects2, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel(stage, name)
 		})
 	}
 	in := func(stageName string) func(*corev1.Namespace) {
@@ -106,11 +106,11 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 	}
 	var all []*corev1.Namespace
 	for _, short := range []string{"a", "b", "c"} {
-		all = append(all, s.populatedNamespace(short, in("one")))
+		all = append(all, s.createPopulatedNamespace(short, in("one")))
 	}
-	gone := s.populatedNamespace("gone", in("one"))
-	through := newProxy(t, w, "late")
-	late, err := startOperator(t.Context(), w, "--leader-elect=true", through.kubeconfig)
+	gone := s.createPopulatedNamespace("gone", in("one"))
+	through := newProxy(t, cluster, "late")
+	late, err := startReplica(t.Context(), cluster, "--leader-elect=true", through.kubeconfig)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = late.Kill() })
 
@@ -119,19 +119,19 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 		s.patchNamespace(ns, `{"metadata": {"labels": {"stage": "two"}}}`)
 	}
 	for _, ns := range all {
-		s.holds(ns, configMap("two", "v"))
-		s.lacks(ns, configMap("one", "v"))
-		s.populated(ns)
+		s.waitPresent(ns, configMap("two", "v"))
+		s.waitAbsent(ns, configMap("one", "v"))
+		s.waitPopulated(ns)
 	}
-	born := s.populatedNamespace("born", in("two"))
+	born := s.createPopulatedNamespace("born", in("two"))
 	s.delete(gone)
 	s.eventually(func(c *assert.CollectT) {
 		assert.True(c,
 			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(gone), &corev1.Namespace{})))
 	})
 	leader := s.leader()
-	require.NoError(t, w.operator.Stop())
-	w.operator = late
+	require.NoError(t, cluster.operator.Stop())
+	cluster.operator = late
 	s.otherLeader(leader)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, late.Log("nothing is done before the cache knows"), s.name("a"))
@@ -139,7 +139,7 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 	about := func(r request) bool { return through.sentBy(r) && strings.HasPrefix(r.ObjectRef.Namespace, s.id) }
 	require.Empty(t, s.writesSince(0, about))
 	through.letWatchesGoOn()
-	after := s.populatedNamespace("after", in("two"))
+	after := s.createPopulatedNamespace("after", in("two"))
 	s.eventually(func(c *assert.CollectT) { // all of them were looked at
 		looks, _, err := late.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)
 		assert.NoError(c, err)
@@ -153,6 +153,6 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 		require.Contains(t, []string{born.Name, after.Name}, r.ObjectRef.Namespace, "%+v", r)
 	}
 	for _, ns := range append(all, born) {
-		s.holds(ns, configMap("two", "v"))
+		s.waitPresent(ns, configMap("two", "v"))
 	}
 }

@@ -27,22 +27,22 @@ import (
 
 // Two hundred at once: all complete, one write for each object and one for each namespace.
 func TestManyNamespacesAtOnce(t *testing.T) {
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const namespaces, each = 200, 5
 	var declared []string
 	for i := range each {
 		declared = append(declared, configMap(fmt.Sprintf("settings-%d", i), "$(NAMESPACE)"))
 	}
-	template := s.declare("defaults", documents(declared...))
-	require.NoError(t, together(namespaces, func(i int) error {
+	template := s.createTemplate("defaults", documents(declared...))
+	require.NoError(t, concurrently(namespaces, func(i int) error {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name(fmt.Sprint(i)), Labels: map[string]string{sceneLabel: s.id},
+			Name: s.name(fmt.Sprint(i)), Labels: map[string]string{testLabel: s.id},
 		}}
 		return s.client.Create(t.Context(), ns)
 	}))
 	s.eventually(func(c *assert.CollectT) {
 		list := &corev1.NamespaceList{}
-		assert.NoError(c, s.client.List(t.Context(), list, client.MatchingLabels{sceneLabel: s.id}))
+		assert.NoError(c, s.client.List(t.Context(), list, client.MatchingLabels{testLabel: s.id}))
 		populated := 0
 		for i := range list.Items {
 			if populatedCondition(&list.Items[i]).Status == corev1.ConditionTrue {
@@ -51,7 +51,7 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		}
 		assert.Equal(c, namespaces, populated)
 	})
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Populated: namespaces}, status.Namespaces)
 	})
 	require.Equal(t, map[string]int{"patch configmaps": namespaces * each, "patch namespaces/status": namespaces},
@@ -60,8 +60,8 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		})))
 }
 
-// together does n things at the same time.
-func together(n int, do func(i int) error) error {
+// concurrently does n things at the same time.
+func concurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -74,20 +74,20 @@ func together(n int, do func(i int) error) error {
 // A namespace may go at any moment, and come back at once under its name: it is another one then.
 func TestNamespaceDeletedAndRecreated(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", documents(configMap("a", "$(CREATOR)"), configMap("b", "v"), configMap("c", "v")))
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", documents(configMap("a", "$(CREATOR)"), configMap("b", "v"), configMap("c", "v")))
 	const names, times = 6, 4
 	t.Run("lives", func(t *testing.T) {
 		for i := range names {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				s := &scene{world: s.world, t: t, id: s.id}
+				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
-					ns := s.recreate(fmt.Sprint(i), creator(fmt.Sprintf("user %d", life)))
+					ns := s.recreate(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
 					if life == times-1 || random.IntN(2) == 0 { // otherwise it goes while it is being populated
-						s.populated(ns)
-						s.holds(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
+						s.waitPopulated(ns)
+						s.waitPresent(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
 							configMap("c", "v")))
 					}
 					if life < times-1 {
@@ -97,22 +97,22 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 			})
 		}
 	})
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: names, Populated: names}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
 }
 
 // recreate creates a namespace as soon as its name is free.
-func (s *scene) recreate(short string, change func(*corev1.Namespace)) *corev1.Namespace {
+func (s *testScope) recreate(short string, change func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	var created *corev1.Namespace
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+			Name: s.name(short), Labels: map[string]string{testLabel: s.id},
 		}}
 		change(ns)
-		if assert.NoError(c, s.create(ns)) {
+		if assert.NoError(c, s.createAsCreator(ns)) {
 			created = ns
 		}
 	})
@@ -121,7 +121,7 @@ func (s *scene) recreate(short string, change func(*corev1.Namespace)) *corev1.N
 
 // rested waits until an operator that was just started has looked at everything and has nothing left to do. It returns
 // what tells the writes that this took from all others.
-func (s *scene) rested(round int) func(request) bool {
+func (s *testScope) rested(round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
@@ -138,15 +138,15 @@ func (s *scene) rested(round int) func(request) bool {
 	})
 	// The status of templates is written with a delay, in the order in which it is due. That of a later template is
 	// written after all others, but for what its own creation brings about.
-	marker := s.declare(fmt.Sprintf("rested-%d", round), configMap("marker", "v"),
+	marker := s.createTemplate(fmt.Sprintf("rested-%d", round), configMap("marker", "v"),
 		func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Namespaces = selector(restedLabel, fmt.Sprint(round))
+			template.Spec.Namespaces = selectLabel(restedLabel, fmt.Sprint(round))
 		})
 	for i := range int32(2) {
-		s.populatedNamespace(fmt.Sprintf("rested-%d-%d", round, i), func(ns *corev1.Namespace) {
+		s.createPopulatedNamespace(fmt.Sprintf("rested-%d-%d", round, i), func(ns *corev1.Namespace) {
 			ns.Labels = map[string]string{restedLabel: fmt.Sprint(round)}
 		})
-		s.status(marker, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		s.waitTemplateStatus(marker, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			assert.Equal(c, 1+i, status.Namespaces.Populated)
 		})
 	}
@@ -158,7 +158,7 @@ func (s *scene) rested(round int) func(request) bool {
 // restedLabel selects the namespaces that rested creates.
 const restedLabel = "rested"
 
-func (s *scene) now() int {
+func (s *testScope) auditPosition() int {
 	s.t.Helper()
 	point, err := s.audit.Now()
 	require.NoError(s.t, err)
@@ -168,34 +168,34 @@ func (s *scene) now() int {
 // What happens while nobody looks is found at the next start; what is right is not written again.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	correct := s.declare("correct", policyKinds)
-	reported := s.declare("reported", documents(configMap("left", "v"), configMap("deleted", "v")), report)
-	broken := s.declare("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	s := newScope(t, newTestCluster(t))
+	correct := s.createTemplate("correct", policyKinds)
+	reported := s.createTemplate("reported", documents(configMap("left", "v"), configMap("deleted", "v")), reportsDrift)
+	broken := s.createTemplate("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	})
-	withdrawn := s.declare("withdrawn", configMap("withdrawn", "v"), deletes)
-	overridden := s.declare("a-overridden", configMap("left", "never"))
-	orphaned := s.declare("orphaned", configMap("orphaned", "v"))
-	ns := s.namespace("a", creator("jane"))
-	theirs := parse(t, documents(configMap("theirs", "x"), configMap("adopted", "v")))
+	withdrawn := s.createTemplate("withdrawn", configMap("withdrawn", "v"), deletesObjects2)
+	overridden := s.createTemplate("a-overridden", configMap("left", "never"))
+	orphaned := s.createTemplate("orphaned", configMap("orphaned", "v"))
+	ns := s.createNamespace("a", withCreator("jane"))
+	theirs := parseYAML(t, documents(configMap("theirs", "x"), configMap("adopted", "v")))
 	for _, object := range theirs {
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
-	adopting := s.declare("adopting", documents(configMap("adopted", "v"), configMap("dropped", "v")))
-	s.populated(ns)
-	s.holds(ns, documents(rendered(ns.Name), configMap("left", "v"), configMap("adopted", "v"),
+	adopting := s.createTemplate("adopting", documents(configMap("adopted", "v"), configMap("dropped", "v")))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, documents(storedPolicyKinds(ns.Name), configMap("left", "v"), configMap("adopted", "v"),
 		configMap("dropped", "v")))
-	s.populatedNamespace("b")
+	s.createPopulatedNamespace("b")
 
 	// Drift that is reported, and a template that doesn't compile.
-	left := s.mustStored(ns, parse(t, configMap("left", ""))[0])
+	left := s.mustGet(ns, parseYAML(t, configMap("left", ""))[0])
 	left.Object["data"] = map[string]any{"key": "theirs"}
 	require.NoError(t, s.client.Update(t.Context(), left))
-	s.delete(s.mustStored(ns, parse(t, configMap("deleted", ""))[0]))
-	s.editUnvetted(broken, objects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.delete(s.mustGet(ns, parseYAML(t, configMap("deleted", ""))[0]))
+	s.updateTemplateUnvetted(broken, withObjects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/left drifted")
 		assert.Contains(c, condition.Message, "configmap/deleted drifted")
 		assert.Contains(c, condition.Message, "kind is missing")
@@ -203,7 +203,7 @@ func TestRestart(t *testing.T) {
 	for _, template := range []*v1alpha1.NamespaceTemplate{
 		correct, reported, broken, withdrawn, overridden, orphaned, adopting,
 	} {
-		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			counts := status.Namespaces
 			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
 		})
@@ -211,41 +211,41 @@ func TestRestart(t *testing.T) {
 	s.rested(0)
 
 	t.Run("writes nothing", func(t *testing.T) {
-		s := &scene{world: s.world, t: t, id: s.id}
+		s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 		for round := range 2 {
-			point := s.now()
+			point := s.auditPosition()
 			s.restartOperator(t)
 			require.Empty(t, s.writesSince(point, s.rested(1+round)))
 		}
 	})
 
 	t.Run("finds what happened while it was down", func(t *testing.T) {
-		s := &scene{world: s.world, t: t, id: s.id}
+		s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 		require.NoError(t, s.operator.Kill())
-		s.unguard()
-		s.editUnseen(adopting, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = raw(t, configMap("new", "v"))
+		s.disableVetting()
+		s.patchTemplate(adopting, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = rawObjects(t, configMap("new", "v"))
 		})
-		s.editUnseen(overridden, objects(t, ""))
+		s.patchTemplate(overridden, withObjects(t, ""))
 		s.delete(withdrawn)
 		s.delete(orphaned)
-		settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+		settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 		require.NoError(t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
 		require.NoError(t, s.client.Update(t.Context(), settings))
-		s.delete(s.mustStored(ns, parse(t, policyKinds)[0]))
-		born := s.namespace("born")
-		point := s.now()
+		s.delete(s.mustGet(ns, parseYAML(t, policyKinds)[0]))
+		born := s.createNamespace("born")
+		point := s.auditPosition()
 		require.NoError(t, s.startOperator(t.Context()))
 
-		s.gone(withdrawn)
-		s.populated(born)
-		s.holds(born,
-			documents(rendered(born.Name), configMap("left", "v"), configMap("deleted", "v"), configMap("new", "v")))
-		s.holds(ns, documents(rendered(ns.Name), configMap("left", "theirs"), configMap("new", "v"),
+		s.waitDeleted(withdrawn)
+		s.waitPopulated(born)
+		s.waitPresent(born,
+			documents(storedPolicyKinds(born.Name), configMap("left", "v"), configMap("deleted", "v"), configMap("new", "v")))
+		s.waitPresent(ns, documents(storedPolicyKinds(ns.Name), configMap("left", "theirs"), configMap("new", "v"),
 			configMap("orphaned", "v")))
-		s.lacks(ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
+		s.waitAbsent(ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
 		for _, object := range theirs {
-			require.Equal(t, object.GetUID(), s.mustStored(ns, object).GetUID(), "%s is not ours to delete",
+			require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), "%s is not ours to delete",
 				object.GetName())
 		}
 		s.drifted(reported, 1)
@@ -262,27 +262,27 @@ func TestRestart(t *testing.T) {
 // right.
 func TestKilledInAStorm(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	random := rand.New(rand.NewPCG(2, 3))
 	version := func(v int) string {
 		return documents(configMap("common", fmt.Sprint(v)), configMap("same", "$(NAMESPACE)"),
 			configMap(fmt.Sprintf("only-%d", v), "v"))
 	}
 	const rounds, perRound = 8, 15
-	template := s.template("defaults", version(0))
+	template := s.newTemplate("defaults", version(0))
 	require.NoError(t, s.client.Create(t.Context(), template))
 	var all []*corev1.Namespace
 	for round := range rounds {
-		point := s.now()
-		s.editUnseen(template, objects(t, version(round)))
+		point := s.auditPosition()
+		s.patchTemplate(template, withObjects(t, version(round)))
 		for i := range perRound {
 			all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: s.name(fmt.Sprintf("%d-%d", round, i)), Labels: map[string]string{sceneLabel: s.id},
+				Name: s.name(fmt.Sprintf("%d-%d", round, i)), Labels: map[string]string{testLabel: s.id},
 			}})
 		}
 		created := make(chan error, 1)
 		go func() {
-			created <- together(perRound, func(i int) error {
+			created <- concurrently(perRound, func(i int) error {
 				return s.client.Create(t.Context(), all[round*perRound+i])
 			})
 		}()
@@ -294,7 +294,7 @@ func TestKilledInAStorm(t *testing.T) {
 		require.NoError(t, <-created)
 		require.NoError(t, s.startOperator(t.Context()))
 	}
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, template.Generation, status.ObservedGeneration)
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: int32(len(all)), Populated: int32(len(all))},
 			status.Namespaces)
@@ -304,15 +304,15 @@ func TestKilledInAStorm(t *testing.T) {
 		s.client.List(t.Context(), list, client.MatchingLabels{v1alpha1.TemplateNameLabel: template.Name}))
 	require.Len(t, list.Items, 3*len(all), "what earlier versions declared is gone")
 	for _, ns := range all {
-		for _, object := range parse(t, version(rounds-1)) {
+		for _, object := range parseYAML(t, version(rounds-1)) {
 			require.NoError(t,
 				s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: object.GetName()},
 					&corev1.ConfigMap{}))
 		}
-		s.populated(ns)
+		s.waitPopulated(ns)
 	}
 	s.rested(0)
-	point := s.now()
+	point := s.auditPosition()
 	s.restartOperator(t)
 	require.Empty(t, s.writesSince(point, s.rested(1)))
 }
@@ -324,28 +324,28 @@ const leaseTakeover = 45 * time.Second
 // was led elsewhere.
 func TestLeaderElection(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(t.Context())
+	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	require.NoError(t, w.startOperator(t.Context(), "--leader-elect=true"))
-	s := newScene(t, w)
-	s.declare("defaults", documents(configMap("a", "v"), configMap("b", "v")))
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	s := newScope(t, cluster)
+	s.createTemplate("defaults", documents(configMap("a", "v"), configMap("b", "v")))
 	takeOver := func(end func(*operator.Process) error, short string) {
-		second, err := startOperator(t.Context(), w, "--leader-elect=true", "--shutdown-delay-duration=1s")
+		second, err := startReplica(t.Context(), cluster, "--leader-elect=true", "--shutdown-delay-duration=1s")
 		require.NoError(t, err)
-		before := s.populatedNamespace(short + "-before")
-		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(before))
-		ns := s.namespace(short + "-meanwhile")
-		require.NoError(t, end(w.operator))
-		w.operator = second
+		before := s.createPopulatedNamespace(short + "-before")
+		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(before))
+		ns := s.createNamespace(short + "-meanwhile")
+		require.NoError(t, end(cluster.operator))
+		cluster.operator = second
 		s.eventuallyWithin(leaseTakeover, func(c *assert.CollectT) {
 			found := &corev1.Namespace{}
-			assert.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+			assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 			assert.Equal(c, corev1.ConditionTrue, populatedCondition(found).Status)
 		})
 		// What was under way when the leader ended may be asked for again; what comes then is not.
-		after := s.populatedNamespace(short + "-after")
-		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(after))
+		after := s.createPopulatedNamespace(short + "-after")
+		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(after))
 	}
 	takeOver((*operator.Process).Kill, "killed")
 	takeOver(func(o *operator.Process) error { return leave(t.Context(), o) }, "stopped")

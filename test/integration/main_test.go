@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// shared is the world of all tests that don't disturb each other.
-var shared *world
+// sharedCluster is the world of all tests that don't disturb each other.
+var sharedCluster *testCluster
 
 // operatorBinary is the path of the operator, built once.
 var operatorBinary string
@@ -44,12 +44,12 @@ func run(m *testing.M) (code int, err error) {
 	if err := buildOperator(operatorBinary); err != nil {
 		return 1, err
 	}
-	shared, err = newWorld(context.Background())
+	sharedCluster, err = startTestCluster(context.Background())
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, shared.end()) }()
-	if err := shared.startOperator(context.Background(),
+	defer func() { err = errors.Join(err, sharedCluster.stop()) }()
+	if err := sharedCluster.startOperator(context.Background(),
 		"--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
 		return 1, err
 	}

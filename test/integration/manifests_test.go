@@ -24,7 +24,7 @@ func TestManifestsWithCertManager(t *testing.T) {
 	for _, folder := range []string{"manifests", "manifests/overlays/before-1.36"} {
 		kustomization := "resources: [" + folder + "]\ncomponents: [manifests/components/cert-manager]\n"
 		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
-		built, err := shared.kubectl(t.Context(), "", "kustomize", root)
+		built, err := sharedCluster.kubectl(t.Context(), "", "kustomize", root)
 		require.NoError(t, err)
 		require.Equal(t, 2, strings.Count(built, "cert-manager.io/inject-ca-from: nstpl-system/nstpl-operator-webhook"))
 		require.Contains(t, built, "- --webhook-cert-dir=/certificates")
@@ -48,7 +48,7 @@ func TestComponents(t *testing.T) {
 			kustomization = "resources: [manifests]\ncomponents: [" + folder + "]\n"
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
-		_, err = shared.kubectl(t.Context(), "", "apply", "--kustomize", root, "--dry-run=server")
+		_, err = sharedCluster.kubectl(t.Context(), "", "apply", "--kustomize", root, "--dry-run=server")
 		if entry.Name() == "cert-manager" || entry.Name() == "prometheus" {
 			require.ErrorContains(t, err, "ensure CRDs are installed first")
 			continue
@@ -63,8 +63,8 @@ func TestNetworkPolicyOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	policy, deployment := &networkingv1.NetworkPolicy{}, &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: "nstpl-operator"}
-	require.NoError(t, shared.client.Get(t.Context(), key, policy))
-	require.NoError(t, shared.client.Get(t.Context(), key, deployment))
+	require.NoError(t, sharedCluster.client.Get(t.Context(), key, policy))
+	require.NoError(t, sharedCluster.client.Get(t.Context(), key, deployment))
 	require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
 	require.Equal(t, deployment.Spec.Selector.MatchLabels, policy.Spec.PodSelector.MatchLabels)
 	open := map[string]bool{}
@@ -86,10 +86,10 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	require.NoError(t, err)
 	written := func() (webhooks, secret string) {
 		t.Helper()
-		webhooks, err := shared.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName,
+		webhooks, err := sharedCluster.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName,
 			"-o", "jsonpath={.webhooks}")
 		require.NoError(t, err)
-		secret, err = shared.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n",
+		secret, err = sharedCluster.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n",
 			v1alpha1.OperatorNamespace, "-o", "jsonpath={.data}")
 		require.NoError(t, err)
 		return webhooks, secret
@@ -97,10 +97,10 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	webhooks, secret := written()
 	require.Contains(t, webhooks, "hold.policy.nstpl.dev")
 	require.Contains(t, secret, "tls.key")
-	_, err = shared.kubectl(t.Context(), "", "patch", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
+	_, err = sharedCluster.kubectl(t.Context(), "", "patch", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
 		v1alpha1.OperatorNamespace, "--type=merge", "-p", `{"data": {"users": "listed"}}`)
 	require.NoError(t, err)
-	out, err := shared.kubectl(t.Context(), "", "apply", "--kustomize", filepath.Join("../..", folder))
+	out, err := sharedCluster.kubectl(t.Context(), "", "apply", "--kustomize", filepath.Join("../..", folder))
 	require.NoError(t, err)
 	for line := range strings.Lines(out) {
 		if line == "poddisruptionbudget.policy/nstpl-operator configured\n" {
@@ -111,11 +111,11 @@ func TestManifestsAppliedAgain(t *testing.T) {
 	webhooksAfter, secretAfter := written()
 	require.Contains(t, webhooksAfter, "hold.policy.nstpl.dev") // other tests add to them and take away
 	require.Equal(t, secret, secretAfter)
-	listed, err := shared.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
+	listed, err := sharedCluster.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
 		v1alpha1.OperatorNamespace, "-o", "jsonpath={.data.users}")
 	require.NoError(t, err)
 	require.Equal(t, "listed", listed)
-	generation, err := shared.kubectl(t.Context(), "", "get", "poddisruptionbudget", "nstpl-operator", "-n",
+	generation, err := sharedCluster.kubectl(t.Context(), "", "get", "poddisruptionbudget", "nstpl-operator", "-n",
 		v1alpha1.OperatorNamespace, "-o", "jsonpath={.metadata.generation}")
 	require.NoError(t, err)
 	require.Equal(t, "1", generation)

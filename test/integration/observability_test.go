@@ -13,7 +13,7 @@ func TestProbes(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		for _, path := range []string{"/healthz", "/readyz"} {
-			require.NoError(t, shared.operator.Get(t.Context(), shared.operator.Probes, path, io.Discard))
+			require.NoError(t, sharedCluster.operator.Get(t.Context(), sharedCluster.operator.Probes, path, io.Discard))
 		}
 	}
 }
@@ -21,7 +21,7 @@ func TestProbes(t *testing.T) {
 // What happens is counted.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	series := map[string][]string{
 		"nstpl_namespace_population_seconds_count": nil,
 		"nstpl_objects_applied_total":              {`group=""`, `kind="ConfigMap"`},
@@ -35,13 +35,13 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		before[name] = value
 	}
-	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("drop", "v")))
-	ns := s.populatedNamespace("a")
-	s.delete(s.mustStored(ns, parse(t, configMap("settings", ""))[0]))
-	s.holds(ns, configMap("settings", "v"))
-	s.edit(template, objects(t, documents(configMap("settings", "v"),
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("drop", "v")))
+	ns := s.createPopulatedNamespace("a")
+	s.delete(s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]))
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.updateTemplate(template, withObjects(t, documents(configMap("settings", "v"),
 		"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: bad}\nspec: {hard: {pods: \"-1\"}}\n")))
-	s.lacks(ns, configMap("drop", ""))
+	s.waitAbsent(ns, configMap("drop", ""))
 	s.eventually(func(c *assert.CollectT) {
 		for name, labels := range series {
 			value, found, err := s.operator.Metric(t.Context(), name, labels...)

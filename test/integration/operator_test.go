@@ -8,13 +8,13 @@ import (
 	"nstpl.dev/nstpl/test/operator"
 )
 
-// startOperator returns when the operator is ready.
-func startOperator(ctx context.Context, w *world, flags ...string) (*operator.Process, error) {
-	options := operator.Options{Binary: operatorBinary, Dir: w.dir, Kubeconfig: w.operatorKubeconfig, Flags: flags}
-	if w.behindService {
-		options.Service = w.webhookAddress
-	} else if isFree(w.webhookAddress) {
-		options.Webhooks = w.webhookAddress
+// startReplica returns when the operator is ready.
+func startReplica(ctx context.Context, cluster *testCluster, flags ...string) (*operator.Process, error) {
+	options := operator.Options{Binary: operatorBinary, Dir: cluster.dir, Kubeconfig: cluster.operatorKubeconfig, Flags: flags}
+	if cluster.behindService {
+		options.Service = cluster.webhookAddress
+	} else if isFree(cluster.webhookAddress) {
+		options.Webhooks = cluster.webhookAddress
 	}
 	o, err := operator.Start(options)
 	if err != nil {

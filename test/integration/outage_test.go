@@ -14,26 +14,26 @@ import (
 // time that passes between attempts by then.
 func TestEndOfAnOutage(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(t.Context())
+	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	through := newProxy(t, w, "cut-off")
-	require.NoError(t, w.startOperator(t.Context(), through.kubeconfig))
-	s := newScene(t, w)
-	s.declare("defaults", configMap("a", "v"))
-	s.populatedNamespace("before")
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	through := newProxy(t, cluster, "cut-off")
+	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
+	s := newScope(t, cluster)
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.createPopulatedNamespace("before")
 
 	through.cut()
 	var all []*corev1.Namespace
 	for i := range 5 {
-		all = append(all, s.namespace(fmt.Sprint("failing-", i)))
+		all = append(all, s.createNamespace(fmt.Sprint("failing-", i)))
 	}
 	for _, ns := range all {
 		s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.written(ns.Name, time.Time{})) })
 	}
 	through.server.CloseClientConnections()
 	for i := range 5 {
-		all = append(all, s.namespace(fmt.Sprint("unseen-", i)))
+		all = append(all, s.createNamespace(fmt.Sprint("unseen-", i)))
 	}
 	// A namespace that failed is tried again after 0.2, 0.4, ... 6.4, 12.8 seconds.
 	const pause = 6700 * time.Millisecond
@@ -45,7 +45,7 @@ func TestEndOfAnOutage(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NotZero(c, through.readySince()) })
 	ready := through.readySince()
 	for _, ns := range all {
-		s.populated(ns)
+		s.waitPopulated(ns)
 		written := through.written(ns.Name, mended)
 		require.NotEmpty(t, written)
 		require.Less(t, written[0].at.Sub(ready), 4*time.Second, ns.Name)

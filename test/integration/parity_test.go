@@ -28,23 +28,23 @@ import (
 // do.
 func TestPreviewIsWhatIsStored(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	templates := []*v1alpha1.NamespaceTemplate{
 		// the API server writes quantities its own way
-		s.template("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")),
-		s.template("override",
+		s.newTemplate("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")),
+		s.newTemplate("override",
 			documents(configMap("settings", "overridden for $(CREATOR)"), configMap("$(NAMESPACE)", "named"))),
-		s.template("overlays", documents(configMap("layered", "base"), configMap("dropped", "base")),
+		s.newTemplate("overlays", documents(configMap("layered", "base"), configMap("dropped", "base")),
 			func(template *v1alpha1.NamespaceTemplate) {
 				template.Spec.Overlays = []v1alpha1.Overlay{
 					{
-						Name: "production", Namespaces: selector("tier", "production"),
+						Name: "production", Namespaces: selectLabel("tier", "production"),
 						Labels:      map[string]string{"tier": "production"},
 						Annotations: map[string]string{"example.com/why": "$(NAMESPACE)"},
 						Patches:     []v1alpha1.Patch{{Patch: configMap("layered", "for $(CREATOR)")}},
 					},
 					{
-						Name: "last", Namespaces: selector("tier", "production"),
+						Name: "last", Namespaces: selectLabel("tier", "production"),
 						Patches: []v1alpha1.Patch{{
 							Target: &v1alpha1.PatchTarget{Kind: "ConfigMap", Name: "dropped"},
 							Patch:  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped}\n$patch: delete\n",
@@ -52,14 +52,14 @@ func TestPreviewIsWhatIsStored(t *testing.T) {
 					},
 				}
 			}),
-		s.template("elsewhere", configMap("elsewhere", "v"), func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Namespaces = selector("no", "namespace")
+		s.newTemplate("elsewhere", configMap("elsewhere", "v"), func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel("no", "namespace")
 		}),
 	}
 	namespaces := []*corev1.Namespace{
-		s.unborn("known", creator("system:serviceaccount:x:y")),
-		s.older(),
-		s.unborn("production", creator("$(NAMESPACE)"), label("tier", "production")),
+		s.newNamespace("known", withCreator("system:serviceaccount:x:y")),
+		s.preexistingNamespace(),
+		s.newNamespace("production", withCreator("$(NAMESPACE)"), withLabel("tier", "production")),
 	}
 	s.parity(templates, namespaces)
 }
@@ -70,7 +70,7 @@ func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
+			s := newScope(t, sharedCluster)
 			g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), scene: s}
 			var templates []*v1alpha1.NamespaceTemplate
 			for i := range 8 {
@@ -85,9 +85,9 @@ func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
 	}
 }
 
-func (s *scene) unborn(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s *testScope) newNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+		Name: s.name(short), Labels: map[string]string{testLabel: s.id},
 	}}
 	for _, apply := range change {
 		apply(ns)
@@ -96,15 +96,15 @@ func (s *scene) unborn(short string, change ...func(*corev1.Namespace)) *corev1.
 }
 
 // parity previews namespaces that are not there, creates them and compares.
-func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
+func (s *testScope) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
 	s.t.Helper()
 	cache, index := render.NewCache(), match.NewIndex()
 	for _, template := range templates {
 		require.NoError(s.t, s.client.Create(s.t.Context(), template))
-		s.taken(template)
+		s.waitTemplateObserved(template)
 		found := &v1alpha1.NamespaceTemplate{}
 		require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found))
-		require.Equal(s.t, metav1.ConditionTrue, conditionOf(found.Status, v1alpha1.TemplateAccepted).Status, "%v",
+		require.Equal(s.t, metav1.ConditionTrue, templateCondition(found.Status, v1alpha1.TemplateAccepted).Status, "%v",
 			found.Status)
 		index.Set(found)
 	}
@@ -114,12 +114,12 @@ func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*co
 		preview := populate.Declare(cache, ns, templates)
 		require.Empty(s.t, preview.Broken)
 		if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
-			s.adopt(ns)
+			s.applyLabels(ns)
 		} else {
-			require.NoError(s.t, s.create(ns.DeepCopy()))
+			require.NoError(s.t, s.createAsCreator(ns.DeepCopy()))
 		}
 		if len(templates) > 0 {
-			s.populated(ns)
+			s.waitPopulated(ns)
 		}
 		s.storedAsPreviewed(ns, preview)
 		s.nothingLeftToDo(ns, cache, index)
@@ -127,13 +127,13 @@ func (s *scene) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*co
 }
 
 // storedAsPreviewed holds what is previewed against what is in the namespace: all of it, and nothing else.
-func (s *scene) storedAsPreviewed(ns *corev1.Namespace, preview populate.Declared) {
+func (s *testScope) storedAsPreviewed(ns *corev1.Namespace, preview populate.Declared) {
 	s.t.Helper()
 	previewed := map[string]bool{}
 	for _, object := range preview.Objects {
 		previewed[object.ID().String()] = true
-		stored := s.mustStored(ns, object)
-		require.Empty(s.t, missing(object.Object, stored.Object), "%s in %s", object.ID(), ns.Name)
+		stored := s.mustGet(ns, object)
+		require.Empty(s.t, differences(object.Object, stored.Object), "%s in %s", object.ID(), ns.Name)
 		require.Equal(s.t, object.GetLabels(), stored.GetLabels())
 		annotations := stored.GetAnnotations()
 		delete(annotations, v1alpha1.HashAnnotation)
@@ -155,9 +155,9 @@ func content(object *unstructured.Unstructured) []any {
 	return []any{len(data), object.Object["rules"]}
 }
 
-func (s *scene) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
+func (s *testScope) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
 	s.t.Helper()
-	metadataClient, err := metadata.NewForConfig(s.cluster.RESTConfig())
+	metadataClient, err := metadata.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(s.t, err)
 	observer := &populate.Observer{Client: metadataClient, Mapper: s.client.RESTMapper()}
 	var all []*metav1.PartialObjectMetadata
@@ -170,7 +170,7 @@ func (s *scene) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind)
 }
 
 // nothingLeftToDo plans once more, with what is there now.
-func (s *scene) nothingLeftToDo(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
+func (s *testScope) nothingLeftToDo(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
 	s.t.Helper()
 	found := &corev1.Namespace{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
@@ -187,7 +187,7 @@ func (s *scene) nothingLeftToDo(ns *corev1.Namespace, cache *render.Cache, index
 // generator makes up templates and namespaces.
 type generator struct {
 	*rand.Rand
-	scene *scene
+	scene *testScope
 }
 
 func (g *generator) pick(from ...string) string {
@@ -218,15 +218,15 @@ func (g *generator) labels() map[string]string {
 
 func (g *generator) namespace(i int) *corev1.Namespace {
 	if g.IntN(4) == 0 {
-		return g.scene.older(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
+		return g.scene.preexistingNamespace(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
 	}
-	ns := g.scene.unborn(fmt.Sprint(i), creator("user "+g.word()))
+	ns := g.scene.newNamespace(fmt.Sprint(i), withCreator("user "+g.word()))
 	maps.Copy(ns.Labels, g.labels())
 	return ns
 }
 
 func (g *generator) selector() v1alpha1.NamespaceSelector {
-	s := selector(sceneLabel, g.scene.id)
+	s := selectLabel(testLabel, g.scene.id)
 	for range g.IntN(2) {
 		requirement := metav1.LabelSelectorRequirement{
 			Key:      g.pick("a", "b", "example.com/c"),

@@ -14,25 +14,25 @@ import (
 // The operator says which right it lacks, and goes on as soon as it has it.
 func TestMissingRight(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  ports:\n  - {port: 80}\n"
 	const rule = `{apiGroups: [""], resources: ["services"], verbs: [list, watch, create, patch, delete]}`
-	template := s.declare("defaults", documents(configMap("settings", "v"), service))
-	ns := s.namespace("a")
-	s.holds(ns, configMap("settings", "v"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), service))
+	ns := s.createNamespace("a")
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, rule)
 		assert.Contains(c, condition.Message, v1alpha1.AggregateLabel)
 	})
-	s.event(ns, corev1.EventTypeWarning, "ObjectFailed", rule)
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		accepted := conditionOf(status, v1alpha1.TemplateAccepted)
+	s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", rule)
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		accepted := templateCondition(status, v1alpha1.TemplateAccepted)
 		assert.Equal(c, metav1.ConditionTrue, accepted.Status)
 		assert.Contains(c, accepted.Message, rule)
 		assert.Equal(c, int32(1), status.Namespaces.Failed)
 	})
-	require.Zero(t, s.writes(ns)["patch services"], "what is not allowed isn't tried")
+	require.Zero(t, s.countWrites(ns)["patch services"], "what is not allowed isn't tried")
 
 	// The rule, as the message says it.
 	_, err := s.kubectl(t.Context(), `
@@ -45,18 +45,18 @@ metadata:
 rules:
 - `+rule+"\n", "apply", "--filename", "-")
 	require.NoError(t, err)
-	s.populated(ns)
-	s.holds(ns, service)
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitPopulated(ns)
+	s.waitPresent(ns, service)
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
-		assert.NotContains(c, conditionOf(status, v1alpha1.TemplateAccepted).Message, "may not")
+		assert.NotContains(c, templateCondition(status, v1alpha1.TemplateAccepted).Message, "may not")
 	})
 }
 
 // A template can't hand out a ClusterRole that the operator may not bind.
 func TestClusterRoleThatMayNotBeBound(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const binding = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -66,15 +66,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
 `
-	s.declare("defaults", documents(binding, configMap("settings", "v")))
-	ns := s.namespace("a", creator("jane"))
-	s.holds(ns, configMap("settings", "v"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.createTemplate("defaults", documents(binding, configMap("settings", "v")))
+	ns := s.createNamespace("a", withCreator("jane"))
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, "everything")
 		assert.Contains(c, condition.Message, "bind")
 	})
-	s.lacks(ns, binding)
+	s.waitAbsent(ns, binding)
 }
 
 // The operator has the rights that it needs, and is no administrator.
@@ -99,7 +99,7 @@ func TestOperatorIsNoAdministrator(t *testing.T) {
 		{false, []string{"create", "namespacetemplates.policy.nstpl.dev"}},
 	} {
 		args := append([]string{"auth", "can-i", "--as", operatorUser, "--all-namespaces"}, test.args...)
-		_, err := shared.kubectl(t.Context(), "", args...)
+		_, err := sharedCluster.kubectl(t.Context(), "", args...)
 		require.Equal(t, test.allowed, err == nil, "%v: %v", test.args, err)
 	}
 }

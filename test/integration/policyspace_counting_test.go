@@ -19,7 +19,7 @@ import (
 
 // counted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a
 // conflict.
-func (s *scene) counted(namespaces ...string) {
+func (s *testScope) counted(namespaces ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, ns := range namespaces {
@@ -37,7 +37,7 @@ func (s *scene) counted(namespaces ...string) {
 // The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
 func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "2")
 	ns := s.opened("n", "a")
 	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
@@ -79,13 +79,13 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
 	// With its namespace it goes.
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
+	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 }
 
 // Administrators, who are not held, get in no more either while it is not counted yet what a namespace uses.
 func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "persistentvolumeclaims", "12")
 	s.opened("first", "a")
 	claim := func(namespace, name string) *corev1.PersistentVolumeClaim {
@@ -98,7 +98,7 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 		}
 	}
 	var made atomic.Int32
-	require.NoError(t, together(5, func(i int) error {
+	require.NoError(t, concurrently(5, func(i int) error {
 		ns := s.name(fmt.Sprint("n", i))
 		young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: ns, Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name("a")},
@@ -106,7 +106,7 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 		if err := s.client.Create(t.Context(), young); err != nil {
 			return err
 		}
-		return together(10, func(j int) error {
+		return concurrently(10, func(j int) error {
 			err := s.insists(claim(ns, fmt.Sprint("c", j)))
 			if err == nil {
 				made.Add(1)
@@ -124,20 +124,20 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 // The operator doesn't wait for itself when it populates what is limited.
 func TestPolicySpaceQuotaOfWhatIsPopulated(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "configmaps", "10", "requests.storage", "10Gi")
-	s.declare("defaults", documents(configMap("settings", "v"), `
+	s.createTemplate("defaults", documents(configMap("settings", "v"), `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 `))
 	s.opened("first", "a")
-	ns := s.namespace("n", s.in("a"))
-	s.opens(ns)
-	s.populated(ns)
+	ns := s.createNamespace("n", s.in("a"))
+	s.waitInitialized(ns)
+	s.waitPopulated(ns)
 	s.sum("a", "configmaps: 4/10, requests.storage: 8Gi/10Gi")
-	writes := s.writes(ns)
+	writes := s.countWrites(ns)
 	require.Equal(t, 1, writes["patch configmaps"])
 	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "nobody told it to come again")
 }
@@ -145,7 +145,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 // What is there when a quota comes is counted before anything is let in by it.
 func TestPolicySpaceQuotaComesLater(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "")
 	var namespaces []string
 	for i := range 5 {
@@ -171,7 +171,7 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 		s.client.Patch(t.Context(), limit,
 			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
 	for _, ns := range namespaces {
-		s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
+		s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 		require.NoError(t, s.insists(podNamed(ns, "more")))
 	}
 }
@@ -179,7 +179,7 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 // What nothing counts is no reason to keep a namespace closed, nor a policyspace from being ready.
 func TestPolicySpaceQuotaOfNothing(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
 	ns := s.opened("n", "a")
 	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
@@ -192,7 +192,7 @@ func TestPolicySpaceQuotaOfNothing(t *testing.T) {
 // What a namespace brings along is counted before it gets more.
 func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "5")
 	s.space("b", "", "pods", "2")
 	ns := s.opened("n", "a")
@@ -210,7 +210,7 @@ func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
 // Room that was taken for what was never written down is let go.
 func TestPolicySpaceQuotaLetsGo(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "5")
 	ns := s.opened("n", "a")
 	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))

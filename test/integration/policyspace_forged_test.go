@@ -33,7 +33,7 @@ func stranger() *http.Client {
 
 // forge claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that
 // is allowed, and the HTTP status of an answer that is no review.
-func (s *scene) forge(
+func (s *testScope) forge(
 	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
 ) (allowed bool, status int, err error) {
 	after := counter.DeepCopy()
@@ -78,7 +78,7 @@ func (s *scene) forge(
 	return answer.Response.Allowed, http.StatusOK, nil
 }
 
-func (s *scene) counter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
+func (s *testScope) counter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{}
 	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
 }
@@ -86,7 +86,7 @@ func (s *scene) counter(ctx context.Context, namespace string) (*corev1.Resource
 // A review that goes on from a state that is not stored is not the API server's: nothing is booked for it.
 func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "2")
 	ns := s.opened("n", "a")
 	s.counted(ns)
@@ -116,7 +116,7 @@ func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 // Whoever knows what is stored can have room booked, and takes it from nobody, however often they do.
 func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("root", "", "pods", "6")
 	s.space("a", "root", "pods", "4")
 	s.space("b", "root", "pods", "6")
@@ -179,7 +179,7 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 // One forged review, as anyone may send it, does not have the next real pod denied.
 func TestPolicySpaceQuotaOfOneForgedReview(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "2")
 	first, second := s.opened("first", "a"), s.opened("second", "a")
 	s.counted(first, second)

@@ -27,10 +27,10 @@ import (
 )
 
 // opened creates a namespace in a policyspace and returns when it is open, and what the policyspace limits is counted.
-func (s *scene) opened(short, space string) string {
+func (s *testScope) opened(short, space string) string {
 	s.t.Helper()
-	ns := s.namespace(short, s.in(space))
-	s.opens(ns)
+	ns := s.createNamespace(short, s.in(space))
+	s.waitInitialized(ns)
 	s.spaceStatus(space, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
@@ -39,7 +39,7 @@ func (s *scene) opened(short, space string) string {
 
 // insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own
 // controllers do.
-func (s *scene) insists(object client.Object) error {
+func (s *testScope) insists(object client.Object) error {
 	again := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
 	}
@@ -56,7 +56,7 @@ func (s *scene) insists(object client.Object) error {
 }
 
 // sum waits until a policyspace says what is used.
-func (s *scene) sum(short, quota string) {
+func (s *testScope) sum(short, quota string) {
 	s.t.Helper()
 	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, quota, status.Quota)
@@ -64,7 +64,7 @@ func (s *scene) sum(short, quota string) {
 }
 
 // exceeds checks that a request is refused in the source's words.
-func (s *scene) exceeds(err error, short, requested, limit string) {
+func (s *testScope) exceeds(err error, short, requested, limit string) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
 	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit)
@@ -78,7 +78,7 @@ func configMapIn(namespace, name string) *corev1.ConfigMap {
 // The source's own example, from the tree to its message for the fourth pod.
 func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
 	require.NoError(t, err)
 	require.Empty(t, result.Violations)
@@ -94,12 +94,12 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 			found := &unstructured.Unstructured{}
 			found.SetGroupVersionKind(object.GroupVersionKind())
 			if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), found)) {
-				assert.Empty(c, missing(object.Object, found.Object))
+				assert.Empty(c, differences(object.Object, found.Object))
 			}
 		})
 	}
 	for i, ns := range []string{"shipping-dev", "shipping-staging", "shipping-prod"} {
-		s.opens(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		s.waitInitialized(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		s.eventually(func(c *assert.CollectT) {
 			assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
 		})
@@ -119,7 +119,7 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 
 func TestPolicySpaceQuota(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("root", "", "pods", "4", "services", "1")
 	s.space("a", "root", "configmaps", "6", "pods", "2", "requests.cpu", "3")
 	s.space("b", "root")
@@ -162,7 +162,7 @@ func TestPolicySpaceQuota(t *testing.T) {
 		require.NoError(t, create(configMapIn(a1, fmt.Sprint("c", i))))
 	}
 	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
-	s.event(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
+	s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
 		"PolicySpaceQuotaExceeded",
 		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
 	s.eventually(func(c *assert.CollectT) {
@@ -198,7 +198,7 @@ func TestPolicySpaceQuota(t *testing.T) {
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.sum("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
-	s.gone(counter)
+	s.waitDeleted(counter)
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
 	s.sum("root", "pods: 2/4, services: 0/1")
 }
@@ -207,7 +207,7 @@ func TestPolicySpaceQuota(t *testing.T) {
 // count.
 func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "requests.cpu", "2")
 	ns := s.opened("n", "a")
 	requesting := func(p *corev1.Pod) {
@@ -261,7 +261,7 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 // Of what a nearer policyspace refuses nothing is taken from one above.
 func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("outer", "", "pods", "12")
 	s.space("small", "outer", "pods", "2")
 	s.space("large", "outer", "pods", "60")
@@ -270,7 +270,7 @@ func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 		namespaces = append(namespaces, s.opened(fmt.Sprint("s", i), "small"), s.opened(fmt.Sprint("l", i), "large"))
 	}
 	var made atomic.Int32
-	require.NoError(t, together(48, func(i int) error {
+	require.NoError(t, concurrently(48, func(i int) error {
 		err := s.insists(podNamed(namespaces[i%len(namespaces)], fmt.Sprint("p", i)))
 		if err == nil {
 			made.Add(1)
@@ -287,17 +287,17 @@ func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
-	w, err := newWorld(t.Context())
+	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.end()) })
-	service := newService(t, w)
-	w.operator, err = startOperator(t.Context(), w, "--leader-elect=true")
+	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	service := newService(t, cluster)
+	cluster.operator, err = startReplica(t.Context(), cluster, "--leader-elect=true")
 	require.NoError(t, err)
-	second, err := startOperator(t.Context(), w, "--leader-elect=true")
+	second, err := startReplica(t.Context(), cluster, "--leader-elect=true")
 	require.NoError(t, err)
-	service.Use(w.operator.Webhooks, second.Webhooks)
+	service.Use(cluster.operator.Webhooks, second.Webhooks)
 
-	s := newScene(t, w)
+	s := newScope(t, cluster)
 	s.space("a", "", "pods", fmt.Sprint(limit))
 	for i := range namespaces {
 		s.opened(fmt.Sprint("n", i), "a")
@@ -310,8 +310,8 @@ func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 		})
 		if i == requests/2 {
 			service.Use(second.Webhooks)
-			require.NoError(t, w.operator.Kill())
-			w.operator = second
+			require.NoError(t, cluster.operator.Kill())
+			cluster.operator = second
 		}
 	}
 	group.Wait()

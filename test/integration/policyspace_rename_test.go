@@ -24,7 +24,7 @@ import (
 
 // churn creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It
 // counts how many it created, and returns the most that there were at a time.
-func (s *scene) churn(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
+func (s *testScope) churn(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var group sync.WaitGroup
@@ -60,14 +60,14 @@ func (s *scene) churn(namespaces ...string) (created *atomic.Int64, stop func() 
 	}
 }
 
-func (s *scene) label(namespace, space string) {
+func (s *testScope) label(namespace, space string) {
 	s.t.Helper()
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name(space)))
 }
 
 // moved waits until a namespace is in a policyspace, by its depth labels.
-func (s *scene) moved(namespace, space string) {
+func (s *testScope) moved(namespace, space string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.place(c, namespace), space) })
 }
@@ -75,15 +75,15 @@ func (s *scene) moved(namespace, space string) {
 // However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
 func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 	t.Parallel()
-	for name, rename := range map[string]func(s *scene, namespaces []string){
-		"at once": func(s *scene, namespaces []string) {
+	for name, rename := range map[string]func(s *testScope, namespaces []string){
+		"at once": func(s *testScope, namespaces []string) {
 			s.space("engineering", "root", "pods", "3")
 			for _, ns := range namespaces {
 				s.label(ns, "engineering")
 			}
 			s.delete(s.unmadeSpace("eng", ""))
 		},
-		"one by one": func(s *scene, namespaces []string) {
+		"one by one": func(s *testScope, namespaces []string) {
 			s.space("engineering", "root", "pods", "3")
 			for _, ns := range namespaces {
 				s.label(ns, "engineering")
@@ -91,7 +91,7 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 			}
 			s.delete(s.unmadeSpace("eng", ""))
 		},
-		"with a new namespace": func(s *scene, namespaces []string) {
+		"with a new namespace": func(s *testScope, namespaces []string) {
 			s.space("engineering", "root", "pods", "3")
 			s.opened("new", "engineering")
 			for _, ns := range namespaces {
@@ -100,7 +100,7 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 			}
 			s.delete(s.unmadeSpace("eng", ""))
 		},
-		"above them": func(s *scene, namespaces []string) {
+		"above them": func(s *testScope, namespaces []string) {
 			s.space("engineering", "root", "pods", "3")
 			for i := range namespaces {
 				require.NoError(s.t, s.client.Patch(s.t.Context(), s.unmadeSpace(fmt.Sprint("team", i), ""),
@@ -112,7 +112,7 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
+			s := newScope(t, sharedCluster)
 			s.space("root", "", "pods", "100")
 			s.space("eng", "root", "pods", "3")
 			var namespaces []string
@@ -154,7 +154,7 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 // When nothing moves between two policyspaces any more, each counts its own.
 func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "", "pods", "3")
 	s.space("b", "", "pods", "2", "services", "1")
 	first, second := s.opened("first", "a"), s.opened("second", "a")
@@ -186,7 +186,7 @@ func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
 // what that is.
 func TestPolicySpaceThatIsARenamedRoot(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	tree := func(root string) string {
 		files := fstest.MapFS{}
 		for path, content := range map[string]string{

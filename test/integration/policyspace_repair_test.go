@@ -17,7 +17,7 @@ import (
 
 // spoilings are what an administrator, or a template from before templates were vetted for it, may do to the
 // ResourceQuota that counts.
-var spoilings = map[string]func(s *scene, counter *corev1.ResourceQuota){
+var spoilings = map[string]func(s *testScope, counter *corev1.ResourceQuota){
 	"other values":     patches("", `{"spec": {"hard": {"pods": "100"}}}`),
 	"other resources":  patches("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
 	"enforced values":  patches("status", `{"status": {"hard": {"pods": "100"}}}`),
@@ -41,11 +41,11 @@ var spoilings = map[string]func(s *scene, counter *corev1.ResourceQuota){
 			},
 		}}
 	}),
-	"deletion": func(s *scene, counter *corev1.ResourceQuota) { s.delete(counter) },
+	"deletion": func(s *testScope, counter *corev1.ResourceQuota) { s.delete(counter) },
 }
 
-func patches(subresource, patch string) func(*scene, *corev1.ResourceQuota) {
-	return func(s *scene, counter *corev1.ResourceQuota) {
+func patches(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
+	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		body := client.RawPatch("application/merge-patch+json", []byte(patch))
 		if subresource == "status" {
@@ -57,8 +57,8 @@ func patches(subresource, patch string) func(*scene, *corev1.ResourceQuota) {
 }
 
 // replaces puts another ResourceQuota in the place of the one that counts, before the operator creates one again.
-func replaces(change func(*corev1.ResourceQuota)) func(*scene, *corev1.ResourceQuota) {
-	return func(s *scene, counter *corev1.ResourceQuota) {
+func replaces(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
+	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		other := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{
@@ -76,7 +76,7 @@ func replaces(change func(*corev1.ResourceQuota)) func(*scene, *corev1.ResourceQ
 }
 
 // full fills a policyspace of 3 pods, from two namespaces.
-func (s *scene) full(short string) (first, second string) {
+func (s *testScope) full(short string) (first, second string) {
 	s.t.Helper()
 	s.space(short, "", "pods", "3")
 	first, second = s.opened(short+"-first", short), s.opened(short+"-second", short)
@@ -93,7 +93,7 @@ func (s *scene) full(short string) (first, second string) {
 
 // stillFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any
 // namespace.
-func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
+func (s *testScope) stillFull(short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}
 	s.eventually(func(c *assert.CollectT) {
@@ -130,7 +130,7 @@ func (s *scene) stillFull(short, spoiled string, namespaces ...string) {
 // a quota.
 func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	first, second := s.full("a")
 	for name, spoil := range spoilings {
 		t.Log(name)
@@ -145,7 +145,7 @@ func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 // What was spoiled while the operator was down is repaired when it is back.
 func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}
 	for name := range spoilings {
 		spaces[name] = fmt.Sprint("s", len(spaces))

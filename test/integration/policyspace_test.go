@@ -22,14 +22,14 @@ import (
 )
 
 // space creates a policyspace of the scene. hard is pairs of a resource and its limit.
-func (s *scene) space(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+func (s *testScope) space(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	s.t.Helper()
 	space := s.unmadeSpace(short, parent, hard...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), space))
 	return space
 }
 
-func (s *scene) unmadeSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+func (s *testScope) unmadeSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
 	if parent != "" {
 		space.Spec.Parent = s.name(parent)
@@ -49,12 +49,12 @@ func resourceList(pairs ...string) corev1.ResourceList {
 }
 
 // in puts a namespace into a policyspace of the scene.
-func (s *scene) in(short string) func(*corev1.Namespace) {
-	return label(v1alpha1.PolicySpaceLabel, s.name(short))
+func (s *testScope) in(short string) func(*corev1.Namespace) {
+	return withLabel(v1alpha1.PolicySpaceLabel, s.name(short))
 }
 
 // below selects the namespaces in a policyspace of the scene and below it.
-func (s *scene) below(short string) func(*v1alpha1.NamespaceTemplate) {
+func (s *testScope) below(short string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -64,7 +64,7 @@ func (s *scene) below(short string) func(*v1alpha1.NamespaceTemplate) {
 }
 
 // spaceStatus waits until a policyspace says what is expected.
-func (s *scene) spaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
+func (s *testScope) spaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		space := &v1alpha1.PolicySpace{}
@@ -75,7 +75,7 @@ func (s *scene) spaceStatus(short string, expect func(*assert.CollectT, v1alpha1
 }
 
 // place returns the depth labels of a namespace by the short names of policyspaces.
-func (s *scene) place(c *assert.CollectT, namespace string) map[string]string {
+func (s *testScope) place(c *assert.CollectT, namespace string) map[string]string {
 	ns := &corev1.Namespace{}
 	if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: namespace}, ns)) {
 		return nil
@@ -89,28 +89,28 @@ func (s *scene) place(c *assert.CollectT, namespace string) map[string]string {
 
 func TestPolicySpaceIsInherited(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("root", "")
 	s.space("a", "root")
 	s.space("b", "root")
-	s.declare("root", configMap("of-root", "v"), s.below("root"))
-	s.declare("a", configMap("of-a", "v"), s.below("a"))
+	s.createTemplate("root", configMap("of-root", "v"), s.below("root"))
+	s.createTemplate("a", configMap("of-a", "v"), s.below("a"))
 
 	// What is written at once waits for what is inherited.
-	inA := s.namespace("in-a", s.in("a"))
+	inA := s.createNamespace("in-a", s.in("a"))
 	person := s.person("jane")
 	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"of-root", "of-a"} {
-		s.mustStored(inA, parse(t, configMap(name, "v"))[0])
+		s.mustGet(inA, parseYAML(t, configMap(name, "v"))[0])
 	}
-	inB := s.namespace("in-b", s.in("b"))
-	inRoot := s.namespace("in-root", s.in("root"))
-	inNone := s.namespace("in-none")
-	s.holds(inB, configMap("of-root", "v"))
-	s.lacks(inB, configMap("of-a", "v"))
-	s.holds(inRoot, configMap("of-root", "v"))
+	inB := s.createNamespace("in-b", s.in("b"))
+	inRoot := s.createNamespace("in-root", s.in("root"))
+	inNone := s.createNamespace("in-none")
+	s.waitPresent(inB, configMap("of-root", "v"))
+	s.waitAbsent(inB, configMap("of-a", "v"))
+	s.waitPresent(inRoot, configMap("of-root", "v"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
 		assert.Equal(c, map[string]string{"root": "1"}, s.place(c, inRoot.Name))
@@ -134,7 +134,7 @@ func TestPolicySpaceIsInherited(t *testing.T) {
 	})
 	// Who leaves loses what was inherited.
 	s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.lacks(inB, configMap("of-root", "v"))
+	s.waitAbsent(inB, configMap("of-root", "v"))
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.place(c, inB.Name)) })
 	s.spaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 2, status.Namespaces)
@@ -155,14 +155,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane-of-moves
 // Wherever a namespace moves, and a policyspace with it, what both places grant is granted at every moment.
 func TestPolicySpaceMoves(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	for _, at := range [][2]string{{"root", ""}, {"a", "root"}, {"b", "root"}, {"team", "a"}} {
 		s.space(at[0], at[1])
 	}
-	s.declare("a", viewer("a.viewers"), s.below("a"))
-	s.declare("b", viewer("b.viewers"), s.below("b"))
-	ns := s.populatedNamespace("n", s.in("team"))
-	s.holds(ns, viewer("a.viewers"))
+	s.createTemplate("a", viewer("a.viewers"), s.below("a"))
+	s.createTemplate("b", viewer("b.viewers"), s.below("b"))
+	ns := s.createPopulatedNamespace("n", s.in("team"))
+	s.waitPresent(ns, viewer("a.viewers"))
 
 	review := func() *authorizationv1.SubjectAccessReview {
 		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -202,24 +202,24 @@ func TestPolicySpaceMoves(t *testing.T) {
 	for range 5 {
 		// The space moves, and its namespace with it.
 		moveTo("team", "b")
-		s.lacks(ns, viewer("a.viewers"))
-		s.holds(ns, viewer("b.viewers"))
+		s.waitAbsent(ns, viewer("a.viewers"))
+		s.waitPresent(ns, viewer("b.viewers"))
 		moveTo("team", "a")
-		s.lacks(ns, viewer("b.viewers"))
-		s.holds(ns, viewer("a.viewers"))
+		s.waitAbsent(ns, viewer("b.viewers"))
+		s.waitPresent(ns, viewer("a.viewers"))
 		// The namespace moves.
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("b")+`"}}}`)
-		s.lacks(ns, viewer("a.viewers"))
+		s.waitAbsent(ns, viewer("a.viewers"))
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("team")+`"}}}`)
-		s.lacks(ns, viewer("b.viewers"))
+		s.waitAbsent(ns, viewer("b.viewers"))
 	}
 	// The space is renamed: another one, with another template, takes its place in the same breath.
 	s.space("a-renamed", "root")
 	require.NoError(t,
-		s.client.Create(t.Context(), s.template("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
+		s.client.Create(t.Context(), s.newTemplate("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
 	moveTo("team", "a-renamed")
-	s.holds(ns, viewer("a-renamed.viewers"))
-	s.lacks(ns, viewer("a.viewers"))
+	s.waitPresent(ns, viewer("a-renamed.viewers"))
+	s.waitAbsent(ns, viewer("a.viewers"))
 	cancel()
 	<-stopped
 	require.Greater(t, asked.Load(), int64(100))
@@ -233,9 +233,9 @@ func TestPolicySpaceMoves(t *testing.T) {
 // has.
 func TestPolicySpaceThatIsMissing(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("n", s.in("late"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("n", s.in("late"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 		assert.Contains(c, condition.Message, "policyspace "+s.name("late")+" does not exist: create it")
@@ -247,18 +247,18 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 			assert.Contains(c, ready.Message, s.name("above")+", which does not exist")
 		}
 	})
-	s.declare("above", configMap("of-above", "v"), s.below("above"))
+	s.createTemplate("above", configMap("of-above", "v"), s.below("above"))
 	above := s.space("above", "")
-	s.holds(ns, configMap("of-above", "v"))
-	s.opens(ns)
+	s.waitPresent(ns, configMap("of-above", "v"))
+	s.waitInitialized(ns)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
 	})
 	s.delete(above)
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 	})
-	s.holds(ns, configMap("of-above", "v"))
+	s.waitPresent(ns, configMap("of-above", "v"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
 	})
@@ -266,7 +266,7 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 
 func TestPolicySpaceIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "")
 	s.space("b", "a", "pods", "5")
 	s.space("c", "b")
@@ -284,7 +284,7 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 	require.Error(t, s.client.Create(t.Context(), s.unmadeSpace("g", "", "pods", "-1")))
 	// A limit that can't be reached is said, and taken.
 	said := &warnings{}
-	config, err := s.cluster.UserConfig("admin-of-spaces", "system:masters")
+	config, err := s.controlPlane.UserConfig("admin-of-spaces", "system:masters")
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
 	require.NoError(t, s.clientOf(config).Create(t.Context(), s.unmadeSpace("h", "c", "pods", "6")))
@@ -296,7 +296,7 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 // Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
 func TestPolicySpaceUse(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	s.space("a", "")
 	s.space("b", "")
 	person := s.person(s.name("jane"))
@@ -337,7 +337,7 @@ func TestPolicySpaceUse(t *testing.T) {
 			[]byte(forged), metav1.PatchOptions{}, subresource)
 		require.ErrorContains(t, err, "are managed by the operator", "by %q", subresource)
 	}
-	config, err := s.cluster.UserConfig(person.name)
+	config, err := s.controlPlane.UserConfig(person.name)
 	require.NoError(t, err)
 	jane, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)

@@ -104,8 +104,8 @@ spec:
     matchLabels: {app: web}
 `
 
-// rendered is policyKinds as it is stored in a namespace.
-func rendered(ns string) string {
+// storedPolicyKinds is policyKinds as it is stored in a namespace.
+func storedPolicyKinds(ns string) string {
 	return strings.NewReplacer(
 		"$$(NAMESPACE)", "$(NAMESPACE)", "$(NAMESPACE)", ns,
 		"kind: ServiceAccount, name: deployer", "kind: ServiceAccount, name: deployer, namespace: "+ns,
@@ -122,23 +122,23 @@ func documents(objects ...string) string {
 	return strings.Join(objects, "\n---\n")
 }
 
-func creator(name string) func(*corev1.Namespace) {
+func withCreator(name string) func(*corev1.Namespace) {
 	return func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: name}
 	}
 }
 
-func label(key, value string) func(*corev1.Namespace) {
+func withLabel(key, value string) func(*corev1.Namespace) {
 	return func(ns *corev1.Namespace) { ns.Labels[key] = value }
 }
 
 // The main job, with nothing but kubectl.
 func TestNewNamespaceIsPopulated(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("team-a")}}
-	s.declare("defaults", policyKinds, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selector(corev1.LabelMetadataName, ns.Name)
+	s.createTemplate("defaults", policyKinds, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel(corev1.LabelMetadataName, ns.Name)
 	})
 
 	_, err := s.kubectl(t.Context(), "", "create", "namespace", ns.Name)
@@ -146,9 +146,9 @@ func TestNewNamespaceIsPopulated(t *testing.T) {
 	_, err = s.kubectl(t.Context(), "", "wait", "--for=condition=policy.nstpl.dev/Populated", "namespace/"+ns.Name)
 	require.NoError(t, err)
 
-	for _, object := range parse(t, rendered(ns.Name)) {
-		stored := s.mustStored(ns, object)
-		require.Empty(t, missing(object.Object, stored.Object), "%s %s", object.GetKind(), object.GetName())
+	for _, object := range parseYAML(t, storedPolicyKinds(ns.Name)) {
+		stored := s.mustGet(ns, object)
+		require.Empty(t, differences(object.Object, stored.Object), "%s %s", object.GetKind(), object.GetName())
 		require.Equal(t, s.name("defaults"), stored.GetLabels()[v1alpha1.TemplateNameLabel])
 		require.NotContains(t, stored.GetAnnotations(), v1alpha1.AdoptedAnnotation)
 	}
@@ -156,48 +156,48 @@ func TestNewNamespaceIsPopulated(t *testing.T) {
 		"patch networkpolicies": 1, "patch roles": 1, "patch rolebindings": 1, "patch resourcequotas": 1,
 		"patch limitranges": 1, "patch serviceaccounts": 1, "patch configmaps": 1, "patch secrets": 1,
 		"patch poddisruptionbudgets": 1, "patch namespaces/status": 1,
-	}, s.writes(ns), "one write for each object, and one for the namespace")
+	}, s.countWrites(ns), "one write for each object, and one for the namespace")
 }
 
 func TestExistingNamespacesArePopulatedByANewTemplate(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns, other := s.namespace("old"), s.namespace("other", label(sceneLabel, "none"))
-	template := s.declare("defaults", configMap("settings", "v"))
-	s.populated(ns)
-	s.holds(ns, configMap("settings", "v"))
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s := newScope(t, sharedCluster)
+	ns, other := s.createNamespace("old"), s.createNamespace("other", withLabel(testLabel, "none"))
+	template := s.createTemplate("defaults", configMap("settings", "v"))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 		assert.Equal(c, []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, status.Kinds)
 	})
-	require.Empty(t, s.writes(other))
-	s.patchNamespace(other, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, sceneLabel, s.id))
-	s.populated(other)
-	s.holds(other, configMap("settings", "v"))
+	require.Empty(t, s.countWrites(other))
+	s.patchNamespace(other, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, testLabel, s.id))
+	s.waitPopulated(other)
+	s.waitPresent(other, configMap("settings", "v"))
 	_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Populated", "nstpl/"+template.Name)
 	require.NoError(t, err)
 }
 
 func TestSixtyObjects(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	var objects []string
 	for i := range 60 {
 		objects = append(objects, configMap(fmt.Sprintf("settings-%02d", i), fmt.Sprint(i)))
 	}
-	s.declare("many", documents(objects...))
-	ns := s.populatedNamespace("a")
-	s.holds(ns, documents(objects...))
-	require.Equal(t, map[string]int{"patch configmaps": 60, "patch namespaces/status": 1}, s.writes(ns))
+	s.createTemplate("many", documents(objects...))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, documents(objects...))
+	require.Equal(t, map[string]int{"patch configmaps": 60, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
 func TestUnicode(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const value = "Grüße, 世界 🎉 \u0085\u2028\u00a0\ufeff\u200f \U0001F468\u200d\U0001F469 $(NAMESPACE)…"
-	s.declare("words", configMap("words", value))
-	ns := s.populatedNamespace("a")
-	s.holds(ns, configMap("words", strings.ReplaceAll(value, "$(NAMESPACE)", ns.Name)))
+	s.createTemplate("words", configMap("words", value))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, configMap("words", strings.ReplaceAll(value, "$(NAMESPACE)", ns.Name)))
 }
 
 // Whatever a user is called, the name is a value and nothing else.
@@ -221,8 +221,8 @@ func TestCreatorMayBeCalledAnything(t *testing.T) {
 	} {
 		t.Run(short, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			s.declare("binding", `
+			s := newScope(t, sharedCluster)
+			s.createTemplate("binding", `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
@@ -231,12 +231,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
 `)
-			ns := s.populatedNamespace("a", creator(name))
+			ns := s.createPopulatedNamespace("a", withCreator(name))
 			binding := &rbacv1.RoleBinding{}
 			require.NoError(t,
 				s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "creator"}, binding))
 			require.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}, binding.Subjects)
-			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.writes(ns))
+			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.countWrites(ns))
 		})
 	}
 }
@@ -244,15 +244,15 @@ subjects:
 // Who created a namespace that is older than the operator, nobody knows.
 func TestUnknownCreator(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))
-	ns := s.older()
-	s.adopt(ns)
-	s.populated(ns)
-	s.holds(ns, configMap("where", ns.Name))
-	s.lacks(ns, configMap("who", ""))
-	s.event(ns, corev1.EventTypeWarning, "CreatorUnknown", "configmap/who")
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))
+	ns := s.preexistingNamespace()
+	s.applyLabels(ns)
+	s.waitPopulated(ns)
+	s.waitPresent(ns, configMap("where", ns.Name))
+	s.waitAbsent(ns, configMap("who", ""))
+	s.waitEvent(ns, corev1.EventTypeWarning, "CreatorUnknown", "configmap/who")
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/who: left out")
 	})
 
@@ -263,60 +263,60 @@ func TestUnknownCreator(t *testing.T) {
 
 func TestKindInstalledAfterTheTemplate(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: 3\n"
-	template := s.declare("defaults", documents(configMap("settings", "v"), widget))
-	ns := s.namespace("a")
-	s.holds(ns, configMap("settings", "v"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), widget))
+	ns := s.createNamespace("a")
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, "widget.example.com/w")
 		assert.Contains(c, condition.Message, "CustomResourceDefinition")
 	})
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, int32(1), status.Namespaces.Failed)
 	})
 
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	s.populated(ns)
-	s.holds(ns, widget)
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitPopulated(ns)
+	s.waitPresent(ns, widget)
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
 
-	stored := s.mustStored(ns, parse(t, widget)[0])
+	stored := s.mustGet(ns, parseYAML(t, widget)[0])
 	stored.Object["spec"] = map[string]any{"size": int64(7)}
 	require.NoError(t, s.client.Update(t.Context(), stored))
-	s.holds(ns, widget)
+	s.waitPresent(ns, widget)
 }
 
 // A definition may go, with all its objects, and come back.
 func TestKindIsUninstalledAndInstalledAgain(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const gadget = "apiVersion: example.com/v1\nkind: Gadget\nmetadata:\n  name: g\nspec:\n  size: 3\n"
 	definition := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgetDefinition)
 	_, err := s.kubectl(t.Context(), definition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	s.declare("defaults", documents(configMap("settings", "v"), gadget))
-	ns := s.populatedNamespace("a")
-	s.holds(ns, gadget)
+	s.createTemplate("defaults", documents(configMap("settings", "v"), gadget))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, gadget)
 
 	_, err = s.kubectl(t.Context(), definition, "delete", "--wait", "--filename", "-")
 	require.NoError(t, err)
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, "gadget.example.com/g")
 	})
-	s.holds(ns, configMap("settings", "v"))
+	s.waitPresent(ns, configMap("settings", "v"))
 
 	_, err = s.kubectl(t.Context(), definition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	s.populated(ns)
-	s.holds(ns, gadget)
-	require.Equal(t, 1, s.writes(ns)["patch configmaps"])
+	s.waitPopulated(ns)
+	s.waitPresent(ns, gadget)
+	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 }
 
 const widgetDefinition = `
@@ -346,18 +346,18 @@ spec:
 // A field that a template no longer declares goes, and nothing else does.
 func TestRemovedFieldIsRemoved(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	declared := func(data string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata: " + data + "\n"
 	}
-	template := s.declare("defaults", declared("{keep: a, drop: b}"))
-	ns := s.populatedNamespace("a")
-	settings := s.mustStored(ns, parse(t, declared("{}"))[0])
+	template := s.createTemplate("defaults", declared("{keep: a, drop: b}"))
+	ns := s.createPopulatedNamespace("a")
+	settings := s.mustGet(ns, parseYAML(t, declared("{}"))[0])
 	require.NoError(t, unstructured.SetNestedField(settings.Object, "too", "data", "mine"))
 	require.NoError(t, s.client.Update(t.Context(), settings))
-	s.edit(template, objects(t, declared("{keep: c}")))
+	s.updateTemplate(template, withObjects(t, declared("{keep: c}")))
 	s.eventually(func(c *assert.CollectT) {
-		found, err := s.stored(ns, settings)
+		found, err := s.get(ns, settings)
 		assert.NoError(c, err)
 		assert.Equal(c, map[string]any{"keep": "c", "mine": "too"}, found.Object["data"])
 	})
@@ -366,7 +366,7 @@ func TestRemovedFieldIsRemoved(t *testing.T) {
 // A Job's template can't be changed: it is replaced only where the administrator says so.
 func TestJobIsReplacedWithConsentOnly(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	job := func(image, annotations string) string {
 		return fmt.Sprintf(`
 apiVersion: batch/v1
@@ -392,31 +392,31 @@ spec:
 			return found.Spec.Template.Spec.Containers[0].Image, nil
 		}
 	}
-	template := s.declare("setup", job("v1", ""))
-	ns := s.populatedNamespace("a")
-	first := s.mustStored(ns, parse(t, job("v1", ""))[0])
+	template := s.createTemplate("setup", job("v1", ""))
+	ns := s.createPopulatedNamespace("a")
+	first := s.mustGet(ns, parseYAML(t, job("v1", ""))[0])
 
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, job("v2", "")) })
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = rawObjects(t, job("v2", "")) })
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, v1alpha1.ReplaceAnnotation)
 	})
-	require.Equal(t, first.GetUID(), s.mustStored(ns, first).GetUID())
+	require.Equal(t, first.GetUID(), s.mustGet(ns, first).GetUID())
 
 	consent := v1alpha1.ReplaceAnnotation + `: "true"`
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, job("v2", consent))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, job("v2", consent))
 	})
-	s.populated(ns)
+	s.waitPopulated(ns)
 	got, err := image(ns)()
 	require.NoError(t, err)
 	require.Equal(t, "v2", got)
-	require.NotEqual(t, first.GetUID(), s.mustStored(ns, first).GetUID())
+	require.NotEqual(t, first.GetUID(), s.mustGet(ns, first).GetUID())
 }
 
 func TestRoleRefIsReplaced(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	binding := func(role string) string {
 		return fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
@@ -428,21 +428,21 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: team}
 `, role)
 	}
-	template := s.declare("access", binding("view"))
-	ns := s.populatedNamespace("a")
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = raw(t, binding("edit")) })
-	s.holds(ns, binding("edit"))
-	s.populated(ns)
+	template := s.createTemplate("access", binding("view"))
+	ns := s.createPopulatedNamespace("a")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = rawObjects(t, binding("edit")) })
+	s.waitPresent(ns, binding("edit"))
+	s.waitPopulated(ns)
 
 	// A role that the operator may not bind leaves the binding as it was, not deleted.
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, binding("cluster-admin"))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, binding("cluster-admin"))
 	})
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
 	require.Empty(t,
-		missing(parse(t, binding("edit"))[0].Object, s.mustStored(ns, parse(t, binding("edit"))[0]).Object))
+		differences(parseYAML(t, binding("edit"))[0].Object, s.mustGet(ns, parseYAML(t, binding("edit"))[0]).Object))
 }
 
 // What can't be applied keeps nothing else from arriving.
@@ -465,37 +465,37 @@ spec:
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			template := s.declare("defaults", documents(append(good, invalid)...),
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("defaults", documents(append(good, invalid)...),
 				func(template *v1alpha1.NamespaceTemplate) {
 					template.Spec.FailurePolicy = policy
 				})
-			ns := s.namespace("a")
-			s.holds(ns, documents(good...))
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			ns := s.createNamespace("a")
+			s.waitPresent(ns, documents(good...))
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, want, condition.Status)
 				assert.Contains(c, condition.Message, "resourcequota/bad")
 				assert.Contains(c, condition.Message, "must be greater than or equal to 0")
 			})
-			s.event(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
-			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
+			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, int32(1), status.Namespaces.Failed)
 				if assert.Len(c, status.Failures, 1) {
 					assert.Equal(c, ns.Name, status.Failures[0].Namespace)
 					assert.Contains(c, status.Failures[0].Message, "must be greater than or equal to 0")
 				}
 			})
-			require.Equal(t, 9, s.writes(ns)["patch configmaps"],
+			require.Equal(t, 9, s.countWrites(ns)["patch configmaps"],
 				"the good ones are written once, however often the bad one is tried")
 
-			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Templates = raw(t, documents(good...))
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Templates = rawObjects(t, documents(good...))
 			})
-			s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 				assert.Empty(c, status.Failures)
 			})
-			s.populated(ns)
+			s.waitPopulated(ns)
 		})
 	}
 }
@@ -503,7 +503,7 @@ spec:
 // Admission that says no, and later yes.
 func TestObjectDeniedByAdmission(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	policy := strings.ReplaceAll(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -527,58 +527,58 @@ spec:
 	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(t, err)
 	forbidden := configMap(s.name("forbidden"), "v")
-	probe := parse(t, forbidden)[0]
+	probe := parseYAML(t, forbidden)[0]
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(t.Context(), probe.DeepCopy(), client.DryRunAll)
 		assert.ErrorContains(c, err, "nobody may have this")
 	})
 
-	s.declare("defaults", documents(configMap("good", "v"), forbidden))
-	ns := s.namespace("a")
-	s.holds(ns, configMap("good", "v"))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.createTemplate("defaults", documents(configMap("good", "v"), forbidden))
+	ns := s.createNamespace("a")
+	s.waitPresent(ns, configMap("good", "v"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, "nobody may have this")
 	})
 
 	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
 	require.NoError(t, err)
-	s.populated(ns)
-	s.holds(ns, forbidden)
+	s.waitPopulated(ns)
+	s.waitPresent(ns, forbidden)
 }
 
 // Of two templates that declare one object, the later name wins, until it goes.
 func TestObjectDeclaredTwice(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	earlier := s.declare("a", documents(configMap("settings", "a"), configMap("only-a", "a")))
-	later := s.declare("b", documents(configMap("settings", "b"), configMap("only-b", "b")))
-	ns := s.populatedNamespace("a")
-	s.holds(ns, documents(configMap("settings", "b"), configMap("only-a", "a"), configMap("only-b", "b")))
-	require.Equal(t, 3, s.writes(ns)["patch configmaps"])
-	s.event(ns, corev1.EventTypeWarning, "DeclaredTwice", "configmap/settings")
+	s := newScope(t, sharedCluster)
+	earlier := s.createTemplate("a", documents(configMap("settings", "a"), configMap("only-a", "a")))
+	later := s.createTemplate("b", documents(configMap("settings", "b"), configMap("only-b", "b")))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, documents(configMap("settings", "b"), configMap("only-a", "a"), configMap("only-b", "b")))
+	require.Equal(t, 3, s.countWrites(ns)["patch configmaps"])
+	s.waitEvent(ns, corev1.EventTypeWarning, "DeclaredTwice", "configmap/settings")
 	for _, template := range []*v1alpha1.NamespaceTemplate{earlier, later} {
-		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-			message := conditionOf(status, v1alpha1.TemplatePopulated).Message
+		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			message := templateCondition(status, v1alpha1.TemplatePopulated).Message
 			assert.Contains(c, message,
 				fmt.Sprintf("configmap/settings: declared by templates %s and %s", earlier.Name, later.Name))
 		})
 	}
 
-	uid := s.mustStored(ns, parse(t, configMap("settings", ""))[0]).GetUID()
+	uid := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]).GetUID()
 	s.delete(later)
-	s.holds(ns, configMap("settings", "a"))
-	stored := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	s.waitPresent(ns, configMap("settings", "a"))
+	stored := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	require.Equal(t, uid, stored.GetUID(), "it is taken over, not created anew")
 	require.Equal(t, earlier.Name, stored.GetLabels()[v1alpha1.TemplateNameLabel])
-	s.holds(ns, configMap("only-b", "b")) // deletionPolicy is Orphan
-	s.status(earlier, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.NotContains(c, conditionOf(status, v1alpha1.TemplatePopulated).Message, "declared by templates")
+	s.waitPresent(ns, configMap("only-b", "b")) // deletionPolicy is Orphan
+	s.waitTemplateStatus(earlier, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.NotContains(c, templateCondition(status, v1alpha1.TemplatePopulated).Message, "declared by templates")
 	})
 }
 
-func conditionOf(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
+func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
 	for _, condition := range status.Conditions {
 		if condition.Type == name {
 			return condition
@@ -589,74 +589,74 @@ func conditionOf(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Co
 
 func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", documents(configMap("settings", "base"), configMap("extra", "base")),
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", documents(configMap("settings", "base"), configMap("extra", "base")),
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{
 				{
-					Name: "production", Namespaces: selector("tier", "production"),
+					Name: "production", Namespaces: selectLabel("tier", "production"),
 					Labels:  map[string]string{"tier": "production"},
 					Patches: []v1alpha1.Patch{{Patch: configMap("settings", "production in $(NAMESPACE)")}},
 				},
 				{
-					Name: "bare", Namespaces: selector("bare", "true"),
+					Name: "bare", Namespaces: selectLabel("bare", "true"),
 					Patches: []v1alpha1.Patch{
 						{Patch: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: extra\n$patch: delete\n"},
 					},
 				},
 			}
 		})
-	plain := s.populatedNamespace("plain")
-	s.holds(plain, documents(configMap("settings", "base"), configMap("extra", "base")))
-	ns := s.populatedNamespace("production", label("tier", "production"))
-	s.holds(ns, configMap("settings", "production in "+ns.Name))
-	require.Equal(t, "production", s.mustStored(ns, parse(t, configMap("extra", ""))[0]).GetLabels()["tier"])
+	plain := s.createPopulatedNamespace("plain")
+	s.waitPresent(plain, documents(configMap("settings", "base"), configMap("extra", "base")))
+	ns := s.createPopulatedNamespace("production", withLabel("tier", "production"))
+	s.waitPresent(ns, configMap("settings", "production in "+ns.Name))
+	require.Equal(t, "production", s.mustGet(ns, parseYAML(t, configMap("extra", ""))[0]).GetLabels()["tier"])
 
 	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": "true"}}}`)
-	s.lacks(ns, configMap("extra", ""))
-	s.holds(ns, configMap("settings", "production in "+ns.Name))
+	s.waitAbsent(ns, configMap("extra", ""))
+	s.waitPresent(ns, configMap("settings", "production in "+ns.Name))
 
 	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": null, "tier": null}}}`)
-	s.holds(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
-	require.NotContains(t, s.mustStored(ns, parse(t, configMap("settings", ""))[0]).GetLabels(), "tier")
-	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.writes(plain),
+	s.waitPresent(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
+	require.NotContains(t, s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]).GetLabels(), "tier")
+	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(plain),
 		"nothing changed here")
 }
 
 func TestOptOut(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	out := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
-	older := s.namespace("older", out)
-	template := s.declare("defaults", configMap("settings", "v1"))
-	born := s.namespace("born-out", out)
-	ns := s.populatedNamespace("a")
+	older := s.createNamespace("older", out)
+	template := s.createTemplate("defaults", configMap("settings", "v1"))
+	born := s.createNamespace("born-out", out)
+	ns := s.createPopulatedNamespace("a")
 
 	// What is there stays as it is, with nobody looking after it.
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{OptedOut: 3}, status.Namespaces)
 	})
-	before := s.writes(ns)
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, configMap("settings", "v2"))
+	before := s.countWrites(ns)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, configMap("settings", "v2"))
 	})
-	stored := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	stored := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	stored.Object["data"] = map[string]any{"key": "mine"}
 	require.NoError(t, s.client.Update(t.Context(), stored))
-	s.holds(s.populatedNamespace("b"), configMap("settings", "v2"))
-	s.holds(ns, configMap("settings", "mine"))
-	require.Equal(t, before, s.writes(ns))
-	require.Empty(t, s.writes(born))
-	require.Empty(t, s.writes(older))
+	s.waitPresent(s.createPopulatedNamespace("b"), configMap("settings", "v2"))
+	s.waitPresent(ns, configMap("settings", "mine"))
+	require.Equal(t, before, s.countWrites(ns))
+	require.Empty(t, s.countWrites(born))
+	require.Empty(t, s.countWrites(older))
 
 	for _, ns := range []*corev1.Namespace{ns, born, older} {
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": null}}}`)
-		s.populated(ns)
-		s.holds(ns, configMap("settings", "v2"))
+		s.waitPopulated(ns)
+		s.waitPresent(ns, configMap("settings", "v2"))
 	}
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 4, Populated: 4}, status.Namespaces)
 	})
 }
@@ -664,8 +664,8 @@ func TestOptOut(t *testing.T) {
 // The default namespace is one like any other; those of the system and the operator are not.
 func TestNamespacesThatAreNeverPopulated(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap(s.id, "v"))
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap(s.id, "v"))
 	excluded := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-by-flag"}}
 	require.NoError(t, s.client.Create(t.Context(), excluded))
 	like := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-like"}}
@@ -676,17 +676,17 @@ func TestNamespacesThatAreNeverPopulated(t *testing.T) {
 	}
 	for name := range namespaces {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, sceneLabel, s.id))
+		s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, testLabel, s.id))
 	}
-	s.populatedNamespace("marker")
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.createPopulatedNamespace("marker")
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
 	})
 	for name, populated := range namespaces {
-		_, err := s.stored(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			parse(t, configMap(s.id, ""))[0])
+		_, err := s.get(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			parseYAML(t, configMap(s.id, ""))[0])
 		require.Equal(t, populated, !apierrors.IsNotFound(err), "%s: %v", name, err)
 	}
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
-		fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, sceneLabel))
+		fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, testLabel))
 }

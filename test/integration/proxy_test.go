@@ -56,12 +56,12 @@ type gate struct {
 }
 
 // newProxy returns a proxy that passes everything on until the test ends.
-func newProxy(t *testing.T, w *world, name string) *proxy {
+func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	t.Helper()
 	p := &proxy{name: name, gate: &gate{}}
-	upstream, err := url.Parse(w.cluster.RESTConfig().Host)
+	upstream, err := url.Parse(cluster.controlPlane.RESTConfig().Host)
 	require.NoError(t, err)
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(w.cluster.RESTConfig()))
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(cluster.controlPlane.RESTConfig()))
 	require.NoError(t, err)
 	pass := &httputil.ReverseProxy{
 		Transport: transport,
@@ -97,8 +97,8 @@ func newProxy(t *testing.T, w *world, name string) *proxy {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	path := filepath.Join(w.dir, name+".kubeconfig")
-	require.NoError(t, operator.WriteKubeconfig(t.Context(), w.cluster, path, func(cluster *clientcmdapi.Cluster) {
+	path := filepath.Join(cluster.dir, name+".kubeconfig")
+	require.NoError(t, operator.WriteKubeconfig(t.Context(), cluster.controlPlane, path, func(cluster *clientcmdapi.Cluster) {
 		cluster.Server = server.URL
 		cluster.CertificateAuthority = ""
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{

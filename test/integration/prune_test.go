@@ -21,22 +21,22 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func deletes(template *v1alpha1.NamespaceTemplate) {
+func deletesObjects2(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 }
 
-func objects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
+func withObjects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
 	t.Helper()
-	all := raw(t, text)
+	all := rawObjects(t, text)
 	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
 }
 
 // bystanders puts objects of others into a namespace that look like the template's, and fails the test at its end if
 // one of them isn't there any more as it was.
-func (s *scene) bystanders(ns *corev1.Namespace, template string) {
+func (s *testScope) bystanders(ns *corev1.Namespace, template string) {
 	s.t.Helper()
 	var all []client.Object
-	for i, object := range parse(s.t, documents(
+	for i, object := range parseYAML(s.t, documents(
 		configMap("theirs", "x"), configMap("theirs-labelled", "x"), configMap("theirs-with-books", "x"),
 		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: theirs-labelled}\n",
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: theirs-labelled}\n",
@@ -52,7 +52,7 @@ func (s *scene) bystanders(ns *corev1.Namespace, template string) {
 		all = append(all, object)
 	}
 	// Even somebody who applies by the operator's name but by another operation has an object of their own.
-	update := parse(s.t, configMap("theirs-by-our-name", "x"))[0]
+	update := parseYAML(s.t, configMap("theirs-by-our-name", "x"))[0]
 	update.SetNamespace(ns.Name)
 	update.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template})
 	require.NoError(s.t, s.client.Create(s.t.Context(), update, client.FieldOwner(v1alpha1.FieldManager)))
@@ -70,100 +70,100 @@ func (s *scene) bystanders(ns *corev1.Namespace, template string) {
 
 func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: reader\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
-	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v"), role))
-	ns := s.populatedNamespace("a")
+	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v"), role))
+	ns := s.createPopulatedNamespace("a")
 	s.bystanders(ns, template.Name)
 
-	s.edit(template, objects(t, documents(configMap("keep", "v"), role)))
-	s.lacks(ns, configMap("drop", ""))
-	s.holds(ns, documents(configMap("keep", "v"), role))
+	s.updateTemplate(template, withObjects(t, documents(configMap("keep", "v"), role)))
+	s.waitAbsent(ns, configMap("drop", ""))
+	s.waitPresent(ns, documents(configMap("keep", "v"), role))
 
 	// The whole kind goes.
-	s.edit(template, objects(t, configMap("keep", "v")))
-	s.lacks(ns, role)
-	s.holds(ns, configMap("keep", "v"))
+	s.updateTemplate(template, withObjects(t, configMap("keep", "v")))
+	s.waitAbsent(ns, role)
+	s.waitPresent(ns, configMap("keep", "v"))
 
 	// And everything.
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
-	s.lacks(ns, configMap("keep", ""))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.waitAbsent(ns, configMap("keep", ""))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "0 objects of "+template.Name)
 	})
 	require.Equal(t, map[string]int{
 		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1,
 		"patch namespaces/status": 4,
-	}, s.writes(ns))
+	}, s.countWrites(ns))
 }
 
 // An object with a name made of the namespace's moves with what the template calls it.
 func TestRenamedObjectIsReplaced(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap("$(NAMESPACE)-v1", "v"))
-	ns := s.populatedNamespace("a")
-	s.holds(ns, configMap(ns.Name+"-v1", "v"))
-	s.edit(template, objects(t, configMap("$(NAMESPACE)-v2", "v")))
-	s.holds(ns, configMap(ns.Name+"-v2", "v"))
-	s.lacks(ns, configMap(ns.Name+"-v1", ""))
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap("$(NAMESPACE)-v1", "v"))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, configMap(ns.Name+"-v1", "v"))
+	s.updateTemplate(template, withObjects(t, configMap("$(NAMESPACE)-v2", "v")))
+	s.waitPresent(ns, configMap(ns.Name+"-v2", "v"))
+	s.waitAbsent(ns, configMap(ns.Name+"-v1", ""))
 }
 
 // A template that is deleted, switched off or no longer selects a namespace takes its objects along only if it says so.
 func TestDeletionPolicy(t *testing.T) {
 	t.Parallel()
-	ways := map[string]func(s *scene, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
-		"deleted": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+	ways := map[string]func(s *testScope, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
+		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
 			s.delete(template)
-			s.gone(template)
+			s.waitDeleted(template)
 		},
-		"off": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
-			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		"off": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 				template.Annotations = map[string]string{
 					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
 				}
 			})
 		},
-		"relabelled": func(s *scene, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
-			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, sceneLabel))
+		"relabelled": func(s *testScope, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
+			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, testLabel))
 		},
-		"reselecting": func(s *scene, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
-			s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Namespaces = selector(sceneLabel, s.name("elsewhere"))
+		"reselecting": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Namespaces = selectLabel(testLabel, s.name("elsewhere"))
 			})
 		},
 	}
 	for way, withdraw := range ways {
 		t.Run(way+"/delete", func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			template := s.declare("defaults", policyKinds, deletes)
-			ns := s.populatedNamespace("a")
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("defaults", policyKinds, deletesObjects2)
+			ns := s.createPopulatedNamespace("a")
 			s.bystanders(ns, template.Name)
 			withdraw(s, template, ns)
-			s.lacks(ns, policyKinds)
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			s.waitAbsent(ns, policyKinds)
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Empty(c, condition)
 			})
 		})
 		t.Run(way+"/orphan", func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			template := s.declare("defaults", policyKinds)
-			ns := s.populatedNamespace("a")
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("defaults", policyKinds)
+			ns := s.createPopulatedNamespace("a")
 			s.bystanders(ns, template.Name)
 			withdraw(s, template, ns)
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Empty(c, condition)
 			})
-			for _, object := range parse(t, rendered(ns.Name)) {
-				require.Empty(t, missing(object.Object, s.mustStored(ns, object).Object))
+			for _, object := range parseYAML(t, storedPolicyKinds(ns.Name)) {
+				require.Empty(t, differences(object.Object, s.mustGet(ns, object).Object))
 			}
 		})
 	}
 }
 
-func (s *scene) gone(object client.Object) {
+func (s *testScope) waitDeleted(object client.Object) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), object.DeepCopyObject().(client.Object))
@@ -174,39 +174,39 @@ func (s *scene) gone(object client.Object) {
 // A template that was switched off and comes back finds its objects as its own.
 func TestTemplateSwitchedOffAndOn(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
-	ns := s.populatedNamespace("a")
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
+	ns := s.createPopulatedNamespace("a")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	})
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
-	s.edit(template, objects(t, configMap("keep", "v")))
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil })
-	s.lacks(ns, configMap("drop", ""))
-	s.holds(ns, configMap("keep", "v"))
-	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.updateTemplate(template, withObjects(t, configMap("keep", "v")))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil })
+	s.waitAbsent(ns, configMap("drop", ""))
+	s.waitPresent(ns, configMap("keep", "v"))
+	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 }
 
 // A namespace that is opted out keeps a template with deletionPolicy Delete from nothing, and keeps its objects.
 func TestDeletedTemplateLeavesOptedOutNamespacesAlone(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap("settings", "v"), deletes)
-	out, in := s.populatedNamespace("out"), s.populatedNamespace("in")
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects2)
+	out, in := s.createPopulatedNamespace("out"), s.createPopulatedNamespace("in")
 	s.patchNamespace(out, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
-	s.condition(out, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
+	s.waitCondition(out, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
 	s.delete(template)
-	s.gone(template)
-	s.lacks(in, configMap("settings", ""))
-	s.holds(out, configMap("settings", "v"))
+	s.waitDeleted(template)
+	s.waitAbsent(in, configMap("settings", ""))
+	s.waitPresent(out, configMap("settings", "v"))
 }
 
 // deletionPolicy may change its mind: the finalizer comes and goes with it.
 func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", configMap("settings", "v"), deletes)
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects2)
 	finalizers := func(want ...string) {
 		s.eventually(func(c *assert.CollectT) {
 			found := &v1alpha1.NamespaceTemplate{}
@@ -215,11 +215,11 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 		})
 	}
 	finalizers(v1alpha1.DeletionFinalizer)
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	})
 	finalizers()
-	s.edit(template, deletes)
+	s.updateTemplate(template, deletesObjects2)
 	finalizers(v1alpha1.DeletionFinalizer)
 }
 
@@ -238,35 +238,35 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 	} {
 		t.Run(creator, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, shared)
-			ns := s.namespace("a")
+			s := newScope(t, sharedCluster)
+			ns := s.createNamespace("a")
 			var theirs []client.Object
-			for _, object := range parse(t,
+			for _, object := range parseYAML(t,
 				documents(configMap("same", "v"), configMap("different", "theirs"), before, viewers)) {
 				object.SetNamespace(ns.Name)
 				require.NoError(t, s.client.Create(t.Context(), object, options))
 				theirs = append(theirs, object)
 			}
-			template := s.declare("defaults",
-				documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletes)
-			s.populated(ns)
-			s.holds(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
+			template := s.createTemplate("defaults",
+				documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletesObjects2)
+			s.waitPopulated(ns)
+			s.waitPresent(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
 
 			// An object that the operator had created would be replaced.
-			s.edit(template,
-				objects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
-			s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			s.updateTemplate(template,
+				withObjects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, corev1.ConditionFalse, condition.Status)
 				assert.Contains(c, condition.Message, "existed before it was populated, so delete it yourself")
 			})
-			s.edit(template, objects(t, configMap("same", "v")))
-			s.populated(ns)
+			s.updateTemplate(template, withObjects(t, configMap("same", "v")))
+			s.waitPopulated(ns)
 			s.delete(template)
-			s.gone(template)
+			s.waitDeleted(template)
 			for _, object := range theirs {
-				require.Equal(t, object.GetUID(), s.mustStored(ns, object).GetUID(), object.GetName())
+				require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), object.GetName())
 			}
-			require.Zero(t, s.writes(ns)["delete configmaps"]+s.writes(ns)["delete rolebindings"])
+			require.Zero(t, s.countWrites(ns)["delete configmaps"]+s.countWrites(ns)["delete rolebindings"])
 		})
 	}
 }
@@ -274,20 +274,20 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 // A RoleBinding that was adopted goes on granting what a template no longer grants, unless it is replaced.
 func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a")
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
 	edit, view := roleBinding("team-"+rebound, "edit", "team"), roleBinding("team-"+rebound, "view", "team")
-	theirs := parse(t, edit)[0]
+	theirs := parseYAML(t, edit)[0]
 	theirs.SetNamespace(ns.Name)
 	require.NoError(t, s.client.Create(t.Context(), theirs))
-	template := s.declare("defaults", edit)
-	s.populated(ns)
-	require.Equal(t, "true", s.mustStored(ns, theirs).GetAnnotations()[v1alpha1.AdoptedAnnotation])
+	template := s.createTemplate("defaults", edit)
+	s.waitPopulated(ns)
+	require.Equal(t, "true", s.mustGet(ns, theirs).GetAnnotations()[v1alpha1.AdoptedAnnotation])
 
-	s.edit(template, objects(t, view))
-	s.holds(ns, view)
-	s.populated(ns)
-	require.NotContains(t, s.mustStored(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
+	s.updateTemplate(template, withObjects(t, view))
+	s.waitPresent(ns, view)
+	s.waitPopulated(ns)
+	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
 }
 
 func roleBinding(name, clusterRole, group string) string {
@@ -300,118 +300,118 @@ func roleBinding(name, clusterRole, group string) string {
 // before.
 func TestDefaultServiceAccountIsAdopted(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, annotations: {example.com/team: a}}\n"
-	ns := s.namespace("a")
-	like := parse(t, account)[0]
+	ns := s.createNamespace("a")
+	like := parseYAML(t, account)[0]
 	s.eventually(func(c *assert.CollectT) {
-		_, err := s.stored(ns, like)
+		_, err := s.get(ns, like)
 		assert.NoError(c, err)
 	})
-	before := s.mustStored(ns, like)
-	template := s.declare("defaults", account)
-	s.populated(ns)
-	require.Equal(t, "true", s.mustStored(ns, like).GetAnnotations()[v1alpha1.AdoptedAnnotation])
-	s.edit(template, objects(t, configMap("other", "v")))
-	s.holds(ns, configMap("other", "v"))
-	require.Equal(t, before.GetUID(), s.mustStored(ns, like).GetUID())
+	before := s.mustGet(ns, like)
+	template := s.createTemplate("defaults", account)
+	s.waitPopulated(ns)
+	require.Equal(t, "true", s.mustGet(ns, like).GetAnnotations()[v1alpha1.AdoptedAnnotation])
+	s.updateTemplate(template, withObjects(t, configMap("other", "v")))
+	s.waitPresent(ns, configMap("other", "v"))
+	require.Equal(t, before.GetUID(), s.mustGet(ns, like).GetUID())
 }
 
 // A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.
 func TestRecreatedObjectIsOurs(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ns := s.namespace("a")
-	theirs := parse(t, configMap("settings", "theirs"))[0]
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
+	theirs := parseYAML(t, configMap("settings", "theirs"))[0]
 	theirs.SetNamespace(ns.Name)
 	require.NoError(t, s.client.Create(t.Context(), theirs))
-	template := s.declare("defaults", configMap("settings", "ours"))
-	s.holds(ns, configMap("settings", "ours"))
+	template := s.createTemplate("defaults", configMap("settings", "ours"))
+	s.waitPresent(ns, configMap("settings", "ours"))
 	s.delete(theirs)
-	s.holds(ns, configMap("settings", "ours"))
-	require.NotContains(t, s.mustStored(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
-	s.lacks(ns, configMap("settings", ""))
+	s.waitPresent(ns, configMap("settings", "ours"))
+	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.waitAbsent(ns, configMap("settings", ""))
 }
 
 // A template that can't be rendered says so, and leaves all that it populated before.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	template := s.declare("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
-	ns := s.populatedNamespace("a")
+	s := newScope(t, newTestCluster(t))
+	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
+	ns := s.createPopulatedNamespace("a")
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
-		"spec.templates[0]: kind is missing": objects(t, "apiVersion: v1\nkind: \"\"\nmetadata: {name: x}\n"),
-		"is there twice":                     objects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
-		"sets metadata.namespace": objects(t,
+		"spec.templates[0]: kind is missing": withObjects(t, "apiVersion: v1\nkind: \"\"\nmetadata: {name: x}\n"),
+		"is there twice":                     withObjects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
+		"sets metadata.namespace": withObjects(t,
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
-		"is not namespace-scoped": objects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
+		"is not namespace-scoped": withObjects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
 		"overlay production": func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{{
-				Name: "production", Namespaces: selector("tier", "production"),
+				Name: "production", Namespaces: selectLabel("tier", "production"),
 				Patches: []v1alpha1.Patch{{Patch: configMap("nowhere", "v")}},
 			}}
 		},
 	} {
-		s.editUnvetted(template, broken)
-		s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		s.updateTemplateUnvetted(template, broken)
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 			assert.Equal(c, corev1.ConditionFalse, condition.Status)
 			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 			assert.Contains(c, condition.Message, what)
 		})
-		s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-			accepted := conditionOf(status, v1alpha1.TemplateAccepted)
+		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			accepted := templateCondition(status, v1alpha1.TemplateAccepted)
 			assert.Equal(c, metav1.ConditionFalse, accepted.Status)
 			assert.Contains(c, accepted.Message, what)
-			assert.Equal(c, metav1.ConditionFalse, conditionOf(status, v1alpha1.TemplatePopulated).Status)
+			assert.Equal(c, metav1.ConditionFalse, templateCondition(status, v1alpha1.TemplatePopulated).Status)
 		})
-		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays, template.Spec.Templates = nil,
-				raw(t, documents(configMap("keep", "v"), configMap("drop", "v")))
+				rawObjects(t, documents(configMap("keep", "v"), configMap("drop", "v")))
 		})
-		s.populated(ns)
+		s.waitPopulated(ns)
 	}
-	s.event(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "template "+template.Name)
-	require.Equal(t, 2, s.writes(ns)["patch configmaps"])
-	require.Zero(t, s.writes(ns)["delete configmaps"])
+	s.waitEvent(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "template "+template.Name)
+	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
+	require.Zero(t, s.countWrites(ns)["delete configmaps"])
 }
 
 // An object that is to take the place of another, and can't be applied, leaves that one there.
 func TestFailureKeepsWhatItWasToReplace(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	quota := func(name, pods string) string {
 		return fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: %s\nspec:\n  hard: {pods: %q}\n",
 			name, pods)
 	}
-	template := s.declare("defaults", quota("old", "1"))
-	ns := s.populatedNamespace("a")
-	s.edit(template, objects(t, quota("new", "-1")))
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	template := s.createTemplate("defaults", quota("old", "1"))
+	ns := s.createPopulatedNamespace("a")
+	s.updateTemplate(template, withObjects(t, quota("new", "-1")))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
-	s.holds(ns, quota("old", "1"))
-	s.edit(template, objects(t, quota("new", "2")))
-	s.holds(ns, quota("new", "2"))
-	s.lacks(ns, quota("old", ""))
+	s.waitPresent(ns, quota("old", "1"))
+	s.updateTemplate(template, withObjects(t, quota("new", "2")))
+	s.waitPresent(ns, quota("new", "2"))
+	s.waitAbsent(ns, quota("old", ""))
 }
 
 // The label of a template with deletionPolicy Delete, put by a user on what the operator populated for another one,
 // takes nothing away.
 func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("a", configMap("settings", "a"))
-	other := s.declare("b", configMap("more", "b"), deletes)
-	ns := s.populatedNamespace("a")
-	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	s := newScope(t, sharedCluster)
+	s.createTemplate("a", configMap("settings", "a"))
+	other := s.createTemplate("b", configMap("more", "b"), deletesObjects2)
+	ns := s.createPopulatedNamespace("a")
+	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	require.NoError(t, s.client.Patch(t.Context(), settings.DeepCopy(), client.RawPatch(types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, v1alpha1.TemplateNameLabel, other.Name))))
 	s.delete(other)
-	s.gone(other)
-	s.lacks(ns, configMap("more", ""))
+	s.waitDeleted(other)
+	s.waitAbsent(ns, configMap("more", ""))
 	s.eventually(func(c *assert.CollectT) {
-		found, err := s.stored(ns, settings)
+		found, err := s.get(ns, settings)
 		assert.NoError(c, err)
 		assert.Equal(c, settings.GetUID(), found.GetUID())
 		assert.Equal(c, s.name("a"), found.GetLabels()[v1alpha1.TemplateNameLabel])
@@ -421,11 +421,11 @@ func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
 const heldFinalizer = "example.com/held"
 
 // hold puts a finalizer on a stored object; release takes it off.
-func (s *scene) hold(ns *corev1.Namespace, like client.Object) (release func()) {
+func (s *testScope) hold(ns *corev1.Namespace, like client.Object) (release func()) {
 	s.t.Helper()
 	patch := func(finalizers string) {
 		s.t.Helper()
-		held := s.mustStored(ns, like)
+		held := s.mustGet(ns, like)
 		require.NoError(s.t, s.client.Patch(s.t.Context(), held,
 			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+finalizers+`}}`))))
 	}
@@ -436,71 +436,71 @@ func (s *scene) hold(ns *corev1.Namespace, like client.Object) (release func()) 
 // Whoever deletes a populated object that a finalizer holds gets it back when it is gone.
 func TestObjectHeldByAFinalizerComesBack(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	s.declare("defaults", configMap("settings", "v"))
-	ns := s.populatedNamespace("a")
-	settings := s.mustStored(ns, parse(t, configMap("settings", ""))[0])
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("settings", "v"))
+	ns := s.createPopulatedNamespace("a")
+	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	release := s.hold(ns, settings)
 	s.delete(settings)
 	release()
 	s.eventually(func(c *assert.CollectT) {
-		found, err := s.stored(ns, settings)
+		found, err := s.get(ns, settings)
 		assert.NoError(c, err)
 		assert.NotEqual(c, settings.GetUID(), found.GetUID())
 		assert.Empty(c, found.GetDeletionTimestamp())
 	})
-	s.holds(ns, configMap("settings", "v"))
+	s.waitPresent(ns, configMap("settings", "v"))
 }
 
 // A template with deletionPolicy Delete is there as long as one of its objects is.
 func TestTemplateWaitsForItsObjects(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletes)
-	ns := s.populatedNamespace("a")
-	held := parse(t, configMap("held", ""))[0]
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletesObjects2)
+	ns := s.createPopulatedNamespace("a")
+	held := parseYAML(t, configMap("held", ""))[0]
 	release := s.hold(ns, held)
 	s.delete(template)
-	s.lacks(ns, configMap("free", ""))
+	s.waitAbsent(ns, configMap("free", ""))
 	s.eventually(func(c *assert.CollectT) {
-		found, err := s.stored(ns, held)
+		found, err := s.get(ns, held)
 		assert.NoError(c, err)
 		assert.NotEmpty(c, found.GetDeletionTimestamp())
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
 	release()
-	s.gone(template)
-	s.lacks(ns, configMap("held", ""))
+	s.waitDeleted(template)
+	s.waitAbsent(ns, configMap("held", ""))
 }
 
 // A namespace that is being deleted keeps nobody waiting, and nothing is created in it.
 func TestNamespaceThatCannotEnd(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	template := s.declare("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletes)
-	ns := s.populatedNamespace("a")
-	release := s.hold(ns, parse(t, configMap("held", ""))[0])
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletesObjects2)
+	ns := s.createPopulatedNamespace("a")
+	release := s.hold(ns, parseYAML(t, configMap("held", ""))[0])
 	s.delete(ns)
-	s.lacks(ns, configMap("settings", ""))
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitAbsent(ns, configMap("settings", ""))
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Zero(c, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
 	s.delete(template)
-	s.gone(template)
+	s.waitDeleted(template)
 	release()
-	s.gone(ns)
+	s.waitDeleted(ns)
 }
 
 // A user who changes objects all the time keeps the operator neither from changing nor from deleting them.
 func TestObjectsThatNeverRestAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: viewers}\n" +
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n" +
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: viewers}]\n"
-	template := s.declare("defaults", documents(configMap("settings", "v1"), configMap("extra", "v1"), binding))
-	ns := s.populatedNamespace("a")
+	template := s.createTemplate("defaults", documents(configMap("settings", "v1"), configMap("extra", "v1"), binding))
+	ns := s.createPopulatedNamespace("a")
 	var writers sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	written := map[string]*atomic.Int64{}
@@ -527,7 +527,7 @@ func TestObjectsThatNeverRestAreAppliedAndPruned(t *testing.T) {
 			assert.Greater(c, count.Load(), int64(10), name)
 		}
 	})
-	s.edit(template, objects(t, configMap("settings", "v2")))
-	s.holds(ns, configMap("settings", "v2"))
-	s.lacks(ns, documents(configMap("extra", "v1"), binding))
+	s.updateTemplate(template, withObjects(t, configMap("settings", "v2")))
+	s.waitPresent(ns, configMap("settings", "v2"))
+	s.waitAbsent(ns, documents(configMap("extra", "v1"), binding))
 }

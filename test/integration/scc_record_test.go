@@ -21,7 +21,7 @@ import (
 )
 
 // podAdmin returns clients of a user who may do everything with pods in all namespaces, and nothing else.
-func (s *scene) podAdmin(name string) (client.Client, kubernetes.Interface) {
+func (s *testScope) podAdmin(name string) (client.Client, kubernetes.Interface) {
 	s.t.Helper()
 	s.permit(s.name(name), userSubject(name), rbacv1.PolicyRule{
 		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{
@@ -29,7 +29,7 @@ func (s *scene) podAdmin(name string) (client.Client, kubernetes.Interface) {
 			"pods/resize", "pods/status",
 		},
 	})
-	config, err := s.cluster.UserConfig(name)
+	config, err := s.controlPlane.UserConfig(name)
 	require.NoError(s.t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
@@ -37,7 +37,7 @@ func (s *scene) podAdmin(name string) (client.Client, kubernetes.Interface) {
 }
 
 // record returns the constraint that a pod names, and by whose right.
-func (s *scene) record(pod *corev1.Pod) [2]string {
+func (s *testScope) record(pod *corev1.Pod) [2]string {
 	s.t.Helper()
 	found := &corev1.Pod{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(pod), found))
@@ -53,7 +53,7 @@ func annotating(key, value string) client.Patch {
 func TestSCCRecordAtUpdates(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	jane, _ := s.podAdmin("jane")
 	plain := podNamed(ns, "plain")
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
@@ -119,7 +119,7 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 }
 
 // bindingOf returns the name of the only RoleBinding of a namespace to a role of sccRole.
-func (s *scene) bindingOf(namespace, constraint string) string {
+func (s *testScope) bindingOf(namespace, constraint string) string {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(namespace)))
@@ -136,7 +136,7 @@ func (s *scene) bindingOf(namespace, constraint string) string {
 func TestSCCRecordBySubresources(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	_, jane := s.podAdmin("jane")
 	pods := jane.CoreV1().Pods(ns)
 	made := podNamed(ns, "p", func(p *corev1.Pod) {
@@ -219,7 +219,7 @@ func TestSCCRecordBySubresources(t *testing.T) {
 func TestSCCOfWindowsPods(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	jane, _ := s.podAdmin("jane")
 	windows := func(change ...func(*corev1.PodSpec)) *corev1.Pod {
 		return podNamed(ns, "w", func(p *corev1.Pod) {

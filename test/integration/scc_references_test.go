@@ -21,7 +21,7 @@ import (
 func TestSCCReferencesEnd(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	a, b := s.namespace("a").Name, s.namespace("b").Name
+	a, b := s.createNamespace("a").Name, s.createNamespace("b").Name
 	account := func(namespace, name string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}

@@ -58,12 +58,12 @@ seLinuxContext: {type: RunAsAny}
 `
 
 // sccWorld has the constraints above, and returns when pods are admitted by them.
-func sccWorld(t *testing.T) *scene {
+func sccWorld(t *testing.T) *testScope {
 	t.Helper()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
-	probe := s.namespace("probe").Name
+	probe := s.createNamespace("probe").Name
 	s.eventually(func(c *assert.CollectT) {
 		p := podNamed(probe, "probe")
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
@@ -91,7 +91,7 @@ func privileged(p *corev1.Pod) {
 func TestSCCOfPods(t *testing.T) {
 	t.Parallel()
 	s := sccWorld(t)
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	jane, operator := s.user("jane"), s.user("operator")
 	everything := s.everybody() // it has every verb, and so use: take it from jane's group of users
 	role := &rbacv1.ClusterRole{}
@@ -214,7 +214,7 @@ func TestSCCOfPods(t *testing.T) {
 
 	// Nobody enters a pod that they could not have made.
 	enter := func(user, verb string, p *corev1.Pod) error {
-		config, err := s.cluster.UserConfig(user, everything)
+		config, err := s.controlPlane.UserConfig(user, everything)
 		require.NoError(t, err)
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestSCCOfPods(t *testing.T) {
 }
 
 // sccRole gives the verb use on constraints.
-func (s *scene) sccRole(constraint string) string {
+func (s *testScope) sccRole(constraint string) string {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
@@ -285,7 +285,7 @@ func TestSCCStrictly(t *testing.T) {
 	s := sccWorld(t)
 	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.startOperator(t.Context(), "--scc-match=intersection", "--exec-guard=caller"))
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	operator := s.user("operator") // has every verb
 	s.eventually(func(c *assert.CollectT) {
 		err := operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
@@ -295,7 +295,7 @@ func TestSCCStrictly(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
 	pod := podNamed(ns, "p", privileged)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })
-	config, err := s.cluster.UserConfig("jane")
+	config, err := s.controlPlane.UserConfig("jane")
 	require.NoError(t, err)
 	s.permit(s.name("exec"), userSubject("jane"),
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
@@ -324,7 +324,7 @@ func TestSCCThatIsBroken(t *testing.T) {
 				Replace(strings.Split(someConstraints, "---")[0]), "apply", "--filename", "-")
 		assert.NoError(c, err)
 	})
-	ns := s.namespace("a").Name
+	ns := s.createNamespace("a").Name
 	jane := s.user("jane")
 	s.eventually(func(c *assert.CollectT) {
 		required := podNamed(ns, "p", func(p *corev1.Pod) {
@@ -398,7 +398,7 @@ func TestSCCAllocations(t *testing.T) {
 	s.patchNamespace(second,
 		fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
 			first.Annotations[v1alpha1.UIDRangeAnnotation]))
-	s.event(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
+	s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
 	s.eventually(unique)
 	// With everything in place, a restart gives nothing.
 	at, err := s.audit.Now()

@@ -49,15 +49,15 @@ func (w *warnings) take() []string {
 func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
-	w := ownWorld(t)
-	s := newScene(t, w)
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
 	}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 	require.NoError(t, s.client.Update(t.Context(), binding))
-	config, err := s.cluster.UserConfig("jane", s.name("people"))
+	config, err := s.controlPlane.UserConfig("jane", s.name("people"))
 	require.NoError(t, err)
 	s.person("jane") // may create namespaces
 	said := &warnings{}

@@ -10,10 +10,10 @@ import (
 
 // newService has the operators that start from now on in a world be asked through a service, whose certificate is
 // theirs.
-func newService(t *testing.T, w *world) *operator.Service {
+func newService(t *testing.T, cluster *testCluster) *operator.Service {
 	t.Helper()
-	w.behindService = true
-	service, err := operator.NewService(t.Context(), w.client, w.webhookAddress)
+	cluster.behindService = true
+	service, err := operator.NewService(t.Context(), cluster.client, cluster.webhookAddress)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	return service

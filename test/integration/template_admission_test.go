@@ -16,9 +16,9 @@ import (
 )
 
 // author returns the client of somebody who may write templates, ConfigMaps and RoleBindings, and nothing else.
-func (s *scene) author() client.Client {
+func (s *testScope) author() client.Client {
 	s.t.Helper()
-	config, err := s.cluster.UserConfig(s.name("author"))
+	config, err := s.controlPlane.UserConfig(s.name("author"))
 	require.NoError(s.t, err)
 	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -36,7 +36,7 @@ func (s *scene) author() client.Client {
 		Verbs: []string{"create", "patch", "delete"},
 	})
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, author.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
+		assert.NoError(c, author.Create(s.t.Context(), s.newTemplate("probe", configMap("a", "v")), client.DryRunAll))
 	})
 	return author
 }
@@ -53,7 +53,7 @@ subjects:
 // Nobody has the operator grant what they could not grant, by whatever request.
 func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	author := s.author()
 	refused := func(err error) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 		require.ErrorContains(t, err, "RoleBinding")
 		require.ErrorContains(t, err, "bind")
 	}
-	evil := s.template("evil", grant)
+	evil := s.newTemplate("evil", grant)
 	refused(author.Create(t.Context(), evil.DeepCopy()))
 	generated := evil.DeepCopy()
 	generated.Name, generated.GenerateName = "", s.id+"-"
@@ -77,7 +77,7 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 	}
 	refused(apply(body, evil))
 
-	good := s.template("good", configMap("a", "v"))
+	good := s.newTemplate("good", configMap("a", "v"))
 	require.NoError(t, author.Create(t.Context(), good))
 	spec, err := json.Marshal(map[string]any{"spec": map[string]any{"templates": evil.Spec.Templates}})
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 
 	// Somebody else's template can't be widened, nor switched on again, by who could not have written it. It can be
 	// labelled.
-	theirs := s.declare("theirs", grant, func(template *v1alpha1.NamespaceTemplate) {
+	theirs := s.createTemplate("theirs", grant, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations = map[string]string{
 			v1alpha1.TemplateApplyAnnotation:     v1alpha1.TemplateApplyDisable,
 			v1alpha1.RequirePermissionAnnotation: "true",

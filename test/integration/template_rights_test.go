@@ -20,7 +20,7 @@ import (
 )
 
 // templateAuthor returns the client of somebody who may write templates, and what the rules say besides.
-func (s *scene) templateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
+func (s *testScope) templateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	rules = append(rules, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
@@ -29,7 +29,7 @@ func (s *scene) templateAuthor(short string, rules ...rbacv1.PolicyRule) client.
 	for i, rule := range rules {
 		s.permit(fmt.Sprintf("%s-%d", s.name(short), i), userSubject(s.name(short)), rule)
 	}
-	config, err := s.cluster.UserConfig(s.name(short))
+	config, err := s.controlPlane.UserConfig(s.name(short))
 	require.NoError(s.t, err)
 	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -62,19 +62,19 @@ spec: {hard: {pods: "PODS"}}
 // template declares.
 func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	creates := s.templateAuthor("creates",
 		mayOn("", []string{"create"}, "resourcequotas", "configmaps", "serviceaccounts"))
 	for _, object := range []string{
 		strings.Replace(budget, "PODS", "100", 1), configMap("a", "v"),
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default}",
 	} {
-		forbids(t, creates.Create(t.Context(), s.template("raise", object)), "may not patch")
+		forbids(t, creates.Create(t.Context(), s.newTemplate("raise", object)), "may not patch")
 	}
 	changes := s.templateAuthor("changes", mayOn("", []string{"create", "patch"}, "resourcequotas", "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
-			changes.Create(t.Context(), s.template("probe", strings.Replace(budget, "PODS", "100", 1)),
+			changes.Create(t.Context(), s.newTemplate("probe", strings.Replace(budget, "PODS", "100", 1)),
 				client.DryRunAll))
 	})
 }
@@ -82,27 +82,27 @@ func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
 // A template whose name comes later takes the place of another's objects: its author must be able to change the other.
 func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	ours := s.declare("m-ours", strings.Replace(budget, "PODS", "1", 1))
+	s := newScope(t, sharedCluster)
+	ours := s.createTemplate("m-ours", strings.Replace(budget, "PODS", "1", 1))
 	s.permit(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
 		Verbs: []string{"create"},
 	})
 	s.permit(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
-	config, err := s.cluster.UserConfig(s.name("limited"))
+	config, err := s.controlPlane.UserConfig(s.name("limited"))
 	require.NoError(t, err)
 	limited, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	raised := strings.Replace(budget, "PODS", "100", 1)
 	s.eventually(func(c *assert.CollectT) { // an earlier one is overridden itself
-		assert.NoError(c, limited.Create(t.Context(), s.template("a-mine", raised), client.DryRunAll))
+		assert.NoError(c, limited.Create(t.Context(), s.newTemplate("a-mine", raised), client.DryRunAll))
 	})
 	for _, objects := range []string{raised, strings.Replace(raised, "name: budget", "name: bud$(NAMESPACE)", 1)} {
-		forbids(t, limited.Create(t.Context(), s.template("z-mine", objects)),
+		forbids(t, limited.Create(t.Context(), s.newTemplate("z-mine", objects)),
 			`namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
 	}
-	elsewhere := s.template("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selector(sceneLabel, "none")
+	elsewhere := s.newTemplate("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel(testLabel, "none")
 	})
 	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
 	s.permit(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
@@ -110,25 +110,25 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 		ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
 	})
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, limited.Create(t.Context(), s.template("z-mine", raised), client.DryRunAll))
+		assert.NoError(c, limited.Create(t.Context(), s.newTemplate("z-mine", raised), client.DryRunAll))
 	})
 }
 
 // Whoever writes templates, and nothing else, has nothing deleted by one: not by an edit, nor by its end.
 func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
-	theirs := s.declare("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletes)
-	stays := s.declare("stays", configMap("c", "v"))
-	ns := s.populatedNamespace("n")
+	theirs := s.createTemplate("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletes)
+	stays := s.createTemplate("stays", configMap("c", "v"))
+	ns := s.createPopulatedNamespace("n")
 	all := documents(configMap("a", "v"), configMap("b", "v"), configMap("c", "v"))
-	s.holds(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
+	s.waitPresent(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
 	before := s.uids(ns.Name)
 
 	const says = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
-		Name: "drop", Namespaces: selector(sceneLabel, s.id),
+		Name: "drop", Namespaces: selectLabel(testLabel, s.id),
 		Patches: []v1alpha1.Patch{{
 			Patch:  "{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: any}}",
 			Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"},
@@ -139,7 +139,7 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	bare := s.templateAuthor("bare")
 	writes := s.templateAuthor("writes", mayOn("", []string{"create", "patch"}, "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, writes.Create(t.Context(), s.template("probe", configMap("d", "v")), client.DryRunAll))
+		assert.NoError(c, writes.Create(t.Context(), s.newTemplate("probe", configMap("d", "v")), client.DryRunAll))
 	})
 	for name, author := range map[string]client.Client{"bare": bare, "writes": writes} {
 		patch := func(template *v1alpha1.NamespaceTemplate, body string) error {
@@ -168,28 +168,28 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	}
 	// What stays is its template's no longer, and nobody else prunes it by taking the template's name.
 	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
-	forbids(t, writes.Create(t.Context(), s.template("stays", configMap("d", "v"))),
+	forbids(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("d", "v"))),
 		"is left from template "+stays.Name)
-	require.NoError(t, writes.Create(t.Context(), s.template("stays", configMap("c", "v"))))
-	s.holds(ns, all)
+	require.NoError(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("c", "v"))))
+	s.waitPresent(ns, all)
 	require.Equal(t, before, s.uids(ns.Name))
 
 	s.permit(s.name("deletes"), userSubject(s.name("bare")), mayOn("", []string{"delete"}, "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, client.IgnoreNotFound(bare.Delete(t.Context(), theirs.DeepCopy())))
 	})
-	s.lacks(ns, documents(configMap("a", "v"), configMap("b", "v")))
-	s.holds(ns, configMap("c", "v"))
+	s.waitAbsent(ns, documents(configMap("a", "v"), configMap("b", "v")))
+	s.waitPresent(ns, configMap("c", "v"))
 }
 
 // Without the operator, templates can be disabled where nothing is deleted then, and administrators can delete any.
 func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	author := s.templateAuthor("author")
 	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
-	theirs := s.declare("theirs", configMap("a", "v"), deletes)
-	stays := s.declare("stays", configMap("b", "v"))
+	theirs := s.createTemplate("theirs", configMap("a", "v"), deletes)
+	stays := s.createTemplate("stays", configMap("b", "v"))
 	require.NoError(t, s.operator.Stop())
 	disable := func(template *v1alpha1.NamespaceTemplate) error {
 		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType,
@@ -199,16 +199,16 @@ func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
 	require.NoError(t, author.Delete(t.Context(), stays.DeepCopy()))
 	require.True(t, apierrors.IsInternalError(disable(theirs)), "nobody can tell whether they may")
 	require.True(t, apierrors.IsInternalError(author.Delete(t.Context(), theirs.DeepCopy())))
-	require.True(t, apierrors.IsInternalError(author.Create(t.Context(), s.template("more", configMap("c", "v")))))
+	require.True(t, apierrors.IsInternalError(author.Create(t.Context(), s.newTemplate("more", configMap("c", "v")))))
 	s.delete(theirs)
 	require.NoError(t, s.startOperator(t.Context()))
-	s.gone(theirs)
+	s.waitDeleted(theirs)
 }
 
 // A binding grants what its Role says beside it, and nothing else under that name.
 func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles", "rolebindings"))
 	bind := func(role string) string {
 		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: squat}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: " + role +
@@ -219,17 +219,17 @@ func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 	}
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
-			author.Create(t.Context(), s.template("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
+			author.Create(t.Context(), s.newTemplate("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
 	})
 	for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
-		err := author.Create(t.Context(), s.template("version", documents(empty(version), bind("squat"))))
+		err := author.Create(t.Context(), s.newTemplate("version", documents(empty(version), bind("squat"))))
 		forbids(t, err,
 			"serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
 	}
 	overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
 		return func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{{
-				Name: "o", Namespaces: selector(sceneLabel, s.id),
+				Name: "o", Namespaces: selectLabel(testLabel, s.id),
 				Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
 			}}
 		}
@@ -240,45 +240,45 @@ func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`,
 		`[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
 	} {
-		err := author.Create(t.Context(), s.template("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
+		err := author.Create(t.Context(), s.newTemplate("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
 		forbids(t, err, "overlay o")
 	}
 	large := strings.Replace(empty("v1"), "{name: squat}",
 		"{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
-	forbids(t, author.Create(t.Context(), s.template("large", documents(large, bind("squat")))),
+	forbids(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
 		"the operator adds its own")
 
 	// Somebody may escalate, but not bind, nor change the template that binds.
-	require.NoError(t, author.Create(t.Context(), s.template("z-squat", documents(empty("v1"), bind("squat")))))
+	require.NoError(t, author.Create(t.Context(), s.newTemplate("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
 	s.permit(s.name("escalates"), userSubject(s.name("escalator")),
 		mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
 	s.permit(s.name("creates"), userSubject(s.name("escalator")),
 		mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
-	config, err := s.cluster.UserConfig(s.name("escalator"))
+	config, err := s.controlPlane.UserConfig(s.name("escalator"))
 	require.NoError(t, err)
 	escalator, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
-			escalator.Create(t.Context(), s.template("a-probe", strings.Replace(wide, "squat", "other", 1)),
+			escalator.Create(t.Context(), s.newTemplate("a-probe", strings.Replace(wide, "squat", "other", 1)),
 				client.DryRunAll))
 	})
-	forbids(t, escalator.Create(t.Context(), s.template("a-wide", wide)), "template "+s.name("z-squat")+" may bind it")
+	forbids(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)), "template "+s.name("z-squat")+" may bind it")
 	// And the other way round.
-	s.declare("a-first", strings.Replace(wide, "squat", "first", 1))
+	s.createTemplate("a-first", strings.Replace(wide, "squat", "first", 1))
 	forbids(t, author.Create(t.Context(),
-		s.template("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
+		s.newTemplate("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
 		"another template may declare Role first too")
 }
 
 // What nstpl keeps for itself in namespaces is declared by nobody, neither as it is written nor as it is stamped.
 func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
 		err := s.client.Create(t.Context(),
-			s.template("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
+			s.newTemplate("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
 		forbids(t, err, "is reserved")
 	}
 	for _, metadata := range []string{
@@ -288,24 +288,24 @@ func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
 		"annotations: {policy.nstpl.dev/recounted: now}",
 	} {
 		object := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, " + metadata + "}\n"
-		forbids(t, s.client.Create(t.Context(), s.template("key", object)), "is set by nstpl itself")
+		forbids(t, s.client.Create(t.Context(), s.newTemplate("key", object)), "is set by nstpl itself")
 	}
-	marked := s.template("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	marked := s.newTemplate("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "o", Namespaces: selector(sceneLabel, s.id),
+			Name: "o", Namespaces: selectLabel(testLabel, s.id),
 			Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
 		}}
 	})
 	forbids(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
 	replaceable := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {policy/replace: 'true', policy.nstpl.dev/required-scc: restricted}}\n"
-	require.NoError(t, s.client.Create(t.Context(), s.template("allowed", replaceable), client.DryRunAll))
+	require.NoError(t, s.client.Create(t.Context(), s.newTemplate("allowed", replaceable), client.DryRunAll))
 }
 
 // A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of
 // others slow.
 func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
+	s := newScope(t, sharedCluster)
 	roles := func(count int) string {
 		var all []string
 		for i := range count {
@@ -318,7 +318,7 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 	sixOverlays := func(template *v1alpha1.NamespaceTemplate) {
 		for i := range 6 {
 			template.Spec.Overlays = append(template.Spec.Overlays, v1alpha1.Overlay{
-				Name: fmt.Sprintf("o%d", i), Namespaces: selector(sceneLabel, s.id),
+				Name: fmt.Sprintf("o%d", i), Namespaces: selectLabel(testLabel, s.id),
 				Labels: map[string]string{fmt.Sprintf("o%d", i): "yes"},
 			})
 		}
@@ -327,13 +327,13 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 		mayOn("", []string{"get"}, "pods"))
 	bare := s.templateAuthor("bare")
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, author.Create(t.Context(), s.template("probe", roles(1)), client.DryRunAll))
+		assert.NoError(c, author.Create(t.Context(), s.newTemplate("probe", roles(1)), client.DryRunAll))
 	})
-	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.template("many", roles(4000), sixOverlays))))
+	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.newTemplate("many", roles(4000), sixOverlays))))
 	// Both are answered before anything is compiled: that would take longer than the API server waits.
-	forbids(t, bare.Create(t.Context(), s.template("many", roles(500), sixOverlays), client.DryRunAll),
+	forbids(t, bare.Create(t.Context(), s.newTemplate("many", roles(500), sixOverlays), client.DryRunAll),
 		"may not create or patch roles")
-	forbids(t, author.Create(t.Context(), s.template("many", roles(250), sixOverlays), client.DryRunAll),
+	forbids(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
 		"too many combinations")
 
 	for name, change := range map[string]func(*metav1.LabelSelector){
@@ -358,7 +358,7 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 			}
 		},
 	} {
-		slow := s.template("slow", configMap("a", "v"))
+		slow := s.newTemplate("slow", configMap("a", "v"))
 		change(slow.Spec.Namespaces.LabelSelector)
 		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), slow)), name)
 		initialization := &v1alpha1.NamespaceInitializationConfiguration{
@@ -373,7 +373,7 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 
 // The most expensive selector that is accepted costs the creation of a namespace a few milliseconds.
 func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration
 		for i := range count {
@@ -402,7 +402,7 @@ func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
 		}
 		return selector
 	}
-	s.declare("worst", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	s.createTemplate("worst", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 		template.Spec.Namespaces.LabelSelector = worst(32, 1024)
 	})

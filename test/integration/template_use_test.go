@@ -21,7 +21,7 @@ import (
 )
 
 // asOperator returns clients with the operator's own token.
-func (s *scene) asOperator() person {
+func (s *testScope) asOperator() person {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
 	require.NoError(s.t, err)
@@ -51,8 +51,8 @@ func (p person) trySubresource(subresource, name, field, key string, value *stri
 // Through subresources, what templates select by is changed by users who may use all templates, such as the operator.
 func TestTemplateUseBySubresource(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, shared)
-	privileged := s.declare("privileged", configMap("a", "v"), requiresPermission,
+	s := newScope(t, sharedCluster)
+	privileged := s.createTemplate("privileged", configMap("a", "v"), requiresPermission,
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 		})
@@ -68,10 +68,10 @@ func TestTemplateUseBySubresource(t *testing.T) {
 	}
 	s.permit(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
 	all.mayUseAll()
-	selected := s.populatedNamespace("selected", label("class", "privileged"))
-	plain := s.namespace("plain")
+	selected := s.createPopulatedNamespace("selected", withLabel("class", "privileged"))
+	plain := s.createNamespace("plain")
 	optedOut := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
-	out := s.namespace("out", optedOut)
+	out := s.createNamespace("out", optedOut)
 	s.eventually(func(c *assert.CollectT) { // until the API server knows the template and all permissions
 		_, err := nobody.create("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+privileged.Name)
@@ -167,7 +167,7 @@ const unknownParameters = "failed to find resource referenced by paramKind"
 
 // lookUp has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that
 // reason, or allowed.
-func (s *scene) lookUp(kind string, refused bool) {
+func (s *testScope) lookUp(kind string, refused bool) {
 	s.t.Helper()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
@@ -175,7 +175,7 @@ func (s *scene) lookUp(kind string, refused bool) {
 	patch := `{"spec": {"paramKind": {"kind": "` + kind + `"}}}`
 	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, client.RawPatch(types.MergePatchType, []byte(patch))))
 	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Create(s.t.Context(), s.unborn("probe"), client.DryRunAll)
+		err := s.client.Create(s.t.Context(), s.newNamespace("probe"), client.DryRunAll)
 		if refused {
 			assert.ErrorContains(c, err, unknownParameters)
 		} else {
@@ -185,7 +185,7 @@ func (s *scene) lookUp(kind string, refused bool) {
 }
 
 // notRefused fails if the operator was refused a request for want of parameters.
-func (s *scene) notRefused() {
+func (s *testScope) notRefused() {
 	s.t.Helper()
 	requests, err := s.audit.Read()
 	require.NoError(s.t, err)
@@ -200,15 +200,15 @@ func (s *scene) notRefused() {
 // whatever may have a namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
 func TestTemplateUseWithoutParameters(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	template := s.declare("defaults", configMap("a", "v"))
-	s.initializers(3600, v1alpha1.FailureFail, "network")
-	held, deleted := s.namespace("held"), s.namespace("deleted")
-	s.waitsFor(held, s.name("network"))
-	s.waitsFor(deleted, s.name("network"))
+	s := newScope(t, newTestCluster(t))
+	template := s.createTemplate("defaults", configMap("a", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	held, deleted := s.createNamespace("held"), s.createNamespace("deleted")
+	s.waitPending(held, s.name("network"))
+	s.waitPending(deleted, s.name("network"))
 
 	s.lookUp("NotInstalledYet", true)
-	require.ErrorContains(t, s.client.Create(t.Context(), s.unborn("never")), unknownParameters,
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParameters,
 		"a namespace that may not be held")
 	labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
 	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParameters)
@@ -216,19 +216,19 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 	err := jane.trySubresource("status", held.Name, "labels", "a", new("b"))
 	require.ErrorContains(t, err, "ask for the verb use on all namespacetemplates")
 
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, documents(configMap("a", "w"), failingObject))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, documents(configMap("a", "w"), failingObject))
 	})
-	s.holds(held, configMap("a", "w"))
-	s.failing(held, "resourcequota/bad")
-	s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = raw(t, configMap("a", "x"))
+	s.waitPresent(held, configMap("a", "w"))
+	s.waitNotPopulated(held, "resourcequota/bad")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = rawObjects(t, configMap("a", "x"))
 	})
-	s.populated(held)
+	s.waitPopulated(held)
 	finished := client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`))
 	require.NoError(t, s.client.Status().Patch(t.Context(), held.DeepCopy(), finished))
-	s.opens(held)
+	s.waitInitialized(held)
 	s.delete(deleted)
 	s.eventually(func(c *assert.CollectT) {
 		assert.True(c,
@@ -242,25 +242,25 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 // The operator goes on after a start of the API server, whether that knows the kind of the parameters at once or not.
 func TestRestartOfTheAPIServer(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
-	template := s.declare("defaults", configMap("a", "0"))
-	ns := s.populatedNamespace("a")
+	s := newScope(t, newTestCluster(t))
+	template := s.createTemplate("defaults", configMap("a", "0"))
+	ns := s.createPopulatedNamespace("a")
 	for _, value := range []string{"1", "2"} {
-		require.NoError(t, s.cluster.Restart(t.Context(), "kube-apiserver"))
-		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = raw(t, documents(configMap("a", value), failingObject))
+		require.NoError(t, s.controlPlane.Restart(t.Context(), "kube-apiserver"))
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = rawObjects(t, documents(configMap("a", value), failingObject))
 		})
-		s.holds(ns, configMap("a", value))
-		s.failing(ns, "resourcequota/bad")
-		s.edit(template, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = raw(t, configMap("a", value))
+		s.waitPresent(ns, configMap("a", value))
+		s.waitNotPopulated(ns, "resourcequota/bad")
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = rawObjects(t, configMap("a", value))
 		})
-		s.populated(ns)
-		next := s.unborn("created-" + value)
+		s.waitPopulated(ns)
+		next := s.newNamespace("created-" + value)
 		s.eventually(func(c *assert.CollectT) { // namespaces may be refused for half a minute
 			assert.NoError(c, s.client.Create(t.Context(), next))
 		})
-		s.holds(next, configMap("a", value))
+		s.waitPresent(next, configMap("a", value))
 	}
 	s.notRefused()
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // uids are those of what could be populated in a namespace.
-func (s *scene) uids(namespace string) map[string]types.UID {
+func (s *testScope) uids(namespace string) map[string]types.UID {
 	s.t.Helper()
 	found := map[string]types.UID{}
 	for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
@@ -46,29 +46,29 @@ func (s *scene) uids(namespace string) map[string]types.UID {
 // away what another one declared.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, ownWorld(t))
+	s := newScope(t, newTestCluster(t))
 	folder, _, err := controlplane.Manifests(controlplane.Version())
 	require.NoError(t, err)
 	manifests := filepath.Join("../..", folder)
 
 	s.space("a", "", "pods", "50")
 	inSpace := s.below("a") // deletionPolicy is Delete
-	s.declare("z-authoritative", documents(role("root"), viewer("root")), inSpace,
+	s.createTemplate("z-authoritative", documents(role("root"), viewer("root")), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	s.declare("deleted", documents(role("of-another"), viewer("of-another"), configMap("deleted", "v")), inSpace)
-	s.declare("orphaned", configMap("orphaned", "v"))
-	ns := s.namespace("n", s.in("a"))
-	s.opens(ns)
-	s.holds(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"),
+	s.createTemplate("deleted", documents(role("of-another"), viewer("of-another"), configMap("deleted", "v")), inSpace)
+	s.createTemplate("orphaned", configMap("orphaned", "v"))
+	ns := s.createNamespace("n", s.in("a"))
+	s.waitInitialized(ns)
+	s.waitPresent(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"),
 		configMap("deleted", "v"), configMap("orphaned", "v")))
 	s.sum("a", "pods: 0/50")
-	s.holds(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
+	s.waitPresent(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
 	before := s.uids(ns.Name)
 
 	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl",
 		"--timeout=1m")
 	require.NoError(t, err)
-	s.gone(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: v1alpha1.QuotaName}})
+	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: v1alpha1.QuotaName}})
 	_, err = s.kubectl(t.Context(), "", "delete", "--kustomize", manifests, "--ignore-not-found", "--timeout=1m")
 	require.NoError(t, err)
 	left, err := s.kubectl(t.Context(), "", "get", "--kustomize", manifests, "--ignore-not-found", "--output=name")

@@ -30,52 +30,52 @@ import (
 	"nstpl.dev/nstpl/test/audit"
 )
 
-// scene is one test's corner of a world: its templates select the namespaces that it creates, and no others.
-type scene struct {
-	*world
+// testScope is one test's corner of a world: its templates select the namespaces that it creates, and no others.
+type testScope struct {
+	*testCluster
 	t  *testing.T
 	id string
 }
 
-// sceneLabel carries, on a namespace, the id of the scene that it is of.
-const sceneLabel = "scene"
+// testLabel carries, on a namespace, the id of the scene that it is of.
+const testLabel = "scene"
 
-// maxID leaves room in a name for what tells a scene's objects apart.
-const maxID = 40
+// maxIDLength leaves room in a name for what tells a scene's objects apart.
+const maxIDLength = 40
 
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+var invalidNameCharacters = regexp.MustCompile(`[^a-z0-9]+`)
 
-func newScene(t *testing.T, w *world) *scene {
+func newScope(t *testing.T, cluster *testCluster) *testScope {
 	t.Helper()
-	id := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
-	if len(id) > maxID {
+	id := strings.Trim(invalidNameCharacters.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
+	if len(id) > maxIDLength {
 		sum := fnv.New32a()
 		_, _ = sum.Write([]byte(id)) // it never fails
-		id = fmt.Sprintf("%s-%x", id[:maxID-9], sum.Sum32())
+		id = fmt.Sprintf("%s-%x", id[:maxIDLength-9], sum.Sum32())
 	}
-	s := &scene{world: w, t: t, id: id}
+	s := &testScope{testCluster: cluster, t: t, id: id}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the operator's log of %s:\n%s", s.id, w.operator.Log(s.id))
+			t.Logf("the operator's log of %s:\n%s", s.id, cluster.operator.Log(s.id))
 		}
 	})
 	return s
 }
 
 // name returns a name that no other scene uses.
-func (s *scene) name(short string) string {
+func (s *testScope) name(short string) string {
 	return s.id + "-" + short
 }
 
-// template returns a template with the scene's selector and the objects of a YAML text.
-func (s *scene) template(
+// newTemplate returns a template with the scene's selector and the objects of a YAML text.
+func (s *testScope) newTemplate(
 	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
 ) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
 		Spec: v1alpha1.NamespaceTemplateSpec{
-			Namespaces: selector(sceneLabel, s.id), Templates: raw(s.t, objects),
+			Namespaces: selectLabel(testLabel, s.id), Templates: rawObjects(s.t, objects),
 		},
 	}
 	for _, apply := range change {
@@ -84,16 +84,16 @@ func (s *scene) template(
 	return template
 }
 
-func selector(label, value string) v1alpha1.NamespaceSelector {
+func selectLabel(label, value string) v1alpha1.NamespaceSelector {
 	return v1alpha1.NamespaceSelector{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
 	}
 }
 
-func raw(t *testing.T, objects string) []runtime.RawExtension {
+func rawObjects(t *testing.T, objects string) []runtime.RawExtension {
 	t.Helper()
 	var all []runtime.RawExtension
-	for _, object := range parse(t, objects) {
+	for _, object := range parseYAML(t, objects) {
 		data, err := json.Marshal(object.Object)
 		require.NoError(t, err)
 		all = append(all, runtime.RawExtension{Raw: data})
@@ -101,8 +101,8 @@ func raw(t *testing.T, objects string) []runtime.RawExtension {
 	return all
 }
 
-// parse decodes the documents of a YAML text.
-func parse(t *testing.T, text string) []*unstructured.Unstructured {
+// parseYAML decodes the documents of a YAML text.
+func parseYAML(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
@@ -119,26 +119,26 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 	}
 }
 
-// declare creates a template and returns when the operator has taken it in.
-func (s *scene) declare(
+// createTemplate creates a template and returns when the operator has taken it in.
+func (s *testScope) createTemplate(
 	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
 ) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
-	template := s.template(short, objects, change...)
+	template := s.newTemplate(short, objects, change...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), template))
-	s.taken(template)
+	s.waitTemplateObserved(template)
 	return template
 }
 
-// edit changes a template and returns when the operator has taken it in.
-func (s *scene) edit(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+// updateTemplate changes a template and returns when the operator has taken it in.
+func (s *testScope) updateTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
-	s.editUnseen(template, change)
-	s.taken(template)
+	s.patchTemplate(template, change)
+	s.waitTemplateObserved(template)
 }
 
-// editUnseen changes a template.
-func (s *scene) editUnseen(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+// patchTemplate changes a template.
+func (s *testScope) patchTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
 	old := &v1alpha1.NamespaceTemplate{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), old))
@@ -148,39 +148,39 @@ func (s *scene) editUnseen(template *v1alpha1.NamespaceTemplate, change func(*v1
 	template.ObjectMeta, template.Spec = changed.ObjectMeta, changed.Spec
 }
 
-// editUnvetted changes a template in a way that is refused: as it may have been stored before there was anybody to
+// updateTemplateUnvetted changes a template in a way that is refused: as it may have been stored before there was anybody to
 // refuse it. The operator is restarted for it.
-func (s *scene) editUnvetted(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+func (s *testScope) updateTemplateUnvetted(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
 	require.NoError(s.t, s.operator.Kill())
-	s.unguard()
-	s.editUnseen(template, change)
+	s.disableVetting()
+	s.patchTemplate(template, change)
 	require.NoError(s.t, s.startOperator(s.t.Context()))
-	s.taken(template)
+	s.waitTemplateObserved(template)
 }
 
-// unguard lets templates be written while the operator is down. It comes back with the operator.
-func (s *scene) unguard() {
+// disableVetting lets templates be written while the operator is down. It comes back with the operator.
+func (s *testScope) disableVetting() {
 	s.t.Helper()
 	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, webhooks))
 	webhooks.Webhooks = nil
 	require.NoError(s.t, s.client.Update(s.t.Context(), webhooks))
 	s.eventually(func(c *assert.CollectT) { // until the API server goes by it
-		assert.NoError(c, s.client.Create(s.t.Context(), s.template("probe", configMap("a", "v")), client.DryRunAll))
+		assert.NoError(c, s.client.Create(s.t.Context(), s.newTemplate("probe", configMap("a", "v")), client.DryRunAll))
 	})
 }
 
-// taken waits until the operator has taken in a template's generation.
-func (s *scene) taken(template *v1alpha1.NamespaceTemplate) {
+// waitTemplateObserved waits until the operator has taken in a template's generation.
+func (s *testScope) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
-	s.status(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
 	})
 }
 
-// status waits until a template's status is as expected.
-func (s *scene) status(
+// waitTemplateStatus waits until a template's status is as expected.
+func (s *testScope) waitTemplateStatus(
 	template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus),
 ) {
 	s.t.Helper()
@@ -193,31 +193,31 @@ func (s *scene) status(
 }
 
 // delete deletes an object.
-func (s *scene) delete(object client.Object) {
+func (s *testScope) delete(object client.Object) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Delete(s.t.Context(), object))
 }
 
-// namespace creates a namespace of the scene.
-func (s *scene) namespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+// createNamespace creates a namespace of the scene.
+func (s *testScope) createNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name(short), Labels: map[string]string{sceneLabel: s.id},
+		Name: s.name(short), Labels: map[string]string{testLabel: s.id},
 	}}
 	for _, apply := range change {
 		apply(ns)
 	}
-	require.NoError(s.t, s.create(ns))
+	require.NoError(s.t, s.createAsCreator(ns))
 	return ns
 }
 
-// create creates a namespace as the user whom its annotation names: nobody else would become its creator.
-func (s *scene) create(ns *corev1.Namespace) error {
+// createAsCreator creates a namespace as the user whom its annotation names: nobody else would become its creator.
+func (s *testScope) createAsCreator(ns *corev1.Namespace) error {
 	creator, named := ns.Annotations[v1alpha1.CreatorAnnotation]
 	if !named {
 		return s.client.Create(s.t.Context(), ns)
 	}
-	config, err := s.cluster.UserConfig(creator, "system:masters")
+	config, err := s.controlPlane.UserConfig(creator, "system:masters")
 	if err != nil {
 		return err
 	}
@@ -228,14 +228,14 @@ func (s *scene) create(ns *corev1.Namespace) error {
 	return user.Create(s.t.Context(), ns)
 }
 
-// older returns a namespace that was there before admission was, so that nobody knows its creator. It is none of the
+// preexistingNamespace returns a namespace that was there before admission was, so that nobody knows its creator. It is none of the
 // scene's yet: see adopt.
-func (s *scene) older(change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s *testScope) preexistingNamespace(change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
-	number := int(s.olderTaken.Add(1)) - 1
-	require.Less(s.t, number, olderNamespaces, "make more of them")
+	number := int(s.preexistingUsed.Add(1)) - 1
+	require.Less(s.t, number, preexistingNamespaces, "make more of them")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: olderName(number), Labels: map[string]string{sceneLabel: s.id},
+		Name: preexistingName(number), Labels: map[string]string{testLabel: s.id},
 	}}
 	for _, apply := range change {
 		apply(ns)
@@ -243,39 +243,39 @@ func (s *scene) older(change ...func(*corev1.Namespace)) *corev1.Namespace {
 	return ns
 }
 
-// adopt gives an older namespace its labels.
-func (s *scene) adopt(ns *corev1.Namespace) {
+// applyLabels gives an older namespace its labels.
+func (s *testScope) applyLabels(ns *corev1.Namespace) {
 	s.t.Helper()
 	labels, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": ns.Labels}})
 	require.NoError(s.t, err)
 	s.patchNamespace(ns, string(labels))
 }
 
-// populatedNamespace creates a namespace of the scene and returns when it is populated.
-func (s *scene) populatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+// createPopulatedNamespace creates a namespace of the scene and returns when it is populated.
+func (s *testScope) createPopulatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
-	ns := s.namespace(short, change...)
-	s.populated(ns)
+	ns := s.createNamespace(short, change...)
+	s.waitPopulated(ns)
 	return ns
 }
 
 // patchNamespace changes labels and annotations by a merge patch.
-func (s *scene) patchNamespace(ns *corev1.Namespace, patch string) {
+func (s *testScope) patchNamespace(ns *corev1.Namespace, patch string) {
 	s.t.Helper()
 	require.NoError(s.t,
 		s.client.Patch(s.t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// populated waits until a namespace says that it is populated.
-func (s *scene) populated(ns *corev1.Namespace) {
+// waitPopulated waits until a namespace says that it is populated.
+func (s *testScope) waitPopulated(ns *corev1.Namespace) {
 	s.t.Helper()
-	s.condition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status, condition.Message)
 	})
 }
 
-// condition waits until a namespace's Populated condition is as expected. It is the zero value when it isn't there.
-func (s *scene) condition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
+// waitCondition waits until a namespace's Populated condition is as expected. It is the zero value when it isn't there.
+func (s *testScope) waitCondition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -294,54 +294,54 @@ func populatedCondition(ns *corev1.Namespace) corev1.NamespaceCondition {
 	return corev1.NamespaceCondition{}
 }
 
-// stored reads an object's like from a namespace.
-func (s *scene) stored(ns *corev1.Namespace, like client.Object) (*unstructured.Unstructured, error) {
+// get reads an object's like from a namespace.
+func (s *testScope) get(ns *corev1.Namespace, like client.Object) (*unstructured.Unstructured, error) {
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(like.GetObjectKind().GroupVersionKind())
 	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns.Name, Name: like.GetName()}, found)
 	return found, err
 }
 
-// mustStored reads an object's like, which must be there.
-func (s *scene) mustStored(ns *corev1.Namespace, like client.Object) *unstructured.Unstructured {
+// mustGet reads an object's like, which must be there.
+func (s *testScope) mustGet(ns *corev1.Namespace, like client.Object) *unstructured.Unstructured {
 	s.t.Helper()
-	found, err := s.stored(ns, like)
+	found, err := s.get(ns, like)
 	require.NoError(s.t, err)
 	return found
 }
 
-// holds waits until the objects of a YAML text are in a namespace.
-func (s *scene) holds(ns *corev1.Namespace, objects string) {
+// waitPresent waits until the objects of a YAML text are in a namespace.
+func (s *testScope) waitPresent(ns *corev1.Namespace, objects string) {
 	s.t.Helper()
-	s.holdsWithin(time.Minute, ns, parse(s.t, objects)...)
+	s.waitPresentWithin(time.Minute, ns, parseYAML(s.t, objects)...)
 }
 
-func (s *scene) holdsWithin(limit time.Duration, ns *corev1.Namespace, objects ...*unstructured.Unstructured) {
+func (s *testScope) waitPresentWithin(limit time.Duration, ns *corev1.Namespace, objects ...*unstructured.Unstructured) {
 	s.t.Helper()
 	s.eventuallyWithin(limit, func(c *assert.CollectT) {
 		for _, object := range objects {
-			found, err := s.stored(ns, object)
+			found, err := s.get(ns, object)
 			if assert.NoError(c, err) {
-				assert.Empty(c, missing(object.Object, found.Object), "in %s", object.GetName())
+				assert.Empty(c, differences(object.Object, found.Object), "in %s", object.GetName())
 			}
 		}
 	})
 }
 
-// lacks waits until the objects of a YAML text are not in a namespace.
-func (s *scene) lacks(ns *corev1.Namespace, objects string) {
+// waitAbsent waits until the objects of a YAML text are not in a namespace.
+func (s *testScope) waitAbsent(ns *corev1.Namespace, objects string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
-		for _, object := range parse(s.t, objects) {
-			found, err := s.stored(ns, object)
+		for _, object := range parseYAML(s.t, objects) {
+			found, err := s.get(ns, object)
 			assert.True(c, apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "%s is there: %v", object.GetName(),
 				found.Object)
 		}
 	})
 }
 
-// missing returns the paths at which stored is not as declared. What is stored besides does not matter.
-func missing(declared, stored any) []string {
+// differences returns the paths at which stored is not as declared. What is stored besides does not matter.
+func differences(declared, stored any) []string {
 	switch declared := declared.(type) {
 	case map[string]any:
 		there, ok := stored.(map[string]any)
@@ -350,7 +350,7 @@ func missing(declared, stored any) []string {
 		}
 		var paths []string
 		for key, value := range declared {
-			for _, path := range missing(value, there[key]) {
+			for _, path := range differences(value, there[key]) {
 				paths = append(paths, "."+key+path)
 			}
 		}
@@ -362,7 +362,7 @@ func missing(declared, stored any) []string {
 		}
 		var paths []string
 		for i, value := range declared {
-			for _, path := range missing(value, there[i]) {
+			for _, path := range differences(value, there[i]) {
 				paths = append(paths, fmt.Sprintf("[%d]%s", i, path))
 			}
 		}
@@ -374,21 +374,21 @@ func missing(declared, stored any) []string {
 	return []string{fmt.Sprintf(" is %#v, not %#v", stored, declared)}
 }
 
-// writes counts what the operator has asked to write in a namespace, by verb and resource.
-func (s *scene) writes(ns *corev1.Namespace) map[string]int {
+// countWrites counts what the operator has asked to write in a namespace, by verb and resource.
+func (s *testScope) countWrites(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
 	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
-func (s *scene) writesSince(point int, counted func(request) bool) []request {
+func (s *testScope) writesSince(point int, counted func(request) bool) []request {
 	s.t.Helper()
 	writes, err := s.audit.WritesSince(point, counted)
 	require.NoError(s.t, err)
 	return writes
 }
 
-// event waits for an Event in a namespace with a reason, whose note holds a text.
-func (s *scene) event(ns *corev1.Namespace, kind, reason, text string) {
+// waitEvent waits for an Event in a namespace with a reason, whose note holds a text.
+func (s *testScope) waitEvent(ns *corev1.Namespace, kind, reason, text string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		events := &eventsv1.EventList{}
@@ -407,12 +407,12 @@ func (s *scene) event(ns *corev1.Namespace, kind, reason, text string) {
 	})
 }
 
-func (s *scene) eventually(check func(c *assert.CollectT)) {
+func (s *testScope) eventually(check func(c *assert.CollectT)) {
 	s.t.Helper()
 	s.eventuallyWithin(time.Minute, check)
 }
 
-func (s *scene) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
+func (s *testScope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
 	s.t.Helper()
 	require.EventuallyWithT(s.t, check, limit, 10*time.Millisecond)
 }
