@@ -21,17 +21,17 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// person is a plain user: who may do everything to namespaces, and use nothing of nstpl's own.
-type person struct {
+// testUser is a plain user: who may do everything to namespaces, and use nothing of nstpl's own.
+type testUser struct {
 	kubernetes.Interface
-	s    *testScope
-	name string
+	scope *testScope
+	name  string
 }
 
-// person returns a user with a certificate, so that the name can be any.
-func (s *testScope) person(name string, groups ...string) person {
+// newUser returns a user with a certificate, so that the name can be any.
+func (s *testScope) newUser(name string, groups ...string) testUser {
 	s.t.Helper()
-	s.permit(s.name("people"),
+	s.grant(s.name("people"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
 		rbacv1.PolicyRule{APIGroups: []string{""},
 			Resources: []string{
@@ -42,7 +42,7 @@ func (s *testScope) person(name string, groups ...string) person {
 	require.NoError(s.t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
-	p := person{Interface: clients, s: s, name: name}
+	p := testUser{Interface: clients, scope: s, name: name}
 	s.eventually(func(c *assert.CollectT) {
 		_, err := p.CoreV1().Namespaces().List(s.t.Context(), metav1.ListOptions{Limit: 1})
 		assert.NoError(c, err)
@@ -50,8 +50,8 @@ func (s *testScope) person(name string, groups ...string) person {
 	return p
 }
 
-// permit gives somebody a rule everywhere. What is there already stays.
-func (s *testScope) permit(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
+// grant gives somebody a rule everywhere. What is there already stays.
+func (s *testScope) grant(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), role)))
@@ -62,27 +62,27 @@ func (s *testScope) permit(name string, subject rbacv1.Subject, rule rbacv1.Poli
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), binding)))
 }
 
-func (p person) permit(verb, resource string, names ...string) {
-	p.s.t.Helper()
-	p.s.permit(p.s.name(verb), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: p.name},
+func (p testUser) grant(verb, resource string, names ...string) {
+	p.scope.t.Helper()
+	p.scope.grant(p.scope.name(verb), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: p.name},
 		rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{resource}, ResourceNames: names,
 			Verbs: []string{verb},
 		})
 }
 
-// create creates a namespace of the scene with labels and annotations.
-func (p person) create(short string, labels, annotations map[string]string) (*corev1.Namespace, error) {
+// createNamespace creates a namespace of the scene with labels and annotations.
+func (p testUser) createNamespace(short string, labels, annotations map[string]string) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: p.s.name(short), Labels: map[string]string{testLabel: p.s.id}, Annotations: annotations,
+		Name: p.scope.name(short), Labels: map[string]string{testLabel: p.scope.id}, Annotations: annotations,
 	}}
 	maps.Copy(ns.Labels, labels)
-	return p.CoreV1().Namespaces().Create(p.s.t.Context(), ns, metav1.CreateOptions{})
+	return p.CoreV1().Namespaces().Create(p.scope.t.Context(), ns, metav1.CreateOptions{})
 }
 
-// ways are all the ways in which a client may change the metadata of a namespace. A nil value takes away.
-func (p person) ways(field, key string, value *string) map[string]func(name string) error {
-	s := p.s
+// metadataWrites are all the ways in which a client may change the metadata of a namespace. A nil value takes away.
+func (p testUser) metadataWrites(field, key string, value *string) map[string]func(name string) error {
+	s := p.scope
 	merge, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
 	require.NoError(s.t, err)
 	patch := func(kind types.PatchType, body []byte, subresources ...string) func(string) error {
@@ -101,7 +101,7 @@ func (p person) ways(field, key string, value *string) map[string]func(name stri
 			if err != nil {
 				return err
 			}
-			change(&ns.ObjectMeta, field, key, value)
+			setMetadata(&ns.ObjectMeta, field, key, value)
 			request := p.CoreV1().RESTClient().Put().Resource("namespaces").Name(name).Body(ns)
 			if subresource != "" {
 				request = request.SubResource(subresource)
@@ -130,7 +130,7 @@ func (p person) ways(field, key string, value *string) map[string]func(name stri
 	return ways
 }
 
-func change(meta *metav1.ObjectMeta, field, key string, value *string) {
+func setMetadata(meta *metav1.ObjectMeta, field, key string, value *string) {
 	values := &meta.Annotations
 	if field == "labels" {
 		values = &meta.Labels
@@ -143,52 +143,52 @@ func change(meta *metav1.ObjectMeta, field, key string, value *string) {
 	}
 }
 
-// refused tries all ways to change a namespace, none of which may work.
-func (p person) refused(ns *corev1.Namespace, field, key string, value *string, says ...string) {
-	p.s.t.Helper()
-	for way, try := range p.ways(field, key, value) {
+// expectAllDenied tries all ways to change a namespace, none of which may work.
+func (p testUser) expectAllDenied(ns *corev1.Namespace, field, key string, value *string, says ...string) {
+	p.scope.t.Helper()
+	for way, try := range p.metadataWrites(field, key, value) {
 		err := try(ns.Name)
-		require.True(p.s.t, apierrors.IsForbidden(err), "%s: %v", way, err)
+		require.True(p.scope.t, apierrors.IsForbidden(err), "%s: %v", way, err)
 		for _, text := range says {
-			require.ErrorContains(p.s.t, err, text, way)
+			require.ErrorContains(p.scope.t, err, text, way)
 		}
 	}
 }
 
-// throughSubresource reports whether one of the ways is a request to a subresource.
-func throughSubresource(way string) bool { return strings.Contains(way, " of ") }
+// isSubresourceWrite reports whether one of the ways is a request to a subresource.
+func isSubresourceWrite(way string) bool { return strings.Contains(way, " of ") }
 
-// refusedUse tries all ways to have a namespace selected by a template, none of which may work. Subresources do not
+// expectUseDenied tries all ways to have a namespace selected by a template, none of which may work. Subresources do not
 // look up the template.
-func (p person) refusedUse(
+func (p testUser) expectUseDenied(
 	ns *corev1.Namespace, field, key string, value *string, template *v1alpha1.NamespaceTemplate,
 ) {
-	p.s.t.Helper()
-	for way, try := range p.ways(field, key, value) {
+	p.scope.t.Helper()
+	for way, try := range p.metadataWrites(field, key, value) {
 		err := try(ns.Name)
-		require.True(p.s.t, apierrors.IsForbidden(err), "%s: %v", way, err)
-		if throughSubresource(way) {
-			require.ErrorContains(p.s.t, err, "ask for the verb use on all namespacetemplates", way)
+		require.True(p.scope.t, apierrors.IsForbidden(err), "%s: %v", way, err)
+		if isSubresourceWrite(way) {
+			require.ErrorContains(p.scope.t, err, "ask for the verb use on all namespacetemplates", way)
 		} else {
-			require.ErrorContains(p.s.t, err, "may not use NamespaceTemplate "+template.Name, way)
+			require.ErrorContains(p.scope.t, err, "may not use NamespaceTemplate "+template.Name, way)
 		}
 	}
 }
 
-// mayUseAll gives a user the verb use on all templates. It returns when labels can be changed through subresources.
-func (p person) mayUseAll() {
-	p.s.t.Helper()
-	p.s.permit(p.s.name("use-all-"+p.name), userSubject(p.name), rbacv1.PolicyRule{
+// grantUseOfAllTemplates gives a user the verb use on all templates. It returns when labels can be changed through subresources.
+func (p testUser) grantUseOfAllTemplates() {
+	p.scope.t.Helper()
+	p.scope.grant(p.scope.name("use-all-"+p.name), userSubject(p.name), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
 		Verbs: []string{"use"},
 	})
-	p.s.eventually(func(c *assert.CollectT) {
+	p.scope.eventually(func(c *assert.CollectT) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: p.name, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: "use", Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.NamespaceTemplates.Resource,
 			},
 		}}
-		assert.NoError(c, p.s.client.Create(p.s.t.Context(), review))
+		assert.NoError(c, p.scope.client.Create(p.scope.t.Context(), review))
 		assert.True(c, review.Status.Allowed)
 	})
 }
@@ -197,17 +197,17 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
-	jane := s.person(s.name("jane"))
+	jane := s.newUser(s.name("jane"))
 	is := func(name, creator string) {
 		t.Helper()
 		ns := &corev1.Namespace{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, ns))
 		require.Equal(t, creator, ns.Annotations[v1alpha1.CreatorAnnotation])
 	}
-	ns, err := jane.create("a", nil, map[string]string{v1alpha1.CreatorAnnotation: "admin"})
+	ns, err := jane.createNamespace("a", nil, map[string]string{v1alpha1.CreatorAnnotation: "admin"})
 	require.NoError(t, err)
 	require.Equal(t, jane.name, ns.Annotations[v1alpha1.CreatorAnnotation])
-	plain, err := jane.create("plain", nil, nil)
+	plain, err := jane.createNamespace("plain", nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, jane.name, plain.Annotations[v1alpha1.CreatorAnnotation])
 	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -215,16 +215,16 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
-	require.NoError(t, jane.ways("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
+	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
 	is(s.name("applied"), jane.name)
 
 	older := s.preexistingNamespace()
 	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
 	// what is read is written back: the operator doesn't write in between
 	s.waitPopulated(ns)
-	for _, who := range []person{jane, s.person(s.name("another"))} {
+	for _, who := range []testUser{jane, s.newUser(s.name("another"))} {
 		for _, value := range []*string{new("admin"), new(""), nil} {
-			for way, try := range who.ways("annotations", v1alpha1.CreatorAnnotation, value) {
+			for way, try := range who.metadataWrites("annotations", v1alpha1.CreatorAnnotation, value) {
 				require.NoError(t, try(ns.Name), way)
 				is(ns.Name, jane.name)
 				require.NoError(t, try(older.Name), way)
@@ -249,8 +249,8 @@ func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
 			s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
-			user := s.person(name)
-			ns, err := user.create("a", nil, nil)
+			user := s.newUser(name)
+			ns, err := user.createNamespace("a", nil, nil)
 			require.NoError(t, err)
 			require.Equal(t, name, ns.Annotations[v1alpha1.CreatorAnnotation])
 			s.waitPresent(ns, configMap("who", name))
@@ -258,23 +258,23 @@ func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
 	}
 }
 
-func requiresPermission(template *v1alpha1.NamespaceTemplate) {
+func requiresUse(template *v1alpha1.NamespaceTemplate) {
 	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 }
 
 func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	putOn := s.createTemplate("put-on", configMap("a", "v"), requiresPermission, func(template *v1alpha1.NamespaceTemplate) {
+	putOn := s.createTemplate("put-on", configMap("a", "v"), requiresUse, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 	})
-	takenOff := s.createTemplate("taken-off", configMap("b", "v"), requiresPermission,
+	takenOff := s.createTemplate("taken-off", configMap("b", "v"), requiresUse,
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
 				{Key: "restricted", Operator: metav1.LabelSelectorOpDoesNotExist},
 			}
 		})
-	jane := s.person(s.name("jane"))
+	jane := s.newUser(s.name("jane"))
 	restricted := map[string]string{"restricted": ""}
 	refused := func(err error, template string) {
 		t.Helper()
@@ -283,29 +283,29 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+template)
 	}
 	s.eventually(func(c *assert.CollectT) { // until the API server knows both
-		_, err := jane.create("never", map[string]string{"class": "privileged"}, nil)
+		_, err := jane.createNamespace("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, takenOff.Name)
-		_, err = jane.create("never", map[string]string{"class": "privileged", "restricted": ""}, nil)
+		_, err = jane.createNamespace("never", map[string]string{"class": "privileged", "restricted": ""}, nil)
 		assert.ErrorContains(c, err, putOn.Name)
 	})
-	_, err := jane.create("bare", nil, nil)
+	_, err := jane.createNamespace("bare", nil, nil)
 	refused(err, takenOff.Name)
 	_, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "kube-" + s.id, Labels: map[string]string{testLabel: s.id},
 	}}, metav1.CreateOptions{})
 	refused(err, takenOff.Name)
 
-	ns, err := jane.create("a", restricted, nil)
+	ns, err := jane.createNamespace("a", restricted, nil)
 	require.NoError(t, err)
-	jane.refusedUse(ns, "labels", "class", new("privileged"), putOn)
-	jane.refusedUse(ns, "labels", "restricted", nil, takenOff)
-	require.NoError(t, jane.ways("labels", "other", new("label"))["merge patch"](ns.Name))
+	jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
+	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
+	require.NoError(t, jane.metadataWrites("labels", "other", new("label"))["merge patch"](ns.Name))
 
 	// Switched off, a template is asked about all the same: somebody may switch it on again.
 	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 	})
-	jane.refusedUse(ns, "labels", "class", new("privileged"), putOn)
+	jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
 	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
 	})
@@ -314,45 +314,45 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""), func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
 	})
-	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
+	jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) {
-		err := jane.ways("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
+		err := jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
 		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
 	})
-	jane.refusedUse(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
+	jane.expectUseDenied(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
 
 	// The right to one is no right to the other.
-	jane.permit("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
+	jane.grant("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, jane.ways("labels", "class", new("privileged"))["merge patch"](ns.Name))
+		assert.NoError(c, jane.metadataWrites("labels", "class", new("privileged"))["merge patch"](ns.Name))
 	})
 	s.waitPresent(ns, configMap("a", "v"))
 	s.waitPopulated(ns) // the operator writes no more, which an update would collide with
-	jane.refusedUse(ns, "labels", "restricted", nil, takenOff)
+	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
 	// Who has a match already may go on with everything else.
-	require.NoError(t, s.person(s.name("another")).ways("labels", "other", new("change"))["update"](ns.Name))
+	require.NoError(t, s.newUser(s.name("another")).metadataWrites("labels", "other", new("change"))["update"](ns.Name))
 }
 
 func TestAdmissionOfOptOut(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	jane := s.person(s.name("jane"))
+	jane := s.newUser(s.name("jane"))
 	out := map[string]string{v1alpha1.OptOutAnnotation: "true"}
-	_, err := jane.create("a", nil, out)
+	_, err := jane.createNamespace("a", nil, out)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "ask for the verb optout on namespacetemplates")
-	ns, err := jane.create("a", nil, map[string]string{v1alpha1.OptOutAnnotation: "false"})
+	ns, err := jane.createNamespace("a", nil, map[string]string{v1alpha1.OptOutAnnotation: "false"})
 	require.NoError(t, err)
 	for _, value := range []*string{new("true"), new(""), nil} {
-		jane.refused(ns, "annotations", v1alpha1.OptOutAnnotation, value,
+		jane.expectAllDenied(ns, "annotations", v1alpha1.OptOutAnnotation, value,
 			"ask for the verb optout on namespacetemplates")
 	}
-	jane.permit("optout", v1alpha1.NamespaceTemplates.Resource)
+	jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) {
-		_, err := jane.create("b", nil, out)
+		_, err := jane.createNamespace("b", nil, out)
 		assert.NoError(c, err)
 	})
-	require.NoError(t, jane.ways("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](s.name("b")))
+	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](s.name("b")))
 }
 
 func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
@@ -365,7 +365,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	}}
 	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType,
 		[]byte(`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`))))
-	listed := []person{s.person("system:serviceaccount:ci:builder"), s.person("robot"), s.person("r2d2", "robots")}
+	listed := []testUser{s.newUser("system:serviceaccount:ci:builder"), s.newUser("robot"), s.newUser("r2d2", "robots")}
 	s.eventually(func(c *assert.CollectT) {
 		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.newNamespace("probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -374,17 +374,17 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 		}
 	})
 	for i, who := range listed {
-		ns, err := who.create(fmt.Sprint(i), nil, nil)
+		ns, err := who.createNamespace(fmt.Sprint(i), nil, nil)
 		require.NoError(t, err, who.name)
 		require.Equal(t, "true", ns.Annotations[v1alpha1.OptOutAnnotation], who.name)
 		s.eventually(func(c *assert.CollectT) { // whatever order the policies came in, it is open
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 			assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 		})
-		who.mayUseAll() // so that no other policy refuses to opt in through subresources
-		who.refused(ns, "annotations", v1alpha1.OptOutAnnotation, nil, "optout")
+		who.grantUseOfAllTemplates() // so that no other policy refuses to opt in through subresources
+		who.expectAllDenied(ns, "annotations", v1alpha1.OptOutAnnotation, nil, "optout")
 	}
-	ns, err := s.person("jane").create("populated", nil, nil)
+	ns, err := s.newUser("jane").createNamespace("populated", nil, nil)
 	require.NoError(t, err)
 	s.waitPopulated(ns)
 
@@ -399,7 +399,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 		}
 	})
 	s.delete(list)
-	_, err = listed[1].create("without", nil, nil)
+	_, err = listed[1].createNamespace("without", nil, nil)
 	require.NoError(t, err)
 }
 
@@ -407,27 +407,27 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.initializer("network")
-	jane := s.person(s.name("jane"))
-	ns, err := jane.create("a", nil, nil)
+	jane := s.newUser(s.name("jane"))
+	ns, err := jane.createNamespace("a", nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
-	jane.mayUseAll() // so that no other policy refuses labels
+	jane.grantUseOfAllTemplates() // so that no other policy refuses labels
 	const says = "ask for the verb initialize on namespaces"
 	for _, value := range []*string{nil, new("false"), new("")} {
-		jane.refused(ns, "labels", v1alpha1.InitializingLabel, value, says)
+		jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, value, says)
 	}
 	for _, value := range []*string{
 		nil, new(""), new(s.name("network") + ",another.example.com"), new("namespace-template"),
 	} {
-		jane.refused(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
+		jane.expectAllDenied(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
 	}
 	s.finishInitialization(ns)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 		assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 	})
-	jane.refused(ns, "labels", v1alpha1.InitializingLabel, new("true"), says)
+	jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, new("true"), says)
 }
 
 func TestAdmissionOfNewNamespaces(t *testing.T) {
@@ -443,7 +443,7 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 		assert.NoError(c, s.client.Create(t.Context(), probe, client.DryRunAll))
 		assert.Contains(c, probe.Labels, v1alpha1.InitializingLabel, "until %s is known", matching.Name)
 	})
-	jane := s.person(s.name("jane"))
+	jane := s.newUser(s.name("jane"))
 	born := func(name string, labels, annotations map[string]string) *corev1.Namespace {
 		t.Helper()
 		ns, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -488,21 +488,21 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
-	jane := s.person(s.name("jane"))
-	ns, err := jane.create("a", nil, nil)
+	jane := s.newUser(s.name("jane"))
+	ns, err := jane.createNamespace("a", nil, nil)
 	require.NoError(t, err)
 	s.waitPopulated(ns)
-	jane.mayUseAll() // so that no other policy refuses labels
+	jane.grantUseOfAllTemplates() // so that no other policy refuses labels
 	const says = "needs the verb patch on namespacetemplates"
-	jane.refused(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
+	jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
 	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
-		jane.refused(ns, "annotations", key, new("1"), says)
+		jane.expectAllDenied(ns, "annotations", key, new("1"), says)
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
-		jane.refused(ns, "annotations", key, nil, says)
+		jane.expectAllDenied(ns, "annotations", key, nil, says)
 		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
 	}
-	jane.refused(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
-	_, err = jane.create("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
+	jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
+	_, err = jane.createNamespace("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
 	require.ErrorContains(t, err, says)
 
 	patch := func(name, body string) error {
@@ -510,11 +510,11 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 			metav1.PatchOptions{})
 		return err
 	}
-	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
 	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
-	labelled := settings("labelled")
+	labelled := newConfigMap("labelled")
 	labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
 	require.ErrorContains(t, err, says+"/any")
@@ -532,7 +532,7 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
 	// Everything else about it is theirs, and whose template it is may say so.
 	require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
-	jane.permit("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
+	jane.grant("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults")))) })
 	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "of one template only")
 	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
@@ -546,8 +546,8 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	jane := s.person(s.name("jane"))
-	s.permit(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name},
+	jane := s.newUser(s.name("jane"))
+	s.grant(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name},
 		rbacv1.PolicyRule{
 			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
 			Verbs: []string{"create", "update", "patch"},
@@ -568,6 +568,6 @@ func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
 	}
 	require.ErrorContains(t, patch(`{"metadata": {"labels": {"`+v1alpha1.AggregateLabel+`": "true"}}}`), says)
 	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}}}`))
-	jane.permit("patch", v1alpha1.NamespaceTemplates.Resource)
+	jane.grant("patch", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("more", labels)) })
 }

@@ -24,17 +24,17 @@ func podQuota(name string) string {
 	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: \"100\"}}\n"
 }
 
-// folder is a tree of policies: paths and what the files hold.
-type folder map[string]string
+// policyTree is a tree of policies: paths and what the files hold.
+type policyTree map[string]string
 
-func (f folder) namespace(path, name string) folder {
+func (f policyTree) addNamespace(path, name string) policyTree {
 	f[path+"/namespace.yaml"] = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + ", labels: {" +
 		testLabel + ": x}}\n"
 	return f
 }
 
 // applyTree does what "kubectl nstpl hydrate ROOT | kubectl apply" does, and returns what kubectl says.
-func (s *testScope) applyTree(root string, files folder, adopt bool) (string, error) {
+func (s *testScope) applyTree(root string, files policyTree, adopt bool) (string, error) {
 	s.t.Helper()
 	fs := fstest.MapFS{}
 	for path, content := range files {
@@ -58,14 +58,14 @@ func (s *testScope) applyTree(root string, files folder, adopt bool) (string, er
 	return s.kubectl(s.t.Context(), stream.String(), "apply", "--filename", "-")
 }
 
-func (s *testScope) mustApplyTree(root string, files folder, adopt bool) {
+func (s *testScope) mustApplyTree(root string, files policyTree, adopt bool) {
 	s.t.Helper()
 	_, err := s.applyTree(root, files, adopt)
 	require.NoError(s.t, err)
 }
 
-// contents returns the objects of a YAML text as they are in a namespace, but for what Kubernetes counts.
-func (s *testScope) contents(ns *corev1.Namespace, objects string) []map[string]any {
+// storedContents returns the objects of a YAML text as they are in a namespace, but for what Kubernetes counts.
+func (s *testScope) storedContents(ns *corev1.Namespace, objects string) []map[string]any {
 	s.t.Helper()
 	var found []map[string]any
 	for _, object := range parseYAML(s.t, objects) {
@@ -78,8 +78,8 @@ func (s *testScope) contents(ns *corev1.Namespace, objects string) []map[string]
 	return found
 }
 
-// managed waits until a tree manages a namespace or does not.
-func (s *testScope) managed(ns *corev1.Namespace, inTree bool) {
+// waitInTree waits until a tree manages a namespace or does not.
+func (s *testScope) waitInTree(ns *corev1.Namespace, inTree bool) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -90,8 +90,8 @@ func (s *testScope) managed(ns *corev1.Namespace, inTree bool) {
 	})
 }
 
-// notAdopted waits until a namespace says that it is left alone.
-func (s *testScope) notAdopted(ns *corev1.Namespace, tree string) {
+// waitNotAdopted waits until a namespace says that it is left alone.
+func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -110,11 +110,11 @@ func TestTreeLeavesExistingNamespacesAlone(t *testing.T) {
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	ordinary := s.createTemplate("ordinary", configMap("ordinary", "1"))
 	s.waitPopulated(ns)
-	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"), podQuota("undeclared-quota"))
+	foreign := documents(role("undeclared-role"), viewerBinding("undeclared-binding"), podQuota("undeclared-quota"))
 	// One has the name of what the tree declares.
 	before := documents(foreign, role("job-creator"))
-	s.put(ns.Name, before)
-	contents := s.contents(ns, before)
+	s.createObjects(ns.Name, before)
+	contents := s.storedContents(ns, before)
 
 	declared := `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -122,16 +122,16 @@ kind: Role
 metadata: {name: job-creator, namespace: ` + ns.Name + `}
 rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 `
-	files := folder{
-		"viewers.yaml":                       viewer("viewers"),
+	files := policyTree{
+		"viewers.yaml":                       viewerBinding("viewers"),
 		team + "/quota.yaml":                 "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: quota}\nspec: {hard: {pods: 3}}\n",
 		team + "/" + ns.Name + "/role.yaml":  declared,
 		team + "/" + ns.Name + "/quota.yaml": podQuota("quota"),
-	}.namespace(team+"/"+ns.Name, ns.Name).namespace(team+"/"+added.Name, added.Name)
+	}.addNamespace(team+"/"+ns.Name, ns.Name).addNamespace(team+"/"+added.Name, added.Name)
 	s.mustApplyTree(root, files, false)
-	s.managed(added, true)
-	s.waitPresent(added, viewer(root+".viewers"))
-	s.notAdopted(ns, root)
+	s.waitInTree(added, true)
+	s.waitPresent(added, viewerBinding(root+".viewers"))
+	s.waitNotAdopted(ns, root)
 	s.waitEvent(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
 	untouched := func(value string) {
 		t.Helper()
@@ -139,16 +139,16 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 			template.Spec.Templates = rawObjects(t, configMap("ordinary", value))
 		})
 		s.waitPresent(ns, configMap("ordinary", value)) // other templates go on, and the operator has looked at the namespace
-		require.Equal(t, contents, s.contents(ns, before))
-		s.waitAbsent(ns, documents(viewer(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
-		s.managed(ns, false)
-		s.notAdopted(ns, root)
+		require.Equal(t, contents, s.storedContents(ns, before))
+		s.waitAbsent(ns, documents(viewerBinding(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
+		s.waitInTree(ns, false)
+		s.waitNotAdopted(ns, root)
 	}
 	untouched("2")
-	s.spaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 1, status.Namespaces)
 	})
-	s.put(added.Name, foreign) // a namespace of the tree has what the tree declares, and nothing else
+	s.createObjects(added.Name, foreign) // a namespace of the tree has what the tree declares, and nothing else
 	s.waitAbsent(added, foreign)
 
 	// Neither a restart nor applying the tree again changes that.
@@ -158,55 +158,55 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 
 	// Adopted, it is like the others, and stays so without the annotation.
 	s.mustApplyTree(root, files, true)
-	s.managed(ns, true)
+	s.waitInTree(ns, true)
 	s.waitAbsent(ns, foreign)
-	s.waitPresent(ns, documents(declared, viewer(root+".viewers"), podQuota("quota")))
+	s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
 	s.waitPopulated(ns)
 	s.mustApplyTree(root, files, false)
 	s.restartOperator(t)
-	s.put(ns.Name, foreign)
+	s.createObjects(ns.Name, foreign)
 	s.waitAbsent(ns, foreign)
-	s.managed(ns, true)
+	s.waitInTree(ns, true)
 	found := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 	require.False(t, hierarchy.Adopted(found))
 
 	// It moves within the tree as any other, and whoever leaves it comes back only if adopted.
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
-	s.eventually(func(c *assert.CollectT) { assert.Equal(c, map[string]string{"root": "1"}, s.place(c, ns.Name)) })
-	s.waitPresent(ns, viewer(root+".viewers"))
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name)) })
+	s.waitPresent(ns, viewerBinding(root+".viewers"))
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.managed(ns, false)
-	s.waitAbsent(ns, viewer(root+".viewers"))
-	s.put(ns.Name, foreign)
+	s.waitInTree(ns, false)
+	s.waitAbsent(ns, viewerBinding(root+".viewers"))
+	s.createObjects(ns.Name, foreign)
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
-	s.notAdopted(ns, root)
-	kept := s.contents(ns, foreign)
+	s.waitNotAdopted(ns, root)
+	kept := s.storedContents(ns, foreign)
 	s.updateTemplate(ordinary, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = rawObjects(t, configMap("ordinary", "4"))
 	})
 	s.waitPresent(ns, configMap("ordinary", "4"))
-	require.Equal(t, kept, s.contents(ns, foreign))
+	require.Equal(t, kept, s.storedContents(ns, foreign))
 }
 
 // A tree that takes over a policyspace leaves the namespaces in it as they are.
 func TestTreeTakesOverAPolicySpace(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("root", "")
-	s.space("team", "root")
+	s.createSpace("root", "")
+	s.createSpace("team", "root")
 	foreign := documents(role("undeclared-role"), podQuota("undeclared-quota"))
 	// As a root and below it.
 	inRoot, inTeam := s.populatedIn("in-root", "root"), s.populatedIn("in-team", "team")
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
-		s.put(ns.Name, foreign)
+		s.createObjects(ns.Name, foreign)
 	}
-	files := folder{"viewers.yaml": viewer("viewers")}.namespace(s.name("team")+"/"+s.name("new"), s.name("new"))
+	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(s.name("team")+"/"+s.name("new"), s.name("new"))
 	s.mustApplyTree(s.name("root"), files, false)
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
-	s.managed(added, true)
+	s.waitInTree(added, true)
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
-		s.notAdopted(ns, s.name("root"))
+		s.waitNotAdopted(ns, s.name("root"))
 		s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared", "the namespace is not adopted")
 		s.waitPresent(ns, foreign)
 	}
@@ -219,7 +219,7 @@ func TestTreeTakesOverAPolicySpace(t *testing.T) {
 // populatedIn creates a namespace in a policyspace and returns when the operator has given it its place.
 func (s *testScope) populatedIn(short, space string) *corev1.Namespace {
 	s.t.Helper()
-	ns := s.createNamespace(short, s.in(space))
+	ns := s.createNamespace(short, s.inSpace(space))
 	s.waitInitialized(ns)
 	return ns
 }
@@ -229,20 +229,20 @@ func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	root := s.name("root")
-	files := folder{"viewers.yaml": viewer("viewers")}
+	files := policyTree{"viewers.yaml": viewerBinding("viewers")}
 	s.mustApplyTree(root, files, false)
 	require.NoError(t, s.operator.Kill())
 	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
-	foreign := documents(role("undeclared-role"), viewer("undeclared-binding"))
+	foreign := documents(role("undeclared-role"), viewerBinding("undeclared-binding"))
 	for _, object := range parseYAML(t, foreign) { // not held, since the operator did not mark the namespace
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
-	s.mustApplyTree(root, files.namespace(ns.Name, ns.Name).namespace(added.Name, added.Name), false)
+	s.mustApplyTree(root, files.addNamespace(ns.Name, ns.Name).addNamespace(added.Name, added.Name), false)
 	require.NoError(t, s.startOperator(t.Context()))
-	s.managed(added, true)
-	s.waitPresent(added, viewer(root+".viewers"))
-	s.notAdopted(ns, root)
+	s.waitInTree(added, true)
+	s.waitPresent(added, viewerBinding(root+".viewers"))
+	s.waitNotAdopted(ns, root)
 	s.waitPresent(ns, foreign)
 }
 
@@ -252,14 +252,14 @@ func TestAdoptionIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("n")
-	s.permit(s.name("namespaces"), userSubject("nadia"),
+	s.grant(s.name("namespaces"), userSubject("nadia"),
 		rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"},
 			Verbs: []string{"create", "patch", "list"},
 		})
 	config, err := s.controlPlane.UserConfig("nadia")
 	require.NoError(t, err)
-	nadia := s.clientOf(config)
+	nadia := s.newReadyClient(config)
 	patch := func(body string, status bool) error {
 		raw := client.RawPatch("application/merge-patch+json", []byte(body))
 		if status {
@@ -318,11 +318,11 @@ func TestAdoptionIsGuarded(t *testing.T) {
 func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	said := &warnings{}
+	said := &warningRecorder{}
 	config, err := s.controlPlane.UserConfig("applier-of-trees", "system:masters")
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
-	applier := s.clientOf(config)
+	applier := s.newReadyClient(config)
 	ns := s.createNamespace("n")
 	move := func(tree string) []string {
 		t.Helper()
@@ -346,13 +346,13 @@ func TestTreeWithARenamedRoot(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	before, after := s.name("eng"), s.name("engineering")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("n")}}
-	files := folder{"viewers.yaml": viewer("viewers")}.namespace(ns.Name, ns.Name)
+	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(ns.Name, ns.Name)
 	s.mustApplyTree(before, files, false)
-	s.managed(ns, true)
-	s.waitPresent(ns, viewer(before+".viewers"))
+	s.waitInTree(ns, true)
+	s.waitPresent(ns, viewerBinding(before+".viewers"))
 	s.mustApplyTree(after, files, false)
-	s.waitPresent(ns, viewer(after+".viewers"))
-	s.waitAbsent(ns, viewer(before+".viewers"))
+	s.waitPresent(ns, viewerBinding(after+".viewers"))
+	s.waitAbsent(ns, viewerBinding(before+".viewers"))
 	s.waitPopulated(ns)
 	out, err := s.kubectl(t.Context(), "", "get", "policyspaces,namespacetemplates", "--output=name", "--selector",
 		v1alpha1.TreeLabel+" in ("+after+","+before+")")
@@ -364,6 +364,6 @@ func TestTreeWithARenamedRoot(t *testing.T) {
 	_, err = s.kubectl(t.Context(), "", "delete", "policyspaces,namespacetemplates", "--selector",
 		v1alpha1.TreeLabel+"="+before)
 	require.NoError(t, err)
-	s.waitPresent(ns, viewer(after+".viewers"))
-	s.managed(ns, true)
+	s.waitPresent(ns, viewerBinding(after+".viewers"))
+	s.waitInTree(ns, true)
 }

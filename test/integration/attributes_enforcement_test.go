@@ -58,8 +58,8 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	return calls, spared, err
 }
 
-// webhooks returns the names of the validating webhooks there are for attributes.
-func (s *testScope) webhooks() []string {
+// attributeWebhooks returns the names of the validating webhooks there are for attributes.
+func (s *testScope) attributeWebhooks() []string {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
@@ -80,17 +80,17 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
-	require.Empty(t, s.webhooks())
-	protected := settings("protected")
+	require.Empty(t, s.attributeWebhooks())
+	protected := newConfigMap("protected")
 	protected.Namespace, protected.Labels = ns, map[string]string{s.name("env"): "x"}
 	require.NoError(t, s.client.Create(t.Context(), protected))
-	rule := s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
-	require.Equal(t, []string{attributesWebhook}, s.webhooks())
+	rule := s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	require.Equal(t, []string{attributesWebhook}, s.attributeWebhooks())
 
 	before, sparedBefore, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
 	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
-		object := settings(fmt.Sprint("other-", i))
+		object := newConfigMap(fmt.Sprint("other-", i))
 		object.Namespace = ns
 		object.Labels, object.Annotations = map[string]string{"app": "x"},
 			map[string]string{s.name("env"): "an annotation is no label"}
@@ -99,8 +99,8 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 		require.NoError(t, s.client.Update(t.Context(), object))
 		require.NoError(t, s.client.Delete(t.Context(), object))
 	}
-	web := s.deployment(ns, "web", 2, nil)
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
+	web := s.createDeployment(ns, "web", 2, nil)
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
 	require.NoError(t, s.client.Delete(t.Context(), web, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	protected.Data = map[string]string{"left": "alone"}
 	protected.Annotations = map[string]string{"other": "annotation"}
@@ -111,7 +111,7 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 	require.Equal(t, before, after)
 	require.Greater(t, sparedAfter, sparedBefore+40)
 
-	refused := settings("refused")
+	refused := newConfigMap("refused")
 	refused.Namespace, refused.Labels = ns, map[string]string{s.name("env"): "x"}
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
 	after, _, err = cluster.countWebhookCalls(t.Context(), attributesWebhook)
@@ -120,12 +120,12 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 
 	require.NoError(t, s.client.Delete(t.Context(), rule))
 	s.eventually(func(c *assert.CollectT) {
-		assert.Empty(c, s.webhooks())
+		assert.Empty(c, s.attributeWebhooks())
 		assert.NoError(c, s.client.Create(t.Context(), refused, client.DryRunAll))
 	})
 
 	// A restart writes nothing.
-	rule = s.protect("", "env-again", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	rule = s.protectAttribute("", "env-again", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 	at, err := s.audit.Now()
 	require.NoError(t, err)
 	s.restartOperator(t)
@@ -137,18 +137,18 @@ func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
 		assert.Positive(c, looks)
 	})
 	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
-	s.enforced(rule)
+	s.waitEnforced(rule)
 }
 
-// deployment creates a Deployment whose pods have labels.
-func (s *testScope) deployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+// createDeployment creates a Deployment whose pods have labels.
+func (s *testScope) createDeployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
 	s.t.Helper()
-	web := s.deploymentOf(namespace, name, replicas, labels)
+	web := s.newDeployment(namespace, name, replicas, labels)
 	require.NoError(s.t, s.client.Create(s.t.Context(), web))
 	return web
 }
 
-func (s *testScope) deploymentOf(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
+func (s *testScope) newDeployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
 	all := map[string]string{"app": name}
 	maps.Copy(all, labels)
 	return &appsv1.Deployment{
@@ -165,7 +165,7 @@ func (s *testScope) deploymentOf(namespace, name string, replicas int32, labels 
 	}
 }
 
-func (s *testScope) podsOf(namespace, app string) []corev1.Pod {
+func (s *testScope) listPods(namespace, app string) []corev1.Pod {
 	pods := &corev1.PodList{}
 	require.NoError(s.t,
 		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
@@ -178,19 +178,19 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
 	key := s.name("env")
-	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod")
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"), "prod")
 	rule.GuardDeletion = true
-	s.protect("", "env", rule)
-	jane, deployer := s.user(s.name("jane")), s.user(s.name("deployer"))
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("deployer"), userSubject(s.name("deployer")))
+	s.protectAttribute("", "env", rule)
+	jane, deployer := s.newAllVerbsClient(s.name("jane")), s.newAllVerbsClient(s.name("deployer"))
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("deployer"), userSubject(s.name("deployer")))
 	prod := map[string]string{key: "prod"}
-	web := s.deploymentOf(ns, "web", 2, prod)
+	web := s.newDeployment(ns, "web", 2, prod)
 	require.ErrorContains(t, jane.Create(t.Context(), web.DeepCopy()),
 		fmt.Sprintf("set label %s in spec.template of Deployment %s/web", key, ns))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, deployer.Create(t.Context(), web.DeepCopy())) })
 	var pods []corev1.Pod
 	s.eventually(func(c *assert.CollectT) {
-		pods = s.podsOf(ns, "web")
+		pods = s.listPods(ns, "web")
 		assert.Len(c, pods, 2)
 	})
 	require.Equal(t, "prod", pods[0].Labels[key])
@@ -202,8 +202,8 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	require.NoError(t, jane.Patch(t.Context(), web.DeepCopy(), client.RawPatch(types.MergePatchType,
 		[]byte(
 			`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`))))
-	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.podsOf(ns, "web")), 3) })
-	pods = s.podsOf(ns, "web")
+	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.listPods(ns, "web")), 3) })
+	pods = s.listPods(ns, "web")
 	report := func(body string) error {
 		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
 	}
@@ -237,11 +237,11 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(&pods[0]), &corev1.Pod{}))
 	require.NoError(t, deployer.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
 	require.NoError(t, deployer.Delete(t.Context(), web.DeepCopy()))
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.podsOf(ns, "web")) }) // the garbage collector
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // the garbage collector
 
 	// Whoever deletes the namespace needs no role for what is in it.
-	require.NoError(t, deployer.Create(t.Context(), s.deploymentOf(ns, "more", 1, prod)))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "more"), 1) })
+	require.NoError(t, deployer.Create(t.Context(), s.newDeployment(ns, "more", 1, prod)))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "more"), 1) })
 	require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 	s.eventually(func(c *assert.CollectT) {
 		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns}, &corev1.Namespace{})))
@@ -254,40 +254,40 @@ func TestAttributesOfNamespaces(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
 	key := s.name("tier")
-	role := s.role("", "tiers")
-	s.protect("", "tier", s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
+	role := s.createAttributeRole("", "tiers")
+	s.protectAttribute("", "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
 	// A rule of the namespace's and a binding in it are not about the Namespace itself.
-	s.protect(ns.Name, "tier", s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
-	jane := s.person(s.name("jane"))
-	s.bind(ns.Name, v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
-	inside := settings("inside")
+	s.protectAttribute(ns.Name, "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
+	jane := s.newUser(s.name("jane"))
+	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
+	inside := newConfigMap("inside")
 	inside.Labels = map[string]string{key: "gold"}
 	s.eventually(func(c *assert.CollectT) {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), inside, metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	jane.mayUseAll() // so that no policy refuses labels of subresources
-	jane.refused(ns, "labels", key, new("gold"), "of Namespace "+ns.Name, "ask for a binding to ClusterRole "+role)
-	_, err := jane.create("b", map[string]string{key: "gold"}, nil)
+	jane.grantUseOfAllTemplates() // so that no policy refuses labels of subresources
+	jane.expectAllDenied(ns, "labels", key, new("gold"), "of Namespace "+ns.Name, "ask for a binding to ClusterRole "+role)
+	_, err := jane.createNamespace("b", map[string]string{key: "gold"}, nil)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	s.bind("", v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
+	s.bindRole("", v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, jane.ways("labels", key, new("gold"))["merge patch"](ns.Name))
+		assert.NoError(c, jane.metadataWrites("labels", key, new("gold"))["merge patch"](ns.Name))
 	})
-	other := s.person(s.name("other"))
-	other.mayUseAll()
+	other := s.newUser(s.name("other"))
+	other.grantUseOfAllTemplates()
 	for _, value := range []*string{nil, new("silver"), new("")} {
-		other.refused(ns, "labels", key, value)
+		other.expectAllDenied(ns, "labels", key, value)
 	}
-	require.NoError(t, other.ways("labels", "other", new("label"))["update of status"](ns.Name))
+	require.NoError(t, other.metadataWrites("labels", "other", new("label"))["update of status"](ns.Name))
 }
 
 // Whoever writes a NamespaceTemplate answers for the attributes of its objects, and the operator populates them.
 func TestAttributesOfTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.protect("", "env", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "setter"), "prod"))
-	author := s.user(s.name("author"))
+	s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"), "prod"))
+	author := s.newAllVerbsClient(s.name("author"))
 	labelled := func(value string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {" + s.name("env") + ": " + value + "}}\n"
 	}
@@ -310,15 +310,15 @@ func TestAttributesOfTemplates(t *testing.T) {
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("other", configMap("b", "v"))))
 	// A binding in one namespace is none for all.
 	ns := s.createNamespace("a")
-	s.bind(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
-	s.bind("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
+	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
+	s.bindRole("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), prod)) })
 	refused(s.newTemplate("token", labelled("$(NAMESPACE)")), "no rule opens this value")
 	s.waitPresent(ns, labelled("prod"))
 	s.waitPopulated(ns)
 
 	// What is taken from namespaces is asked about as what is set is.
-	other := s.user(s.name("other"))
+	other := s.newAllVerbsClient(s.name("other"))
 	edit := func(change func(*v1alpha1.NamespaceTemplate)) error {
 		template := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(prod), template))
@@ -343,7 +343,7 @@ func TestAttributesOfTemplates(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("env")}, rule))
 	rule.GuardDeletion = true
 	require.NoError(t, s.client.Update(t.Context(), rule))
-	s.enforced(rule)
+	s.waitEnforced(rule)
 	// An object that the template no longer declares is deleted in the namespaces that it selects, whatever its
 	// deletionPolicy says.
 	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
@@ -358,12 +358,12 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 		assert.NoError(c,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
 	})
-	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.role("", "setter"))
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"))
 	rule.GuardDeletion = true
-	s.protect("", "tier", rule)
-	kubelet := s.user(s.name("kubelet"), "system:nodes")
+	s.protectAttribute("", "tier", rule)
+	kubelet := s.newAllVerbsClient(s.name("kubelet"), "system:nodes")
 	of := func(short string, annotations map[string]string) *corev1.Pod {
-		return podNamed(ns, short, func(p *corev1.Pod) {
+		return newPod(ns, short, func(p *corev1.Pod) {
 			p.Labels, p.Annotations, p.Spec.NodeName = map[string]string{s.name("tier"): "control-plane"}, annotations,
 				s.name("n")
 		})
@@ -372,7 +372,7 @@ func TestAttributesOfMirrorPods(t *testing.T) {
 	require.NoError(t, kubelet.Create(t.Context(), of("static", mirror)))
 	require.NoError(t, kubelet.Delete(t.Context(), of("static", nil)))
 	require.ErrorContains(t, kubelet.Create(t.Context(), of("plain", nil)), "may not set label")
-	require.ErrorContains(t, s.user(s.name("jane")).Create(t.Context(), of("forged", mirror)), "may not set label")
+	require.ErrorContains(t, s.newAllVerbsClient(s.name("jane")).Create(t.Context(), of("forged", mirror)), "may not set label")
 }
 
 // A rule is not undermined by another, and says what is odd about its role.
@@ -380,24 +380,24 @@ func TestAttributeRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
-	said := &warnings{}
+	said := &warningRecorder{}
 	config, err := s.controlPlane.UserConfig(s.name("jane"))
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
-	s.permit(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
+	s.grant(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{"protectedattributes", "namespaces"},
 		Verbs: []string{"*"},
 	})
-	jane := s.clientOf(config)
+	jane := s.newReadyClient(config)
 	rule := func(short string, rule v1alpha1.AttributeRule) *v1alpha1.ProtectedAttribute {
 		return &v1alpha1.ProtectedAttribute{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name(short)}, AttributeRule: rule,
 		}
 	}
-	own := rule("own", s.rule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
+	own := rule("own", s.attributeRule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
 	require.NoError(t, jane.Create(t.Context(), own))
 	require.Contains(t, strings.Join(said.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
-	s.enforced(own)
+	s.waitEnforced(own)
 	edit := func(change func()) error {
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(own), own))
 		before := own.DeepCopy()
@@ -411,13 +411,13 @@ func TestAttributeRules(t *testing.T) {
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
 	require.NoError(t, edit(func() { own.GuardDeletion = true }))
 	require.Contains(t, strings.Join(said.take(), "\n"), "has no rules")
-	setters := s.role(ns, "real-setters")
+	setters := s.createAttributeRole(ns, "real-setters")
 	require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
 	require.Empty(t, said.take())
 
-	s.protect("", "env",
-		s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.role("", "deployer"), "prod"))
-	opening := rule("opening", s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
+	s.protectAttribute("", "env",
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"), "prod"))
+	opening := rule("opening", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
 	err = jane.Create(t.Context(), opening)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
@@ -425,17 +425,17 @@ func TestAttributeRules(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), opening), "an administrator may")
 
 	// The other way round it can't be refused, and is said.
-	first := rule("first", s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
+	first := rule("first", s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
 	require.NoError(t, jane.Create(t.Context(), first))
-	s.enforced(first)
+	s.waitEnforced(first)
 	config = s.controlPlane.RESTConfig()
 	config.WarningHandlerWithContext = said
 	said.take()
 	late := &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta:    metav1.ObjectMeta{Name: s.name("late")},
-		AttributeRule: s.rule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
+		AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
 	}
-	require.NoError(t, s.clientOf(config).Create(t.Context(), late))
+	require.NoError(t, s.newReadyClient(config).Create(t.Context(), late))
 	require.Contains(t, strings.Join(said.take(), "\n"),
 		fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
 }
@@ -447,7 +447,7 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
-	jane := s.user(s.name("jane"))
+	jane := s.newAllVerbsClient(s.name("jane"))
 	var from, until atomic.Int64 // when the rule is known to be enforced, in nanoseconds; 0 is not
 	var passed, refusals atomic.Int64
 	var group sync.WaitGroup
@@ -456,7 +456,7 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 	for writer := range writers {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				object := settings(fmt.Sprintf("w-%d-%d", writer, i))
+				object := newConfigMap(fmt.Sprintf("w-%d-%d", writer, i))
 				object.Namespace, object.Labels = ns, map[string]string{s.name("env"): "prod"}
 				began := time.Now().UnixNano()
 				err := jane.Create(ctx, object)
@@ -478,22 +478,22 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 		})
 	}
 	for round := range rounds {
-		rule := s.protect("", fmt.Sprint("env-", round),
-			s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		rule := s.protectAttribute("", fmt.Sprint("env-", round),
+			s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 		until.Store(0)
 		from.Store(time.Now().UnixNano())
 		// Others come and go, and the webhook is written each time.
-		more := s.protect(ns, fmt.Sprint("more-", round),
-			s.rule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
-		another := s.protect("", fmt.Sprint("another-", round),
-			s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		more := s.protectAttribute(ns, fmt.Sprint("more-", round),
+			s.attributeRule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
+		another := s.protectAttribute("", fmt.Sprint("another-", round),
+			s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 		require.NoError(t, s.client.Delete(t.Context(), more))
 		require.NoError(t, s.client.Delete(t.Context(), rule))
 		s.eventually(func(c *assert.CollectT) { assert.Greater(c, refusals.Load(), int64(writers)) })
 		until.Store(time.Now().UnixNano())
 		from.Store(0)
 		require.NoError(t, s.client.Delete(t.Context(), another))
-		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.webhooks()) })
+		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.attributeWebhooks()) })
 		before := passed.Load()
 		s.eventually(func(c *assert.CollectT) { assert.Greater(c, passed.Load(), before+writers) })
 		refusals.Store(0)
@@ -513,25 +513,25 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
-	s.bind("", v1alpha1.ClusterRoleKind, s.role("", "deployer"),
+	s.bindRole("", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
-	rule := s.rule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
 	rule.GuardDeletion = true
-	s.protect("", "env", rule)
+	s.protectAttribute("", "env", rule)
 	prod := map[string]string{s.name("env"): "prod"}
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Create(t.Context(), s.deploymentOf(ns, "web", 1, prod)))
+		assert.NoError(c, s.client.Create(t.Context(), s.newDeployment(ns, "web", 1, prod)))
 	})
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })
 	require.NoError(t, cluster.operator.Kill())
-	require.ErrorContains(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)), attributesWebhook)
-	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "plain", 1, nil)))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "plain"), 1) })
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newDeployment(ns, "other", 1, prod)), attributesWebhook)
+	require.NoError(t, s.client.Create(t.Context(), s.newDeployment(ns, "plain", 1, nil)))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "plain"), 1) })
 	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 2}}`))
-	require.NoError(t, s.client.Patch(t.Context(), s.deploymentOf(ns, "web", 1, prod), scale))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 2) })
+	require.NoError(t, s.client.Patch(t.Context(), s.newDeployment(ns, "web", 1, prod), scale))
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
 	require.NoError(t, cluster.startOperator(t.Context()))
-	require.NoError(t, s.client.Create(t.Context(), s.deploymentOf(ns, "other", 1, prod)))
+	require.NoError(t, s.client.Create(t.Context(), s.newDeployment(ns, "other", 1, prod)))
 
 	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -549,7 +549,7 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 	})
 	configuration.ResourceVersion = ""
 	require.NoError(t, s.client.Create(t.Context(), configuration))
-	s.enforced(guarded)
+	s.waitEnforced(guarded)
 }
 
 // Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is
@@ -566,7 +566,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 		}
 	}
 	create := func(namespace, name string) {
-		pod := podNamed(namespace, name, func(pod *corev1.Pod) {
+		pod := newPod(namespace, name, func(pod *corev1.Pod) {
 			pod.Labels = map[string]string{"app.kubernetes.io/name": "nstpl-operator"}
 			pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(1000)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
@@ -583,17 +583,17 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 			create(namespace, name)
 		}
 	}
-	s.protect("", "name", protected("app.kubernetes.io/name"))
-	s.protect("", "hostname", protected("kubernetes.io/hostname"))
-	s.protect("", "tenant", protected("tenant"))
-	s.permit(s.name("nodes"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
+	s.protectAttribute("", "name", protected("app.kubernetes.io/name"))
+	s.protectAttribute("", "hostname", protected("kubernetes.io/hostname"))
+	s.protectAttribute("", "tenant", protected("tenant"))
+	s.grant(s.name("nodes"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
 		rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"},
 		})
 	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
 		config, err := s.controlPlane.UserConfig("system:node:"+name, groups...)
 		require.NoError(t, err)
-		return s.clientOf(config),
+		return s.newReadyClient(config),
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{
 				Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"},
 			}}
@@ -639,7 +639,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 		require.NoError(t, relabel("kubernetes.io/hostname", fmt.Sprint("again-", running), registered, false))
 		_, another := node(fmt.Sprint("another-", running), "system:nodes")
 		require.NoError(t, kubelet.Create(t.Context(), another))
-		impostor, forged := node(fmt.Sprint("forged-", running), s.everybody())
+		impostor, forged := node(fmt.Sprint("forged-", running), s.allVerbsGroup())
 		require.Error(t, impostor.Create(t.Context(), forged))
 	}
 	for _, namespace := range system {
@@ -662,9 +662,9 @@ func TestAttributesOfTheSamples(t *testing.T) {
 	}
 	_, err := cluster.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes", "--all")
 	require.NoError(t, err)
-	dev, deployer, publisher := s.user("dev"), s.user("deployer"), s.user("publisher")
-	s.bind(ns, v1alpha1.ClusterRoleKind, "prod-deployer", userSubject("deployer"))
-	s.bind(ns, v1alpha1.ClusterRoleKind, "external-publisher", userSubject("publisher"))
+	dev, deployer, publisher := s.newAllVerbsClient("dev"), s.newAllVerbsClient("deployer"), s.newAllVerbsClient("publisher")
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, "prod-deployer", userSubject("deployer"))
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, "external-publisher", userSubject("publisher"))
 	pod := func(env, image string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: ns, Labels: map[string]string{"env": env}},
@@ -681,10 +681,10 @@ func TestAttributesOfTheSamples(t *testing.T) {
 		"ask for a binding to ClusterRole prod-deployer")
 	require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
 	require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
-	web := s.deploymentOf(ns, "web", 1, map[string]string{"env": "prod"})
+	web := s.newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
 	require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
 	require.NoError(t, deployer.Create(t.Context(), web))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.podsOf(ns, "web"), 1) })
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })
 
 	service := func(labels map[string]string) *corev1.Service {
 		return &corev1.Service{

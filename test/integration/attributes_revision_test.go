@@ -18,10 +18,10 @@ func TestAttributesOfControllerRevisions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	ns := s.createNamespace("a").Name
-	rule := s.rule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, "nobody-holds-it")
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, "nobody-holds-it")
 	rule.AttributeName = "tier"
-	s.protect("", "tier", rule)
-	jane := s.user("jane")
+	s.protectAttribute("", "tier", rule)
+	jane := s.newAllVerbsClient("jane")
 	for spec, allowed := range map[string]bool{
 		`{"template": {"metadata": {"labels": {"tier": "x"}}}}`:                                                         false,
 		`{"volumeClaimTemplates": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "labels": {"tier": "x"}}}]}`: false,

@@ -25,7 +25,7 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	const rounds = 120
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
-	_, err := cluster.kubectl(t.Context(), shapeless, "apply", "--filename", "-")
+	_, err := cluster.kubectl(t.Context(), shapeDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	_, err = cluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
 	require.NoError(t, err)
@@ -34,16 +34,16 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 		v1alpha1.LabelAttribute: {"a", "b.example.com/c"}, v1alpha1.AnnotationAttribute: {"a", "B.example.com/d"},
 	} {
 		for i, name := range names {
-			rule := s.rule(kind, "", v1alpha1.ClusterRoleKind, "nobody-holds-it")
+			rule := s.attributeRule(kind, "", v1alpha1.ClusterRoleKind, "nobody-holds-it")
 			rule.AttributeName, rule.GuardDeletion = name, i == 0
-			object := s.protect("", fmt.Sprint(strings.ToLower(string(kind)), i), rule)
+			object := s.protectAttribute("", fmt.Sprint(strings.ToLower(string(kind)), i), rule)
 			clusterRules = append(clusterRules, *object.(*v1alpha1.ClusterProtectedAttribute))
 		}
 	}
 	rules := attributes.NewRules(clusterRules, nil)
 	nobody := func(v1alpha1.RoleReference) bool { return false }
 	// Objects are stored while nobody looks.
-	keeper := s.exempt()
+	keeper := s.schedulerClient()
 	random := rand.New(rand.NewPCG(1, 2))
 	calls := func() int {
 		calls, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
@@ -52,20 +52,20 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	}
 	refusals, more := 0, 0
 	for round := range rounds {
-		old, updated := shape(random, fmt.Sprint("s", round)), shape(random, fmt.Sprint("s", round))
+		old, updated := randomShape(random, fmt.Sprint("s", round)), randomShape(random, fmt.Sprint("s", round))
 		if random.IntN(2) == 0 { // much as it was
 			updated = old.DeepCopy()
-			mutate(random, updated.Object)
+			changeRandomly(random, updated.Object)
 		}
 		for what, try := range []func() (attributes.Change, error){
 			func() (attributes.Change, error) {
-				return attributes.Change{New: stored(t, old)},
+				return attributes.Change{New: toJSON(t, old)},
 					s.client.Create(t.Context(), old.DeepCopy(), client.DryRunAll)
 			},
 			func() (attributes.Change, error) {
 				require.NoError(t, keeper.Create(t.Context(), old))
 				updated.SetResourceVersion(old.GetResourceVersion())
-				change := attributes.Change{Old: stored(t, old), New: stored(t, updated)}
+				change := attributes.Change{Old: toJSON(t, old), New: toJSON(t, updated)}
 				return change, s.client.Update(t.Context(), updated.DeepCopy(), client.DryRunAll)
 			},
 		} {
@@ -85,7 +85,7 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 				require.True(t, strings.Contains(string(text), "olume"), "%d: asked for nothing: %s", what, text)
 			}
 		}
-		change := attributes.Change{Old: stored(t, old)}
+		change := attributes.Change{Old: toJSON(t, old)}
 		err := s.client.Delete(t.Context(), old.DeepCopy(), client.DryRunAll)
 		require.Equal(t, len(rules.Judge(change, nobody)) > 0, apierrors.IsForbidden(err), "delete: %v: %v", err,
 			change)
@@ -94,15 +94,15 @@ func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
 	require.Less(t, more, rounds/4)
 }
 
-// exempt returns the client of a user who is asked nothing.
-func (s *testScope) exempt() client.Client {
+// schedulerClient returns the client of a user who is asked nothing.
+func (s *testScope) schedulerClient() client.Client {
 	s.t.Helper()
 	config := s.controlPlane.RESTConfig()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler", Groups: []string{"system:masters"}}
-	return s.clientOf(config)
+	return s.newReadyClient(config)
 }
 
-const shapeless = `
+const shapeDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: shapes.example.com}
@@ -117,8 +117,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// stored is what an object is like as JSON.
-func stored(t *testing.T, object *unstructured.Unstructured) map[string]any {
+// toJSON is what an object is like as JSON.
+func toJSON(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	data, err := object.MarshalJSON()
 	require.NoError(t, err)
@@ -127,13 +127,13 @@ func stored(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	return found.Object
 }
 
-// shape returns an object that has, at random, something where templates might be.
-func shape(random *rand.Rand, name string) *unstructured.Unstructured {
+// randomShape returns an object that has, at random, something where templates might be.
+func randomShape(random *rand.Rand, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shape"})
 	for _, field := range []string{"spec", "template", "data"} {
 		if random.IntN(3) > 0 {
-			object.Object[field] = something(random, 6)
+			object.Object[field] = randomValue(random, 6)
 		}
 	}
 	object.SetName(name)
@@ -152,13 +152,13 @@ func shape(random *rand.Rand, name string) *unstructured.Unstructured {
 	return object
 }
 
-var fieldsOfShapes = []string{
+var shapeFields = []string{
 	"metadata", "template", "spec", "jobTemplate", "volumes", "volumeClaimTemplates", "ephemeral",
 	"volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c",
 }
 
-// something returns a value that tends to look like the templates of workloads.
-func something(random *rand.Rand, depth int) any {
+// randomValue returns a value that tends to look like the templates of workloads.
+func randomValue(random *rand.Rand, depth int) any {
 	switch choice := random.IntN(24); {
 	case choice == 0 || depth == 0:
 		return fmt.Sprint(random.IntN(2))
@@ -169,20 +169,20 @@ func something(random *rand.Rand, depth int) any {
 	case choice == 3:
 		return []any{}
 	case choice < 7:
-		return []any{something(random, depth-1), something(random, depth-1)}
+		return []any{randomValue(random, depth-1), randomValue(random, depth-1)}
 	case choice < 14:
-		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": something(random, 0), "e": "f"}}}
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": randomValue(random, 0), "e": "f"}}}
 	}
 	object := map[string]any{}
 	for range 3 {
-		object[fieldsOfShapes[random.IntN(len(fieldsOfShapes))]] = something(random, depth-1)
+		object[shapeFields[random.IntN(len(shapeFields))]] = randomValue(random, depth-1)
 	}
 	return object
 }
 
-// mutate changes something somewhere.
-func mutate(random *rand.Rand, object map[string]any) {
-	for _, key := range fieldsOfShapes {
+// changeRandomly changes something somewhere.
+func changeRandomly(random *rand.Rand, object map[string]any) {
+	for _, key := range shapeFields {
 		value, there := object[key]
 		if key == "metadata" || !there {
 			continue
@@ -190,9 +190,9 @@ func mutate(random *rand.Rand, object map[string]any) {
 		inner, deeper := value.(map[string]any)
 		switch choice := random.IntN(6); {
 		case deeper && choice < 3:
-			mutate(random, inner)
+			changeRandomly(random, inner)
 		case choice == 3:
-			object[key] = something(random, 3)
+			object[key] = randomValue(random, 3)
 		case choice == 4:
 			delete(object, key)
 		}

@@ -21,8 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// rule is about an attribute that is named as the scene is.
-func (s *testScope) rule(
+// attributeRule is about an attribute that is named as the scene is.
+func (s *testScope) attributeRule(
 	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
 ) v1alpha1.AttributeRule {
 	return v1alpha1.AttributeRule{
@@ -31,8 +31,8 @@ func (s *testScope) rule(
 	}
 }
 
-// protect creates a rule, in a namespace or for the cluster, and returns when it is enforced.
-func (s *testScope) protect(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
+// protectAttribute creates a rule, in a namespace or for the cluster, and returns when it is enforced.
+func (s *testScope) protectAttribute(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
 	s.t.Helper()
 	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule,
@@ -44,16 +44,16 @@ func (s *testScope) protect(namespace, short string, rule v1alpha1.AttributeRule
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), object))
 	s.t.Cleanup(func() { _ = s.client.Delete(context.WithoutCancel(s.t.Context()), object) })
-	s.enforced(object)
+	s.waitEnforced(object)
 	return object
 }
 
-func (s *testScope) enforced(object client.Object) {
+func (s *testScope) waitEnforced(object client.Object) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := object.DeepCopyObject().(client.Object)
 		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), found)) {
-			enforced := apimeta.FindStatusCondition(statusOf(found).Conditions, v1alpha1.AttributeEnforced)
+			enforced := apimeta.FindStatusCondition(attributeStatus(found).Conditions, v1alpha1.AttributeEnforced)
 			if assert.NotNil(c, enforced) {
 				assert.Equal(c, metav1.ConditionTrue, enforced.Status, enforced.Message)
 				assert.Equal(c, found.GetGeneration(), enforced.ObservedGeneration)
@@ -62,15 +62,15 @@ func (s *testScope) enforced(object client.Object) {
 	})
 }
 
-func statusOf(rule client.Object) v1alpha1.ProtectedAttributeStatus {
+func attributeStatus(rule client.Object) v1alpha1.ProtectedAttributeStatus {
 	if cluster, ok := rule.(*v1alpha1.ClusterProtectedAttribute); ok {
 		return cluster.Status
 	}
 	return rule.(*v1alpha1.ProtectedAttribute).Status
 }
 
-// role creates a ClusterRole, or a Role in a namespace, that gives a right which nobody else has.
-func (s *testScope) role(namespace, short string) string {
+// createAttributeRole creates a ClusterRole, or a Role in a namespace, that gives a right which nobody else has.
+func (s *testScope) createAttributeRole(namespace, short string) string {
 	s.t.Helper()
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
 	var role client.Object = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, Rules: rules}
@@ -81,8 +81,8 @@ func (s *testScope) role(namespace, short string) string {
 	return s.name(short)
 }
 
-// bind binds a role to somebody, in a namespace or everywhere.
-func (s *testScope) bind(namespace, roleKind, role string, subject rbacv1.Subject) {
+// bindRole binds a role to somebody, in a namespace or everywhere.
+func (s *testScope) bindRole(namespace, roleKind, role string, subject rbacv1.Subject) {
 	s.t.Helper()
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role}
 	var binding client.Object = &rbacv1.ClusterRoleBinding{
@@ -101,17 +101,17 @@ func userSubject(name string) rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
 }
 
-// everybody is the group of those who may do everything, and hold none of the scene's roles.
-func (s *testScope) everybody() string {
+// allVerbsGroup is the group of those who may do everything, and hold none of the scene's roles.
+func (s *testScope) allVerbsGroup() string {
 	s.t.Helper()
-	s.permit(s.name("everybody"),
+	s.grant(s.name("everybody"),
 		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
 		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	return s.name("everybody")
 }
 
-// clientOf returns the client of somebody who may do everything that RBAC decides on, and waits until they may.
-func (s *testScope) clientOf(config *rest.Config) client.Client {
+// newReadyClient returns the client of somebody who may do everything that RBAC decides on, and waits until they may.
+func (s *testScope) newReadyClient(config *rest.Config) client.Client {
 	s.t.Helper()
 	someone, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -121,47 +121,47 @@ func (s *testScope) clientOf(config *rest.Config) client.Client {
 	return someone
 }
 
-func (s *testScope) user(name string, groups ...string) client.Client {
+func (s *testScope) newAllVerbsClient(name string, groups ...string) client.Client {
 	s.t.Helper()
-	config, err := s.controlPlane.UserConfig(name, append(groups, s.everybody())...)
+	config, err := s.controlPlane.UserConfig(name, append(groups, s.allVerbsGroup())...)
 	require.NoError(s.t, err)
-	return s.clientOf(config)
+	return s.newReadyClient(config)
 }
 
-// account returns the client of a ServiceAccount, by a token.
-func (s *testScope) account(namespace, name string) client.Client {
+// newServiceAccountClient returns the client of a ServiceAccount, by a token.
+func (s *testScope) newServiceAccountClient(namespace, name string) client.Client {
 	s.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), account))
 	token := &authenticationv1.TokenRequest{}
 	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), account, token))
-	s.bind("", v1alpha1.ClusterRoleKind, s.everybody(),
+	s.bindRole("", v1alpha1.ClusterRoleKind, s.allVerbsGroup(),
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
 	config := rest.AnonymousClientConfig(s.controlPlane.RESTConfig())
 	config.BearerToken = token.Status.Token
-	return s.clientOf(config)
+	return s.newReadyClient(config)
 }
 
-// place is where in an object an attribute is.
-type place struct {
+// attributePlace is where in an object an attribute is.
+type attributePlace struct {
 	short, text string
 	path        []string
 }
 
-var placesOfAttributes = []place{
+var attributePlaces = []attributePlace{
 	{"cm", "apiVersion: v1\nkind: ConfigMap\n", []string{"metadata"}},
 	{"web", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  replicas: 0\n  selector: {matchLabels: {app: web}}\n  template:\n" +
 		"    metadata: {labels: {app: web}}\n    spec: {containers: [{name: a, image: a}]}\n",
 		[]string{"spec", "template", "metadata"}},
 }
 
-// with returns an object with an attribute in a place, or without it if value is none.
-func (p place) with(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
+// newObject returns an object with an attribute in a place, or without it if value is none.
+func (p attributePlace) newObject(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
 	t.Helper()
 	object := parseYAML(t, p.text)[0]
 	object.SetNamespace(namespace)
 	object.SetName(name)
-	if value != none {
+	if value != valueNone {
 		require.NoError(t,
 			unstructured.SetNestedField(object.Object, value, append(slices.Clone(p.path), field, key)...))
 	}
@@ -170,22 +170,22 @@ func (p place) with(t *testing.T, namespace, name, field, key, value string) *un
 
 // Values of attributes: one and two are in the rules that list values, and other is not.
 const (
-	none  = "none"
-	one   = "one"
-	two   = "two"
-	other = "other"
+	valueNone     = "none"
+	valueListed1  = "one"
+	valueListed2  = "two"
+	valueUnlisted = "other"
 )
 
-// combination is an attribute as a rule has it.
-type combination struct {
+// attributeCase is an attribute as a rule has it.
+type attributeCase struct {
 	short, field string
 	listed       bool
 }
 
-var combinations = []combination{{"any", "labels", false}, {"listed", "labels", true}, {"noted", "annotations", true}}
+var attributeCases = []attributeCase{{"any", "labels", false}, {"listed", "labels", true}, {"noted", "annotations", true}}
 
-func (c combination) opens(values ...string) bool {
-	return !c.listed || !slices.Contains(values, other)
+func (c attributeCase) allows(values ...string) bool {
+	return !c.listed || !slices.Contains(values, valueUnlisted)
 }
 
 // Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any
@@ -194,13 +194,13 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	here, there := s.createNamespace("here").Name, s.createNamespace("there").Name
-	clusterRole, role := s.role("", "setter"), s.role(here, "setter-here")
+	clusterRole, role := s.createAttributeRole("", "setter"), s.createAttributeRole(here, "setter-here")
 	scopes := []string{v1alpha1.ClusterRoleKind, v1alpha1.RoleKind}
 	for _, scope := range scopes {
-		for _, c := range combinations {
-			for _, p := range placesOfAttributes {
-				for _, value := range []string{none, one, other} {
-					object := p.with(t, here, matrixName(p, scope, c, value), c.field, s.name(c.short+scope), value)
+		for _, c := range attributeCases {
+			for _, p := range attributePlaces {
+				for _, value := range []string{valueNone, valueListed1, valueUnlisted} {
+					object := p.newObject(t, here, attributeObjectName(p, scope, c, value), c.field, s.name(c.short+scope), value)
 					require.NoError(t,
 						s.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),
 							client.FieldOwner("matrix")))
@@ -208,28 +208,28 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range combinations {
+	for _, c := range attributeCases {
 		kind := v1alpha1.LabelAttribute
 		if c.field == "annotations" {
 			kind = v1alpha1.AnnotationAttribute
 		}
 		var values []string
 		if c.listed {
-			values = []string{one, two}
+			values = []string{valueListed1, valueListed2}
 		}
-		rule := s.rule(kind, c.short+v1alpha1.ClusterRoleKind, v1alpha1.ClusterRoleKind, clusterRole, values...)
+		rule := s.attributeRule(kind, c.short+v1alpha1.ClusterRoleKind, v1alpha1.ClusterRoleKind, clusterRole, values...)
 		rule.GuardDeletion = true
-		s.protect("", c.short, rule)
-		rule = s.rule(kind, c.short+v1alpha1.RoleKind, v1alpha1.RoleKind, role, values...)
+		s.protectAttribute("", c.short, rule)
+		rule = s.attributeRule(kind, c.short+v1alpha1.RoleKind, v1alpha1.RoleKind, role, values...)
 		rule.GuardDeletion = true
-		s.protect(here, c.short, rule)
+		s.protectAttribute(here, c.short, rule)
 	}
 
 	type actor struct {
 		client.Client
 		holds string
 	}
-	actors := map[string]actor{"nobody": {s.user(s.name("nobody")), ""}}
+	actors := map[string]actor{"nobody": {s.newAllVerbsClient(s.name("nobody")), ""}}
 	for name, binding := range map[string]struct{ namespace, roleKind, role, holds string }{
 		"ClusterRoleBinding":                 {"", v1alpha1.ClusterRoleKind, clusterRole, v1alpha1.ClusterRoleKind},
 		"RoleBinding to ClusterRole":         {here, v1alpha1.ClusterRoleKind, clusterRole, v1alpha1.ClusterRoleKind},
@@ -240,13 +240,13 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 		short := invalidNameCharacters.ReplaceAllString(name, "")
 		user, group, account := s.name("user-"+short), s.name("group-"+short),
 			"account-"+invalidNameCharacters.ReplaceAllString(fmt.Sprint(len(name)), "")
-		actors["user, "+name] = actor{s.user(user), binding.holds}
-		actors["group, "+name] = actor{s.user(s.name("member-"+short), group), binding.holds}
-		actors["service account, "+name] = actor{s.account(here, account), binding.holds}
-		s.bind(binding.namespace, binding.roleKind, binding.role, userSubject(user))
-		s.bind(binding.namespace, binding.roleKind, binding.role,
+		actors["user, "+name] = actor{s.newAllVerbsClient(user), binding.holds}
+		actors["group, "+name] = actor{s.newAllVerbsClient(s.name("member-"+short), group), binding.holds}
+		actors["service account, "+name] = actor{s.newServiceAccountClient(here, account), binding.holds}
+		s.bindRole(binding.namespace, binding.roleKind, binding.role, userSubject(user))
+		s.bindRole(binding.namespace, binding.roleKind, binding.role,
 			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
-		s.bind(binding.namespace, binding.roleKind, binding.role,
+		s.bindRole(binding.namespace, binding.roleKind, binding.role,
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: here, Name: account})
 	}
 	t.Run("as", func(t *testing.T) {
@@ -255,16 +255,16 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 				t.Parallel()
 				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 				if actor.holds != "" { // until the bindings are known
-					c, p := combinations[0], placesOfAttributes[0]
+					c, p := attributeCases[0], attributePlaces[0]
 					s.eventually(func(collect *assert.CollectT) {
-						probe := p.with(t, here, "probe", c.field, s.name(c.short+actor.holds), one)
+						probe := p.newObject(t, here, "probe", c.field, s.name(c.short+actor.holds), valueListed1)
 						assert.NoError(collect, actor.Create(t.Context(), probe, client.DryRunAll))
 					})
 				}
 				for _, scope := range scopes {
-					for _, c := range combinations {
-						for _, p := range placesOfAttributes {
-							s.tryAll(actor, here, scope, c, p, actor.holds == scope)
+					for _, c := range attributeCases {
+						for _, p := range attributePlaces {
+							s.tryAttributeWrites(actor, here, scope, c, p, actor.holds == scope)
 						}
 					}
 				}
@@ -273,13 +273,13 @@ func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
 	})
 }
 
-func matrixName(p place, scope string, c combination, value string) string {
+func attributeObjectName(p attributePlace, scope string, c attributeCase, value string) string {
 	return invalidNameCharacters.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short,
 		map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
 }
 
-// tryAll tries all ways to touch an attribute. Nothing is stored.
-func (s *testScope) tryAll(who client.Client, namespace, scope string, c combination, p place, holds bool) {
+// tryAttributeWrites tries all ways to touch an attribute. Nothing is stored.
+func (s *testScope) tryAttributeWrites(who client.Client, namespace, scope string, c attributeCase, p attributePlace, holds bool) {
 	s.t.Helper()
 	ctx, key := s.t.Context(), s.name(c.short+scope)
 	check := func(err error, allowed bool, what ...any) {
@@ -293,23 +293,23 @@ func (s *testScope) tryAll(who client.Client, namespace, scope string, c combina
 		require.ErrorContains(s.t, err, key, message)
 	}
 	for _, move := range [][2]string{
-		{none, one}, {none, other}, {one, two}, {one, other}, {other, one}, {one, none}, {other, none}, {one, one},
-		{other, other},
+		{valueNone, valueListed1}, {valueNone, valueUnlisted}, {valueListed1, valueListed2}, {valueListed1, valueUnlisted}, {valueUnlisted, valueListed1}, {valueListed1, valueNone}, {valueUnlisted, valueNone}, {valueListed1, valueListed1},
+		{valueUnlisted, valueUnlisted},
 	} {
 		from, to := move[0], move[1]
-		allowed := from == to || holds && c.opens(from, to)
-		name := matrixName(p, scope, c, from)
-		if from == none {
-			check(who.Create(ctx, p.with(s.t, namespace, "new", c.field, key, to), client.DryRunAll), allowed,
+		allowed := from == to || holds && c.allows(from, to)
+		name := attributeObjectName(p, scope, c, from)
+		if from == valueNone {
+			check(who.Create(ctx, p.newObject(s.t, namespace, "new", c.field, key, to), client.DryRunAll), allowed,
 				" create ", to)
 		}
-		applied := p.with(s.t, namespace, name, c.field, key, to)
+		applied := p.newObject(s.t, namespace, name, c.field, key, to)
 		check(who.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("matrix"),
 			client.DryRunAll), allowed, " apply ", move)
-		before := p.with(s.t, namespace, name, c.field, key, from)
+		before := p.newObject(s.t, namespace, name, c.field, key, from)
 		require.NoError(s.t, s.client.Get(ctx, client.ObjectKeyFromObject(before), before))
 		after := before.DeepCopy()
-		if path := append(slices.Clone(p.path), c.field, key); to == none {
+		if path := append(slices.Clone(p.path), c.field, key); to == valueNone {
 			unstructured.RemoveNestedField(after.Object, path...)
 		} else {
 			require.NoError(s.t, unstructured.SetNestedField(after.Object, to, path...))
@@ -318,9 +318,9 @@ func (s *testScope) tryAll(who client.Client, namespace, scope string, c combina
 		check(who.Update(ctx, after.DeepCopy(), client.DryRunAll), allowed, " update ", move)
 		check(who.Patch(ctx, after.DeepCopy(), client.MergeFrom(before), client.DryRunAll), allowed, " patch ", move)
 	}
-	for _, value := range []string{none, one, other} {
-		object := p.with(s.t, namespace, matrixName(p, scope, c, value), c.field, key, none)
-		check(who.Delete(ctx, object, client.DryRunAll), value == none || holds && c.opens(value), " delete ", value)
+	for _, value := range []string{valueNone, valueListed1, valueUnlisted} {
+		object := p.newObject(s.t, namespace, attributeObjectName(p, scope, c, value), c.field, key, valueNone)
+		check(who.Delete(ctx, object, client.DryRunAll), value == valueNone || holds && c.allows(value), " delete ", value)
 	}
 }
 

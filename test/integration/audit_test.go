@@ -11,16 +11,16 @@ type request = audit.Request
 
 const operatorUser = v1alpha1.OperatorUser
 
-// undeclared is a part of the names of what others create and an authoritative template has deleted.
-const undeclared = "undeclared"
+// undeclaredName is a part of the names of what others create and an authoritative template has deleted.
+const undeclaredName = "undeclared"
 
-// rebound is a part of the names of RoleBindings that others created, and that the operator adopted and then had to
+// reboundName is a part of the names of RoleBindings that others created, and that the operator adopted and then had to
 // replace.
-const rebound = "rebound"
+const reboundName = "rebound"
 
 // mayBeDeleted reports whether the operator may delete what others created.
 func mayBeDeleted(r request) bool {
 	name := r.ObjectRef.Name
 	// the name is the operator's
-	return strings.Contains(name, undeclared) || strings.Contains(name, rebound) || name == v1alpha1.QuotaName
+	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) || name == v1alpha1.QuotaName
 }

@@ -14,14 +14,14 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// policyKindsOfTrees are those that a tree is authoritative for.
-var policyKindsOfTrees = []v1alpha1.GroupKind{
+// treePolicyKinds are those that a tree is authoritative for.
+var treePolicyKinds = []v1alpha1.GroupKind{
 	{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "RoleBinding"}, {Kind: "ResourceQuota"},
 }
 
 func authoritative(policy v1alpha1.AuthoritativePolicy) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = policyKindsOfTrees, policy
+		template.Spec.Authoritative, template.Spec.AuthoritativePolicy = treePolicyKinds, policy
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 	}
 }
@@ -39,8 +39,8 @@ func quotaOf(name string) string {
 	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: 100}}\n"
 }
 
-// put creates the objects of a YAML text in a namespace, as somebody else would.
-func (s *testScope) put(namespace, objects string) {
+// createObjects creates the objects of a YAML text in a namespace, as somebody else would.
+func (s *testScope) createObjects(namespace, objects string) {
 	s.t.Helper()
 	for _, object := range parseYAML(s.t, objects) {
 		object.SetNamespace(namespace)
@@ -48,11 +48,11 @@ func (s *testScope) put(namespace, objects string) {
 	}
 }
 
-// occupied is the name of a binding that is declared, and that others take.
-const occupied = "occupied-by-what-is-" + undeclared
+// occupiedName is the name of a binding that is declared, and that others take.
+const occupiedName = "occupied-by-what-is-" + undeclaredName
 
-// occupant is a binding to another role than viewer's.
-func occupant(namespace, name string) *rbacv1.RoleBinding {
+// clusterAdminBinding is a binding to another role than viewer's.
+func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -63,22 +63,22 @@ func occupant(namespace, name string) *rbacv1.RoleBinding {
 func TestAuthoritative(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	s.space("a", "", "pods", "50")
-	inSpace := s.below("a")
-	template := s.createTemplate("root", documents(role("declared"), viewer("declared.binding"), viewer(occupied)), inSpace,
+	s.createSpace("a", "", "pods", "50")
+	inSpace := s.selectsSpace("a")
+	template := s.createTemplate("root", documents(role("declared"), viewerBinding("declared.binding"), viewerBinding(occupiedName)), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
 	other := s.createTemplate("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
-	ns := s.createNamespace("n", s.in("a"))
+	ns := s.createNamespace("n", s.inSpace("a"))
 	elsewhere := s.createNamespace("elsewhere")
 	s.waitInitialized(ns)
-	declared := documents(role("declared"), viewer("declared.binding"), viewer(occupied), role("of-another-template"))
+	declared := documents(role("declared"), viewerBinding("declared.binding"), viewerBinding(occupiedName), role("of-another-template"))
 	s.waitPresent(ns, declared)
 
 	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
-	alien := documents(role("undeclared-secret-admin"), viewer("undeclared-binding"), quotaOf("undeclared-quota"))
-	s.put(elsewhere.Name, alien)
-	s.put(ns.Name, configMap("undeclared-but-free", "v"))
-	s.put(ns.Name, alien)
+	alien := documents(role("undeclared-secret-admin"), viewerBinding("undeclared-binding"), quotaOf("undeclared-quota"))
+	s.createObjects(elsewhere.Name, alien)
+	s.createObjects(ns.Name, configMap("undeclared-but-free", "v"))
+	s.createObjects(ns.Name, alien)
 	s.waitAbsent(ns, alien)
 	s.waitEvent(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
@@ -100,20 +100,20 @@ func TestAuthoritative(t *testing.T) {
 
 	// Declared, and in its place a binding that can't be made so: made anew. It keeps nothing else from being deleted.
 	for _, first := range []func() error{
-		func() error { return s.client.Delete(t.Context(), occupant(ns.Name, occupied)) },
+		func() error { return s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
 		func() error { return nil },
 	} {
 		require.NoError(t, first())
 		s.eventually(func(c *assert.CollectT) {
-			err := s.client.Create(t.Context(), occupant(ns.Name, occupied))
+			err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
 			if apierrors.IsAlreadyExists(err) { // the operator was first
-				assert.NoError(c, client.IgnoreNotFound(s.client.Delete(t.Context(), occupant(ns.Name, occupied))))
+				assert.NoError(c, client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
 			}
 			assert.NoError(c, err)
 		})
-		s.put(ns.Name, viewer("undeclared-beside"))
+		s.createObjects(ns.Name, viewerBinding("undeclared-beside"))
 		s.waitPresent(ns, declared)
-		s.waitAbsent(ns, viewer("undeclared-beside"))
+		s.waitAbsent(ns, viewerBinding("undeclared-beside"))
 	}
 
 	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
@@ -141,7 +141,7 @@ func TestAuthoritative(t *testing.T) {
 			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
 		}}
 	})
-	s.put(ns.Name, role("undeclared-kept"))
+	s.createObjects(ns.Name, role("undeclared-kept"))
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
@@ -158,7 +158,7 @@ func TestAuthoritativeReport(t *testing.T) {
 	s.createTemplate("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
 	template := s.createTemplate("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
 	ns := s.createPopulatedNamespace("n")
-	s.put(ns.Name, role("undeclared-secret-admin"))
+	s.createObjects(ns.Name, role("undeclared-secret-admin"))
 	s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared",
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -182,7 +182,7 @@ func TestAuthoritativeForOtherKinds(t *testing.T) {
 		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
 	})
 	ns := s.createPopulatedNamespace("n")
-	s.put(ns.Name,
+	s.createObjects(ns.Name,
 		documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
 	s.waitAbsent(ns, documents(configMap("undeclared", "v"),
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
@@ -194,9 +194,9 @@ func TestAuthoritativeForOtherKinds(t *testing.T) {
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 		}
 	})
-	author := s.person("author")
-	author.permit("create", "configmaps")
-	s.permit(s.name("templates"), userSubject("author"),
+	author := s.newUser("author")
+	author.grant("create", "configmaps")
+	s.grant(s.name("templates"), userSubject("author"),
 		rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
 			Verbs: []string{"create"},

@@ -61,14 +61,14 @@ func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
 	})
 }
 
-// refuseRole has the API server refuse the Roles of a name, until the function that is returned is called.
-func (s *testScope) refuseRole(name string) (allow func()) {
+// denyRole has the API server refuse the Roles of a name, until the function that is returned is called.
+func (s *testScope) denyRole(name string) (allow func()) {
 	s.t.Helper()
-	policy := strings.NewReplacer("SCENE", s.id, "NAME", name).Replace(`
+	policy := strings.NewReplacer("SCOPE", s.id, "NAME", name).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: SCENE
+  name: SCOPE
 spec:
   matchConstraints:
     resourceRules:
@@ -81,9 +81,9 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: SCENE
+  name: SCOPE
 spec:
-  policyName: SCENE
+  policyName: SCOPE
   validationActions: [Deny]
 `)
 	_, err := s.kubectl(s.t.Context(), policy, "apply", "--filename", "-")
@@ -105,7 +105,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
-	allow := s.refuseRole(s.id)
+	allow := s.denyRole(s.id)
 	s.createTemplate("defaults", documents(binding, role, configMap("good", "v")))
 	ns := s.createNamespace("a")
 	s.waitPresent(ns, configMap("good", "v"))
@@ -153,7 +153,7 @@ func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
 
-	allow := s.refuseRole(s.id)
+	allow := s.denyRole(s.id)
 	wider := s.mustGet(ns, parseYAML(t, role)[0])
 	require.NoError(t, unstructured.SetNestedSlice(wider.Object, []any{map[string]any{
 		"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"},

@@ -19,14 +19,14 @@ func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
-	healthy := s.createTemplate("healthy", configMap("settings", "v"), selecting("healthy"))
-	broken := s.createTemplate("broken", widget, selecting("broken"), func(template *v1alpha1.NamespaceTemplate) {
+	healthy := s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
+	broken := s.createTemplate("broken", widget, withSelectorLabel("broken"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 	})
 	held := s.createPopulatedNamespace("held", withLabel("of", "broken"))
 	s.waitPresent(held, widget)
 
-	s.patchWidgets(`{"spec": {
+	s.patchWidgetDefinition(`{"spec": {
 		"versions": [
 			{"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
 			{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
@@ -54,22 +54,22 @@ func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
 
-	s.patchWidgets(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
 	s.eventually(func(c *assert.CollectT) {
 		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken)))
 	})
 	s.waitAbsent(held, widget)
 }
 
-// selecting has a template select only namespaces that are labelled for it.
-func selecting(value string) func(*v1alpha1.NamespaceTemplate) {
+// withSelectorLabel has a template select only namespaces that are labelled for it.
+func withSelectorLabel(value string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels["of"] = value
 	}
 }
 
-// patchWidgets changes the definition of widgets.
-func (s *testScope) patchWidgets(patch string) {
+// patchWidgetDefinition changes the definition of widgets.
+func (s *testScope) patchWidgetDefinition(patch string) {
 	s.t.Helper()
 	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)
 	require.NoError(s.t, err)

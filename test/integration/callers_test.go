@@ -20,13 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// authority signs client certificates.
-type authority struct {
+// certificateAuthority signs client certificates.
+type certificateAuthority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t *testing.T) certificateAuthority {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"}, NotAfter: time.Now().Add(time.Hour),
@@ -38,11 +38,11 @@ func newAuthority(t *testing.T) authority {
 	require.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
-	return authority{certificate, key}
+	return certificateAuthority{certificate, key}
 }
 
 // issue returns a client certificate.
-func (a authority) issue(t *testing.T, name string) tls.Certificate {
+func (a certificateAuthority) issue(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
@@ -55,8 +55,8 @@ func (a authority) issue(t *testing.T, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// write makes the files of a certificate and its key in a folder.
-func write(t *testing.T, dir, name string, certificate []byte, key crypto.PrivateKey) {
+// writePEMFiles makes the files of a certificate and its key in a folder.
+func writePEMFiles(t *testing.T, dir, name string, certificate []byte, key crypto.PrivateKey) {
 	t.Helper()
 	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".crt"), data, 0o600))
@@ -99,8 +99,8 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	dir := t.TempDir()
 	clients := newAuthority(t)
 	server := clients.issue(t, "kube-apiserver")
-	write(t, dir, "ca", clients.certificate.Raw, nil)
-	write(t, dir, "apiserver", server.Certificate[0], server.PrivateKey)
+	writePEMFiles(t, dir, "ca", clients.certificate.Raw, nil)
+	writePEMFiles(t, dir, "apiserver", server.Certificate[0], server.PrivateKey)
 	for name, text := range map[string]string{
 		"admission.yaml": admissionConfiguration, "webhooks.kubeconfig": webhookKubeconfig,
 	} {
@@ -114,34 +114,34 @@ func TestWebhooksKnowTheirCaller(t *testing.T) {
 	// The API server is answered: templates are vetted, and quotas counted.
 	s := newScope(t, cluster)
 	s.createTemplate("t", configMap("a", "v"))
-	s.space("a", "", "pods", "1")
-	ns := s.opened("n", "a")
-	s.counted(ns)
-	require.NoError(t, s.insists(podNamed(ns, "p")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=2", "pods=1")
-	s.delete(podNamed(ns, "p"))
-	s.sum("a", "pods: 0/1")
+	s.createSpace("a", "", "pods", "1")
+	ns := s.createNamespaceInSpace("n", "a")
+	s.waitCounted(ns)
+	require.NoError(t, s.createWithRetries(newPod(ns, "p")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
+	s.delete(newPod(ns, "p"))
+	s.waitUsage("a", "pods: 0/1")
 
 	// Others are not.
 	with := func(certificate tls.Certificate) *http.Client {
-		client := stranger()
+		client := newUntrustedClient()
 		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
 		return client
 	}
-	counter, err := s.counter(t.Context(), ns)
+	counter, err := s.getCounter(t.Context(), ns)
 	require.NoError(t, err)
-	_, status, err := s.forge(t.Context(), stranger(), counter, 1)
+	_, status, err := s.sendForgedReview(t.Context(), newUntrustedClient(), counter, 1)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, status)
 	for _, path := range []string{"/mutate", "/validate", "/validate/attributes/1"} {
-		response, err := stranger().Post("https://"+cluster.webhookAddress+path, "application/json", nil)
+		response, err := newUntrustedClient().Post("https://"+cluster.webhookAddress+path, "application/json", nil)
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		require.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
 	}
-	_, _, err = s.forge(t.Context(), with(newAuthority(t).issue(t, "kube-apiserver")), counter, 1)
+	_, _, err = s.sendForgedReview(t.Context(), with(newAuthority(t).issue(t, "kube-apiserver")), counter, 1)
 	require.Error(t, err, "another authority's")
-	allowed, _, err := s.forge(t.Context(), with(server), counter, 1)
+	allowed, _, err := s.sendForgedReview(t.Context(), with(server), counter, 1)
 	require.NoError(t, err)
 	require.True(t, allowed, "the API server's")
 

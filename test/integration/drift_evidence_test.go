@@ -23,9 +23,9 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// sprockets is a custom resource with lists that are merged by key, fields without a schema, and the subresources
+// sprocketDefinition is a custom resource with lists that are merged by key, fields without a schema, and the subresources
 // status and scale.
-const sprockets = `
+const sprocketDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: sprockets.example.com}
@@ -60,7 +60,7 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
-const mayPopulateDeployments = `
+const deploymentsRole = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -104,8 +104,8 @@ var guardedKinds = map[string]struct{ declared, edit, node string }{
 	},
 }
 
-// evidence is the scene of users who may edit everything in a namespace, and try to hide that they did.
-type evidence struct {
+// driftFixture is the scene of users who may edit everything in a namespace, and try to hide that they did.
+type driftFixture struct {
 	*testScope
 	ns *corev1.Namespace
 	// admin holds the ClusterRole admin in the namespace, and may write the kinds that admin leaves out.
@@ -113,11 +113,11 @@ type evidence struct {
 	kind  string
 }
 
-func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTemplate)) evidence {
+func newDriftFixture(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTemplate)) driftFixture {
 	t.Helper()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", guardedKinds[kind].declared, change...)
-	e := evidence{testScope: s, ns: s.createPopulatedNamespace("a"), kind: kind}
+	e := driftFixture{testScope: s, ns: s.createPopulatedNamespace("a"), kind: kind}
 	name := s.name("admin")
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns.Name, Name: "more"},
@@ -145,19 +145,19 @@ func newEvidence(t *testing.T, kind string, change ...func(*v1alpha1.NamespaceTe
 	return e
 }
 
-// live reads the object.
-func (e evidence) live() *unstructured.Unstructured {
+// getObject reads the object.
+func (e driftFixture) getObject() *unstructured.Unstructured {
 	e.t.Helper()
 	return e.mustGet(e.ns, parseYAML(e.t, guardedKinds[e.kind].declared)[0])
 }
 
-func (e evidence) patch(body string, options ...client.PatchOption) error {
-	return e.admin.Patch(e.t.Context(), e.live(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
+func (e driftFixture) patch(body string, options ...client.PatchOption) error {
+	return e.admin.Patch(e.t.Context(), e.getObject(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
 }
 
 // update reads the object, changes it, and replaces it whatever was written in between.
-func (e evidence) update(change func(*unstructured.Unstructured), options ...client.UpdateOption) error {
-	object := e.live()
+func (e driftFixture) update(change func(*unstructured.Unstructured), options ...client.UpdateOption) error {
+	object := e.getObject()
 	change(object)
 	if e.kind != "Sprocket" { // an update of a custom resource needs a version
 		object.SetResourceVersion("")
@@ -166,17 +166,17 @@ func (e evidence) update(change func(*unstructured.Unstructured), options ...cli
 }
 
 // edited returns the object with the edit made.
-func (e evidence) edited(object *unstructured.Unstructured) *unstructured.Unstructured {
+func (e driftFixture) edited(object *unstructured.Unstructured) *unstructured.Unstructured {
 	e.t.Helper()
 	merged, err := mergePatched(object, guardedKinds[e.kind].edit)
 	require.NoError(e.t, err)
 	return merged
 }
 
-// applied is what a user applies who copies all that the operator wrote, but for the edit.
-func (e evidence) applied() *unstructured.Unstructured {
+// editedCopy is what a user applies who copies all that the operator wrote, but for the edit.
+func (e driftFixture) editedCopy() *unstructured.Unstructured {
 	e.t.Helper()
-	live, declared := e.live(), parseYAML(e.t, guardedKinds[e.kind].declared)[0]
+	live, declared := e.getObject(), parseYAML(e.t, guardedKinds[e.kind].declared)[0]
 	declared.SetNamespace(e.ns.Name)
 	declared.SetLabels(live.GetLabels())
 	declared.SetAnnotations(live.GetAnnotations())
@@ -184,13 +184,13 @@ func (e evidence) applied() *unstructured.Unstructured {
 }
 
 // apply applies what was edited by server-side apply.
-func (e evidence) apply(manager string, options ...client.ApplyOption) error {
-	return e.admin.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(e.applied()),
+func (e driftFixture) apply(manager string, options ...client.ApplyOption) error {
+	return e.admin.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(e.editedCopy()),
 		append(options, client.FieldOwner(manager), client.ForceOwnership)...)
 }
 
-// forge changes the entry of the operator.
-func forge(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsEntry)) {
+// changeOperatorEntry changes the entry of the operator.
+func changeOperatorEntry(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsEntry)) {
 	entries := object.GetManagedFields()
 	for i := range entries {
 		if populate.IsOwnEntry(&entries[i]) {
@@ -200,18 +200,18 @@ func forge(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsE
 	object.SetManagedFields(entries)
 }
 
-// hollow returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for
+// collapseField returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for
 // everything below it.
-func hollow(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.FieldsV1 {
+func collapseField(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.FieldsV1 {
 	t.Helper()
 	leaves := regexp.MustCompile(`"` + node + `":\{("[^"]+":\{\},?)+\}`)
 	require.Regexp(t, leaves, fields.GetRawString())
 	return metav1.NewFieldsV1(leaves.ReplaceAllString(fields.GetRawString(), `"`+node+`":{}`))
 }
 
-// attacks are ways to hide an edit. Each returns the refusal.
-func (e evidence) attacks() map[string]func() error {
-	before := e.live()
+// hidingWrites are ways to hide an edit. Each returns the refusal.
+func (e driftFixture) hidingWrites() map[string]func() error {
+	before := e.getObject()
 	patches := func(body string, options ...client.PatchOption) func() error {
 		return func() error { return e.patch(body, options...) }
 	}
@@ -219,7 +219,7 @@ func (e evidence) attacks() map[string]func() error {
 		return func() error { return e.update(change, options...) }
 	}
 	forged := func(change func(*metav1.ManagedFieldsEntry)) func() error {
-		return updates(func(object *unstructured.Unstructured) { forge(object, change) })
+		return updates(func(object *unstructured.Unstructured) { changeOperatorEntry(object, change) })
 	}
 	entries, err := json.Marshal(before.GetManagedFields())
 	require.NoError(e.t, err)
@@ -233,7 +233,7 @@ func (e evidence) attacks() map[string]func() error {
 			object.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		}),
 		"reset by a JSON patch": func() error {
-			return e.admin.Patch(e.t.Context(), e.live(), client.RawPatch(types.JSONPatchType,
+			return e.admin.Patch(e.t.Context(), e.getObject(), client.RawPatch(types.JSONPatchType,
 				[]byte(`[{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]`)))
 		},
 		"edit and reset": patches(`{"metadata": {"managedFields": [{}]}, ` + guardedKinds[e.kind].edit[1:]),
@@ -247,7 +247,7 @@ func (e evidence) attacks() map[string]func() error {
 		// A request that changes times only changes nothing.
 		"another time": updates(func(object *unstructured.Unstructured) {
 			object.SetFinalizers([]string{"example.com/mine"})
-			forge(object, func(entry *metav1.ManagedFieldsEntry) {
+			changeOperatorEntry(object, func(entry *metav1.ManagedFieldsEntry) {
 				entry.Time = &metav1.Time{Time: entry.Time.AddDate(0, 0, 1)}
 			})
 		}),
@@ -259,7 +259,7 @@ func (e evidence) attacks() map[string]func() error {
 		}),
 		"no fields": forged(func(entry *metav1.ManagedFieldsEntry) { entry.FieldsV1 = metav1.NewFieldsV1(`{}`) }),
 		"a field as whole": forged(func(entry *metav1.ManagedFieldsEntry) {
-			entry.FieldsV1 = hollow(e.t, entry.FieldsV1, guardedKinds[e.kind].node)
+			entry.FieldsV1 = collapseField(e.t, entry.FieldsV1, guardedKinds[e.kind].node)
 		}),
 		// The first write is an edit like any other, and lets the entry shrink. The second one is to bring it back.
 		"edit, and replace with the old managedFields": func() error {
@@ -300,30 +300,30 @@ func (e evidence) attacks() map[string]func() error {
 // changed by edits only.
 func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
-	_, err := sharedCluster.kubectl(t.Context(), sprockets, "apply", "--filename", "-")
+	_, err := sharedCluster.kubectl(t.Context(), sprocketDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	_, err = sharedCluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "sprockets.example.com")
 	require.NoError(t, err)
-	_, err = sharedCluster.kubectl(t.Context(), mayPopulateDeployments, "apply", "--filename", "-")
+	_, err = sharedCluster.kubectl(t.Context(), deploymentsRole, "apply", "--filename", "-")
 	require.NoError(t, err)
 	require.NoError(t, sharedCluster.waitAggregatedRules(t.Context()))
 	for _, kind := range slices.Sorted(maps.Keys(guardedKinds)) {
 		t.Run(kind+"/Report", func(t *testing.T) {
 			t.Parallel()
-			e := newEvidence(t, kind, reportsDrift)
-			attacks := e.attacks()
+			e := newDriftFixture(t, kind, reportsDrift)
+			attacks := e.hidingWrites()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
 				err := attacks[name]()
-				require.True(t, apierrors.IsForbidden(err), "%s: %v\n%v", name, err, e.live().GetManagedFields())
+				require.True(t, apierrors.IsForbidden(err), "%s: %v\n%v", name, err, e.getObject().GetManagedFields())
 				require.ErrorContains(t, err, "needs the verb patch on namespacetemplates/"+e.name("defaults"), name)
 			}
 			// Only edits went through, and they are seen.
 			e.waitCondition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Contains(c, condition.Message, "guarded: drifted: ")
 			})
-			e.honest()
+			e.expectOrdinaryWritesAllowed()
 			// Whoever may patch the template may do all this.
-			e.permit(e.name("patch"),
+			e.grant(e.name("patch"),
 				rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: e.name("admin")},
 				rbacv1.PolicyRule{
 					APIGroups:     []string{v1alpha1.GroupVersion.Group},
@@ -334,8 +334,8 @@ func TestDriftCannotBeHidden(t *testing.T) {
 		})
 		t.Run(kind+"/Correct", func(t *testing.T) {
 			t.Parallel()
-			e := newEvidence(t, kind)
-			attacks := e.attacks()
+			e := newDriftFixture(t, kind)
+			attacks := e.hidingWrites()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
 				// The operator may have corrected the edit in between: then there is nothing to hide, and nothing is
 				// refused.
@@ -348,8 +348,8 @@ func TestDriftCannotBeHidden(t *testing.T) {
 	}
 }
 
-// honest are the ways in which a user changes a populated object without hiding anything. All of them are allowed.
-func (e evidence) honest() {
+// expectOrdinaryWritesAllowed are the ways in which a user changes a populated object without hiding anything. All of them are allowed.
+func (e driftFixture) expectOrdinaryWritesAllowed() {
 	e.t.Helper()
 	edit := guardedKinds[e.kind].edit
 	for name, try := range map[string]func() error{
@@ -386,31 +386,31 @@ func (e evidence) honest() {
 		if kind == types.ApplyPatchType {
 			options = append(options, client.ForceOwnership)
 		}
-		return e.admin.SubResource("scale").Patch(e.t.Context(), e.live(), client.RawPatch(kind, []byte(body)),
+		return e.admin.SubResource("scale").Patch(e.t.Context(), e.getObject(), client.RawPatch(kind, []byte(body)),
 			options...)
 	}
 	require.NoError(e.t, scale(2, "kubectl", types.MergePatchType))
 	if e.kind == "Deployment" { // scales of custom resources can't be applied
 		require.NoError(e.t, scale(3, v1alpha1.FieldManager, types.ApplyPatchType))
 	}
-	require.NotContains(e.t, e.own(), "f:replicas", "scaling is drift, whichever manager the request names")
+	require.NotContains(e.t, e.operatorFields(), "f:replicas", "scaling is drift, whichever manager the request names")
 	if e.kind == "Deployment" { // admin may not write its status
 		return
 	}
-	status := e.live()
+	status := e.getObject()
 	status.Object["status"] = map[string]any{"replicas": int64(2)}
 	require.NoError(e.t, e.admin.Status().Update(e.t.Context(), status))
-	resetting := e.live()
+	resetting := e.getObject()
 	resetting.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 	require.NoError(e.t, e.admin.Status().Update(e.t.Context(), resetting))
-	require.NotEmpty(e.t, e.own(), "subresources reset nothing")
+	require.NotEmpty(e.t, e.operatorFields(), "subresources reset nothing")
 }
 
-// own returns what the operator owns of the object.
-func (e evidence) own() string {
+// operatorFields returns what the operator owns of the object.
+func (e driftFixture) operatorFields() string {
 	e.t.Helper()
 	fields := ""
-	forge(e.live(), func(entry *metav1.ManagedFieldsEntry) { fields = entry.FieldsV1.GetRawString() })
+	changeOperatorEntry(e.getObject(), func(entry *metav1.ManagedFieldsEntry) { fields = entry.FieldsV1.GetRawString() })
 	return fields
 }
 
@@ -424,7 +424,7 @@ func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
 	}
 	s.createTemplate("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(), reportsDrift)
 	ns := s.createPopulatedNamespace("a")
-	jane := s.person(s.name("jane"))
+	jane := s.newUser(s.name("jane"))
 	patch := func(body string, options metav1.PatchOptions) error {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "large", types.MergePatchType, []byte(body),
 			options)

@@ -22,13 +22,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// promptly is how long drift may last here. The goal, one second, is for a machine that does nothing else: make bench
+// correctionLimit is how long drift may last here. The goal, one second, is for a machine that does nothing else: make bench
 // measures it.
-const promptly = 10 * time.Second
+const correctionLimit = 10 * time.Second
 
-// others are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes a
+// foreignPatches are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes a
 // declared field.
-var others = map[string]string{
+var foreignPatches = map[string]string{
 	"NetworkPolicy":       `{"spec": {"egress": [{"ports": [{"protocol": "TCP", "port": 443}]}]}}`,
 	"Role":                `{"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}`,
 	"RoleBinding":         `{"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}]}`,
@@ -40,15 +40,15 @@ var others = map[string]string{
 	"PodDisruptionBudget": `{"spec": {"minAvailable": 0}}`,
 }
 
-// writers are those who change objects, and how.
-func writers(s *testScope) map[string]func(*unstructured.Unstructured) error {
+// foreignWrites are those who change objects, and how.
+func foreignWrites(s *testScope) map[string]func(*unstructured.Unstructured) error {
 	ctx := s.t.Context()
 	patch := func(object *unstructured.Unstructured, body string, options ...client.PatchOption) error {
 		return s.client.Patch(ctx, object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
 	}
 	return map[string]func(*unstructured.Unstructured) error{
 		"patch": func(object *unstructured.Unstructured) error {
-			return patch(object, others[object.GetKind()], client.FieldOwner("kubectl-patch"))
+			return patch(object, foreignPatches[object.GetKind()], client.FieldOwner("kubectl-patch"))
 		},
 		"update": func(object *unstructured.Unstructured) error {
 			// Kubernetes writes what is used into quotas
@@ -57,7 +57,7 @@ func writers(s *testScope) map[string]func(*unstructured.Unstructured) error {
 				if err := s.client.Get(ctx, client.ObjectKeyFromObject(object), read); err != nil {
 					return err
 				}
-				changed, err := mergePatched(read, others[object.GetKind()])
+				changed, err := mergePatched(read, foreignPatches[object.GetKind()])
 				if err != nil {
 					return err
 				}
@@ -65,7 +65,7 @@ func writers(s *testScope) map[string]func(*unstructured.Unstructured) error {
 			})
 		},
 		"force": func(object *unstructured.Unstructured) error {
-			mine, err := mergePatched(&unstructured.Unstructured{Object: map[string]any{}}, others[object.GetKind()])
+			mine, err := mergePatched(&unstructured.Unstructured{Object: map[string]any{}}, foreignPatches[object.GetKind()])
 			if err != nil {
 				return err
 			}
@@ -136,10 +136,10 @@ func TestDriftIsCorrected(t *testing.T) {
 		require.NoError(t, s.client.Create(t.Context(), template))
 		s.waitTemplateObserved(template)
 	}
-	ways := slices.Sorted(maps.Keys(writers(s)))
+	ways := slices.Sorted(maps.Keys(foreignWrites(s)))
 	for _, object := range parseYAML(t, policyKinds) {
 		for _, way := range ways {
-			t.Run(object.GetKind()+"/"+way, func(t *testing.T) { driftIsCorrected(t, object, way) })
+			t.Run(object.GetKind()+"/"+way, func(t *testing.T) { testDriftIsCorrected(t, object, way) })
 		}
 	}
 }
@@ -147,13 +147,13 @@ func TestDriftIsCorrected(t *testing.T) {
 // kindLabel says, on a namespace, which of policyKinds it is to have.
 const kindLabel = "kind"
 
-func driftIsCorrected(t *testing.T, object *unstructured.Unstructured, way string) {
+func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way string) {
 	t.Helper()
 	s := newScope(t, sharedCluster)
 	ns := s.createPopulatedNamespace("a", withLabel(kindLabel, object.GetKind()))
 	before := s.mustGet(ns, object)
-	require.NoError(t, writers(s)[way](before))
-	s.eventuallyWithin(promptly, func(c *assert.CollectT) {
+	require.NoError(t, foreignWrites(s)[way](before))
+	s.eventuallyWithin(correctionLimit, func(c *assert.CollectT) {
 		after, err := s.get(ns, object)
 		if !assert.NoError(c, err) {
 			return
@@ -193,13 +193,13 @@ func TestCorrectionIsOneWrite(t *testing.T) {
 		}
 		s.waitPresent(ns, configMap("settings", "v"))
 	}
-	s.quiet(configMap("settings", "v"))
+	s.waitQuiet(configMap("settings", "v"))
 	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
-// quiet returns when the operator has nothing left to do for what happened before to objects like these: the watch
+// waitQuiet returns when the operator has nothing left to do for what happened before to objects like these: the watch
 // tells of a later deletion in another namespace, and the queue brings it up, only after that.
-func (s *testScope) quiet(like string) {
+func (s *testScope) waitQuiet(like string) {
 	s.t.Helper()
 	marker := s.createPopulatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
 	for _, object := range parseYAML(s.t, like) {
@@ -236,7 +236,7 @@ func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(addition))))
 	}
-	s.quiet(policyKinds)
+	s.waitQuiet(policyKinds)
 	require.Equal(t, before, s.countWrites(ns))
 	for _, object := range parseYAML(t, storedPolicyKinds(ns.Name)) {
 		require.Empty(t, differences(object.Object, s.mustGet(ns, object).Object))
@@ -277,7 +277,7 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 		services := used(c)
 		assert.Equal(c, int64(3), services.Value())
 	})
-	s.quiet(quota)
+	s.waitQuiet(quota)
 	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
@@ -296,14 +296,14 @@ func TestDriftIsReported(t *testing.T) {
 		assert.Contains(c, condition.Message, "configmap/settings: drifted: data.key changed by kubectl-edit")
 	})
 	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
-	s.drifted(template, 1)
+	s.waitDriftedNamespaces(template, 1)
 
 	s.delete(s.mustGet(ns, parseYAML(t, configMap("more", ""))[0]))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
 	})
 	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
-	s.drifted(template, 1)
+	s.waitDriftedNamespaces(template, 1)
 	s.waitPresent(ns, configMap("settings", "theirs"))
 	s.waitAbsent(ns, configMap("more", ""))
 	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
@@ -316,7 +316,7 @@ func TestDriftIsReported(t *testing.T) {
 	// Correct puts right what Report left.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftCorrect })
 	s.waitPresent(ns, documents(configMap("settings", "v"), configMap("more", "v")))
-	s.drifted(template, 0)
+	s.waitDriftedNamespaces(template, 0)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.NotContains(c, condition.Message, "drifted")
 	})
@@ -332,14 +332,14 @@ func TestReportAppliesAChangedTemplate(t *testing.T) {
 		template.Spec.Templates = rawObjects(t, documents(configMap("settings", "v2"), configMap("more", "v2")))
 	})
 	s.waitPresent(ns, documents(configMap("settings", "v2"), configMap("more", "v2")))
-	s.drifted(template, 0)
+	s.waitDriftedNamespaces(template, 0)
 }
 
 func reportsDrift(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.DriftPolicy = v1alpha1.DriftReport
 }
 
-func (s *testScope) drifted(template *v1alpha1.NamespaceTemplate, namespaces int32) {
+func (s *testScope) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, namespaces int32) {
 	s.t.Helper()
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, namespaces, status.Namespaces.Drifted)

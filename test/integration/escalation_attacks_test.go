@@ -28,7 +28,7 @@ var templatesRule = rbacv1.PolicyRule{
 	Verbs: []string{"get", "create", "update", "patch", "delete"},
 }
 
-func rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
+func policyRule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs),
 		ResourceNames: names,
@@ -37,24 +37,24 @@ func rule(verbs, group, resources string, names ...string) rbacv1.PolicyRule {
 
 var (
 	// rbacRule lets an author write Roles and RoleBindings, as far as RBAC goes: without bind and escalate.
-	rbacRule    = rule("create patch", rbacv1.GroupName, "roles rolebindings")
-	readSecrets = rule("get", "", "secrets")
-	readConfig  = rule("get", "", "configmaps")
+	rbacRule    = policyRule("create patch", rbacv1.GroupName, "roles rolebindings")
+	readSecrets = policyRule("get", "", "secrets")
+	readConfig  = policyRule("get", "", "configmaps")
 )
 
-// authorWho returns a client of a user who may write templates, and may do what the rules say in all namespaces.
-func (s *testScope) authorWho(short string, rules ...rbacv1.PolicyRule) client.Client {
+// newTemplateAuthor returns a client of a user who may write templates, and may do what the rules say in all namespaces.
+func (s *testScope) newTemplateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
-	return s.userWho(short, append(slices.Clone(rules), templatesRule)...)
+	return s.newUserWithRules(short, append(slices.Clone(rules), templatesRule)...)
 }
 
-// userWho returns a client of a user who may do what the rules say in all namespaces, and nothing else.
-func (s *testScope) userWho(short string, rules ...rbacv1.PolicyRule) client.Client {
+// newUserWithRules returns a client of a user who may do what the rules say in all namespaces, and nothing else.
+func (s *testScope) newUserWithRules(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	name := s.name(short)
 	require.NoError(s.t,
 		s.client.Create(s.t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}))
-	s.bind("", "ClusterRole", name, userSubject(name))
+	s.bindRole("", "ClusterRole", name, userSubject(name))
 	config, err := s.controlPlane.UserConfig(name)
 	require.NoError(s.t, err)
 	user, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
@@ -83,14 +83,14 @@ func (s *testScope) mayOf(user, namespace, verb, group, resource string) bool {
 	return review.Status.Allowed
 }
 
-// roleWith is a Role with the body of a rule, in YAML.
-func roleWith(name, rules string) string {
+// roleWithRules is a Role with the body of a rule, in YAML.
+func roleWithRules(name, rules string) string {
 	return "\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: " + name + "}\n" + rules + "\n"
 }
 
 const (
-	narrow = `rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]`
-	wide   = `rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]`
+	configMapRules = `rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]`
+	secretRules    = `rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]`
 )
 
 // bindingOf binds a Role to a user.
@@ -101,11 +101,11 @@ func bindingOf(name, role, user string) string {
 }
 
 // bindingAttack is a template by which an author who may write Roles and RoleBindings, and holds nothing but reading
-// ConfigMaps, tries to let SCENE-victim read Secrets.
+// ConfigMaps, tries to let SCOPE-victim read Secrets.
 type bindingAttack struct {
 	objects  string
 	overlays []v1alpha1.Overlay
-	// existing is in a namespace before the template selects it. By default it is the Role SCENE-worker, which may read
+	// existing is in a namespace before the template selects it. By default it is the Role SCOPE-worker, which may read
 	// Secrets.
 	existing string
 	// refuseRoles has the cluster refuse all Roles that the operator writes in the namespaces.
@@ -116,114 +116,114 @@ type bindingAttack struct {
 }
 
 var bindingAttacks = map[string]bindingAttack{
-	"role of a version that is not served": {objects: documents(ofVersion("v1beta1",
-		roleWith("SCENE-worker", narrow)), workers)},
-	"role of a version that never was": {objects: documents(ofVersion("v2", roleWith("SCENE-worker", narrow)),
-		workers)},
-	"binding first": {objects: documents(workers,
-		ofVersion("v1beta1", roleWith("SCENE-worker", narrow)))},
-	"role without rules of an unserved version": {objects: documents(ofVersion("v1alpha1",
-		roleWith("SCENE-worker", "")), workers)},
+	"role of a version that is not served": {objects: documents(withRBACVersion("v1beta1",
+		roleWithRules("SCOPE-worker", configMapRules)), workersBinding)},
+	"role of a version that never was": {objects: documents(withRBACVersion("v2", roleWithRules("SCOPE-worker", configMapRules)),
+		workersBinding)},
+	"binding first": {objects: documents(workersBinding,
+		withRBACVersion("v1beta1", roleWithRules("SCOPE-worker", configMapRules)))},
+	"role without rules of an unserved version": {objects: documents(withRBACVersion("v1alpha1",
+		roleWithRules("SCOPE-worker", "")), workersBinding)},
 	"role that is too large with the operator's annotations": {
-		objects: documents(annotated(roleWith("SCENE-worker", narrow), 256*1024-len("a")), workers),
+		objects: documents(withLargeAnnotation(roleWithRules("SCOPE-worker", configMapRules), 256*1024-len("a")), workersBinding),
 	},
 	"role that an overlay makes too large": {
-		objects:  documents(annotated(roleWith("SCENE-worker", narrow), 0), workers),
-		overlays: patchingRole("/metadata/annotations/a", strings.Repeat("x", 256*1024-len("a"))),
+		objects:  documents(withLargeAnnotation(roleWithRules("SCOPE-worker", configMapRules), 0), workersBinding),
+		overlays: roleOverlay("/metadata/annotations/a", strings.Repeat("x", 256*1024-len("a"))),
 	},
 	"overlay that replaces apiVersion": {
-		objects:  documents(roleWith("SCENE-worker", narrow), workers),
-		overlays: patchingRole(`/apiVersion`, `rbac.authorization.k8s.io/v1beta1`),
+		objects:  documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
+		overlays: roleOverlay(`/apiVersion`, `rbac.authorization.k8s.io/v1beta1`),
 	},
 	"overlay that replaces the group": {
-		objects:  documents(roleWith("SCENE-worker", narrow), workers),
-		overlays: patchingRole(`/apiVersion`, `example.com/v1`),
+		objects:  documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
+		overlays: roleOverlay(`/apiVersion`, `example.com/v1`),
 	},
 	"overlay that replaces kind": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers), overlays: patchingRole(`/kind`, `ConfigMap`),
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding), overlays: roleOverlay(`/kind`, `ConfigMap`),
 	},
 	"overlay that replaces the name": {
-		objects:  documents(roleWith("SCENE-worker", narrow), workers),
-		overlays: patchingRole(`/metadata/name`, `SCENE-another`),
+		objects:  documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
+		overlays: roleOverlay(`/metadata/name`, `SCOPE-another`),
 	},
 	"overlay that makes the role a generated": {
-		objects:  documents(roleWith("SCENE-worker", narrow), workers),
-		overlays: patchingRole(`/metadata/generateName`, `SCENE-worker`),
+		objects:  documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
+		overlays: roleOverlay(`/metadata/generateName`, `SCOPE-worker`),
 	},
 	"overlay that swaps names": {
-		objects: documents(roleWith("SCENE-worker", narrow), roleWith("SCENE-other", narrow), workers),
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), roleWithRules("SCOPE-other", configMapRules), workersBinding),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{
-			jsonPatch("SCENE-worker", "/metadata/name", "SCENE-other"),
-			jsonPatch("SCENE-other", "/metadata/name", "SCENE-worker"),
+			roleJSONPatch("SCOPE-worker", "/metadata/name", "SCOPE-other"),
+			roleJSONPatch("SCOPE-other", "/metadata/name", "SCOPE-worker"),
 		}}},
 	},
 	"overlay that deletes the role": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers),
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{{
-			Patch: "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: SCENE-worker}\n$patch: delete\n",
+			Patch: "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: SCOPE-worker}\n$patch: delete\n",
 		}}}},
 	},
 	"overlay that takes the rules away": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers),
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{{
 			Target: &v1alpha1.PatchTarget{Kind: "Role"}, Patch: `[{"op": "remove", "path": "/rules"}]`,
 		}}}},
 	},
 	"overlay that rebinds": {
-		objects: documents(roleWith("SCENE-narrow", narrow), bindingOf("workers", "SCENE-narrow", "SCENE-victim")),
+		objects: documents(roleWithRules("SCOPE-narrow", configMapRules), bindingOf("workers", "SCOPE-narrow", "SCOPE-victim")),
 		overlays: []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{{
 			Target: &v1alpha1.PatchTarget{Kind: "RoleBinding"},
-			Patch:  `[{"op": "replace", "path": "/roleRef/name", "value": "SCENE-worker"}]`,
+			Patch:  `[{"op": "replace", "path": "/roleRef/name", "value": "SCOPE-worker"}]`,
 		}}}},
 	},
 	"role that the cluster refuses": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding), refuseRoles: true,
 	},
 	"role that the cluster refuses, ignored": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
-		change: []func(*v1alpha1.NamespaceTemplate){ignoreFailures},
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding), refuseRoles: true,
+		change: []func(*v1alpha1.NamespaceTemplate){ignoresFailures},
 	},
 	"role that the cluster refuses, reported": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers), refuseRoles: true,
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding), refuseRoles: true,
 		change: []func(*v1alpha1.NamespaceTemplate){reportsDrift},
 	},
-	"role that the cluster refuses, bound by a name": {objects: documents(roleWith("SCENE-$(NAMESPACE)", narrow),
-		bindingOf("workers", "SCENE-$(NAMESPACE)", "SCENE-victim")), existing: roleWith("SCENE-NAMESPACE", wide),
+	"role that the cluster refuses, bound by a name": {objects: documents(roleWithRules("SCOPE-$(NAMESPACE)", configMapRules),
+		bindingOf("workers", "SCOPE-$(NAMESPACE)", "SCOPE-victim")), existing: roleWithRules("SCOPE-NAMESPACE", secretRules),
 		refuseRoles: true},
-	"role without rules": {objects: documents(roleWith("SCENE-worker", ""), workers)},
-	"role with rules that are null": {objects: documents(roleWith("SCENE-worker", "rules: null"),
-		workers)},
-	"role with rules that are empty": {objects: documents(roleWith("SCENE-worker", "rules: []"),
-		workers)},
-	"role that a user has widened before": {objects: documents(roleWith("SCENE-worker", narrow), workers)},
+	"role without rules": {objects: documents(roleWithRules("SCOPE-worker", ""), workersBinding)},
+	"role with rules that are null": {objects: documents(roleWithRules("SCOPE-worker", "rules: null"),
+		workersBinding)},
+	"role with rules that are empty": {objects: documents(roleWithRules("SCOPE-worker", "rules: []"),
+		workersBinding)},
+	"role that a user has widened before": {objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding)},
 	"role that a user has widened before, reported": {
-		objects: documents(roleWith("SCENE-worker", narrow), workers),
+		objects: documents(roleWithRules("SCOPE-worker", configMapRules), workersBinding),
 		change:  []func(*v1alpha1.NamespaceTemplate){reportsDrift},
 	},
-	"role that is not declared": {objects: workers},
+	"role that is not declared": {objects: workersBinding},
 	"role that is refused for its owner": {
-		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}",
-			"{name: SCENE-worker, ownerReferences: [{apiVersion: v1, kind: Pod, name: x, uid: ''}]}", 1), workers),
+		objects: documents(strings.Replace(roleWithRules("SCOPE-worker", configMapRules), "{name: SCOPE-worker}",
+			"{name: SCOPE-worker, ownerReferences: [{apiVersion: v1, kind: Pod, name: x, uid: ''}]}", 1), workersBinding),
 	},
 	"role that a creator's name makes invalid": {
-		objects: documents(strings.Replace(roleWith("SCENE-worker", narrow), "{name: SCENE-worker}",
-			"{name: SCENE-worker, labels: {a: $(CREATOR)}}", 1), workers),
+		objects: documents(strings.Replace(roleWithRules("SCOPE-worker", configMapRules), "{name: SCOPE-worker}",
+			"{name: SCOPE-worker, labels: {a: $(CREATOR)}}", 1), workersBinding),
 	},
 	"role in a list": {
 		objects: documents(
-			"\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleList\nmetadata: {name: SCENE-worker}\nitems: []\n",
-			workers),
+			"\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleList\nmetadata: {name: SCOPE-worker}\nitems: []\n",
+			workersBinding),
 	},
 	"roleRef that is changed to a role that is refused": {
-		objects: documents(roleWith("SCENE-narrow", narrow), bindingOf("workers", "SCENE-narrow", "SCENE-victim")),
+		objects: documents(roleWithRules("SCOPE-narrow", configMapRules), bindingOf("workers", "SCOPE-narrow", "SCOPE-victim")),
 		later: func(s *testScope, author client.Client, template *v1alpha1.NamespaceTemplate) {
-			s.rewrite(author, template,
-				documents(roleWith("SCENE-narrow", narrow), ofVersion("v1beta1", roleWith("SCENE-worker", narrow)),
-					workers))
+			s.replaceObjectsAs(author, template,
+				documents(roleWithRules("SCOPE-narrow", configMapRules), withRBACVersion("v1beta1", roleWithRules("SCOPE-worker", configMapRules)),
+					workersBinding))
 		},
 	},
 	"subject that is added after the role is widened and reported": {
-		objects: documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "nobody")),
+		objects: documents(roleWithRules("SCOPE-mine", configMapRules), bindingOf("mine", "SCOPE-mine", "nobody")),
 		change:  []func(*v1alpha1.NamespaceTemplate){reportsDrift},
 		later: func(s *testScope, author client.Client, template *v1alpha1.NamespaceTemplate) {
 			for _, ns := range []string{s.name("late"), s.name("new")} {
@@ -235,35 +235,35 @@ var bindingAttacks = map[string]bindingAttack{
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.EqualValues(c, 2, status.Namespaces.Drifted)
 			})
-			s.rewrite(author, template,
-				documents(roleWith("SCENE-mine", narrow), bindingOf("mine", "SCENE-mine", "SCENE-victim")))
+			s.replaceObjectsAs(author, template,
+				documents(roleWithRules("SCOPE-mine", configMapRules), bindingOf("mine", "SCOPE-mine", "SCOPE-victim")))
 		},
 	},
 }
 
-// workers binds the Role "SCENE-worker" to the victim.
-var workers = bindingOf("workers", "SCENE-worker", "SCENE-victim")
+// workersBinding binds the Role "SCOPE-worker" to the victim.
+var workersBinding = bindingOf("workers", "SCOPE-worker", "SCOPE-victim")
 
-func ofVersion(version, object string) string {
+func withRBACVersion(version, object string) string {
 	return strings.Replace(object, "rbac.authorization.k8s.io/v1\n", "rbac.authorization.k8s.io/"+version+"\n", 1)
 }
 
-func annotated(object string, size int) string {
+func withLargeAnnotation(object string, size int) string {
 	return strings.Replace(object, "metadata: {", "metadata: {annotations: {a: '"+strings.Repeat("x", size)+"'}, ", 1)
 }
 
-func jsonPatch(role, path, value string) v1alpha1.Patch {
+func roleJSONPatch(role, path, value string) v1alpha1.Patch {
 	return v1alpha1.Patch{
 		Target: &v1alpha1.PatchTarget{Kind: "Role", Name: role},
 		Patch:  fmt.Sprintf(`[{"op": "add", "path": %q, "value": %q}]`, path, value),
 	}
 }
 
-func patchingRole(path, value string) []v1alpha1.Overlay {
-	return []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{jsonPatch("SCENE-worker", path, value)}}}
+func roleOverlay(path, value string) []v1alpha1.Overlay {
+	return []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{roleJSONPatch("SCOPE-worker", path, value)}}}
 }
 
-func ignoreFailures(template *v1alpha1.NamespaceTemplate) {
+func ignoresFailures(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 }
 
@@ -275,36 +275,36 @@ func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	for name, attack := range bindingAttacks {
 		t.Run(name, func(t *testing.T) {
 			s := newScope(t, cluster)
-			s.attack(attack)
+			s.runBindingAttack(attack)
 		})
 	}
 }
 
-// attack has an author try.
-func (s *testScope) attack(attack bindingAttack) {
+// runBindingAttack has an author try.
+func (s *testScope) runBindingAttack(attack bindingAttack) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
-	author := s.authorWho("author", rbacRule, readConfig)
+	author := s.newTemplateAuthor("author", rbacRule, readConfig)
 	late, created := s.newNamespace("late"), s.newNamespace("new", withCreator("jane@example.com"))
 	if attack.refuseRoles {
-		s.refuseRoles(late, created)
+		s.denyOperatorRoles(late, created)
 	}
 	existing := func(ns *corev1.Namespace) string {
-		return strings.NewReplacer("SCENE", s.id, "NAMESPACE",
-			ns.Name).Replace(cmp.Or(attack.existing, roleWith("SCENE-worker", wide)))
+		return strings.NewReplacer("SCOPE", s.id, "NAMESPACE",
+			ns.Name).Replace(cmp.Or(attack.existing, roleWithRules("SCOPE-worker", secretRules)))
 	}
 	delete(late.Labels, testLabel)
 	require.NoError(s.t, s.createAsCreator(late))
-	s.put(late.Name, existing(late))
+	s.createObjects(late.Name, existing(late))
 
 	template := s.newTemplate("attack", attack.objects, attack.change...)
 	for i, overlay := range attack.overlays {
 		overlay.Name, overlay.Namespaces = fmt.Sprint("overlay-", i), template.Spec.Namespaces
 		template.Spec.Overlays = append(template.Spec.Overlays, overlay)
 	}
-	s.inScene(template)
+	s.replacePlaceholders(template)
 	if err := author.Create(s.t.Context(), template); err != nil {
-		s.denied(err)
+		s.expectDenied(err)
 		return
 	}
 	s.waitTemplateObserved(template)
@@ -321,7 +321,7 @@ func (s *testScope) attack(attack bindingAttack) {
 		attack.later(s, author, template)
 	}
 	require.NoError(s.t, settler.settle(s.t.Context(), late.Name, created.Name))
-	s.neverGranted(recorder, s.name("victim"), readSecrets, late, created)
+	s.expectNeverGranted(recorder, s.name("victim"), readSecrets, late, created)
 }
 
 // What an author may grant is populated, wherever a user had widened the Role before, and however many namespaces there
@@ -330,20 +330,20 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
-	author := s.authorWho("author", rbacRule, readConfig, rule("bind", rbacv1.GroupName, "clusterroles", "view"))
+	author := s.newTemplateAuthor("author", rbacRule, readConfig, policyRule("bind", rbacv1.GroupName, "clusterroles", "view"))
 	victim := s.name("victim")
 	var namespaces []*corev1.Namespace
 	for i := range 12 {
 		ns := s.newNamespace(fmt.Sprint("late-", i))
 		delete(ns.Labels, testLabel)
 		require.NoError(t, s.createAsCreator(ns))
-		s.put(ns.Name, roleWith("worker", wide))
+		s.createObjects(ns.Name, roleWithRules("worker", secretRules))
 		namespaces = append(namespaces, ns)
 	}
 	viewers := strings.NewReplacer("kind: Role,",
 		"kind: ClusterRole,").Replace(bindingOf("viewers", "view", s.name("viewer")))
-	objects := documents(bindingOf("workers", "worker", victim), roleWith("worker", narrow),
-		roleWith("$(NAMESPACE)", "rules: []"),
+	objects := documents(bindingOf("workers", "worker", victim), roleWithRules("worker", configMapRules),
+		roleWithRules("$(NAMESPACE)", "rules: []"),
 		bindingOf("nothing", "$(NAMESPACE)", victim), viewers)
 	template := s.newTemplate("honest", objects)
 	require.NoError(t, author.Create(t.Context(), template))
@@ -360,7 +360,7 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 			assert.True(c, s.may(s.name("viewer"), ns.Name, "list", "pods"))
 		})
 	}
-	s.neverGranted(recorder, victim, readSecrets, namespaces...)
+	s.expectNeverGranted(recorder, victim, readSecrets, namespaces...)
 }
 
 // A Role that several templates declare is not bound for the author of one of them, unless that author could bind it,
@@ -374,20 +374,20 @@ func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 			"author first, in an overlay",
 		} {
 			t.Run(fmt.Sprintf("author's %s, administrator's %s, %s", names[0], names[1], order), func(t *testing.T) {
-				newScope(t, cluster).squat(names[0], names[1], order)
+				newScope(t, cluster).bindRoleOfAnotherTemplate(names[0], names[1], order)
 			})
 		}
 	}
 }
 
-// squat has an author bind an empty Role that a template of the administrator fills.
-func (s *testScope) squat(authors, administrators, order string) {
+// bindRoleOfAnotherTemplate has an author bind an empty Role that a template of the administrator fills.
+func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order string) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
-	author := s.authorWho("author", rbacRule, readConfig)
-	squatting := s.newTemplate(authors, documents(roleWith("SCENE-worker", "rules: []"), workers))
+	author := s.newTemplateAuthor("author", rbacRule, readConfig)
+	squatting := s.newTemplate(authors, documents(roleWithRules("SCOPE-worker", "rules: []"), workersBinding))
 	declared := s.newTemplate(administrators,
-		documents(roleWith("SCENE-worker", wide), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
+		documents(roleWithRules("SCOPE-worker", secretRules), bindingOf("SCOPE-team", "SCOPE-worker", "SCOPE-member")))
 	ns := s.newNamespace("n")
 	switch order {
 	case "author first, elsewhere":
@@ -396,15 +396,15 @@ func (s *testScope) squat(authors, administrators, order string) {
 		squatting.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	case "author first, in an overlay":
 		declared.Spec.Templates = rawObjects(s.t,
-			documents(roleWith("SCENE-worker", "rules: []"), bindingOf("SCENE-team", "SCENE-worker", "SCENE-member")))
+			documents(roleWithRules("SCOPE-worker", "rules: []"), bindingOf("SCOPE-team", "SCOPE-worker", "SCOPE-member")))
 		declared.Spec.Overlays = []v1alpha1.Overlay{{Name: "wide", Namespaces: declared.Spec.Namespaces,
 			Patches: []v1alpha1.Patch{{
 				Target: &v1alpha1.PatchTarget{Kind: "Role"},
 				Patch:  `[{"op": "replace", "path": "/rules", "value": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}]`,
 			}}}}
 	}
-	s.inScene(squatting)
-	s.inScene(declared)
+	s.replacePlaceholders(squatting)
+	s.replacePlaceholders(declared)
 	if order == "administrator first" {
 		require.NoError(s.t, s.client.Create(s.t.Context(), declared))
 		s.waitTemplateObserved(declared)
@@ -412,7 +412,7 @@ func (s *testScope) squat(authors, administrators, order string) {
 	require.NoError(s.t, s.createAsCreator(ns))
 	err := author.Create(s.t.Context(), squatting)
 	if err != nil {
-		s.denied(err)
+		s.expectDenied(err)
 	} else {
 		s.waitTemplateObserved(squatting)
 	}
@@ -430,40 +430,40 @@ func (s *testScope) squat(authors, administrators, order string) {
 		}
 		if err := author.Patch(s.t.Context(), squatting.DeepCopy(),
 			client.RawPatch("application/merge-patch+json", []byte(body))); err != nil {
-			s.denied(err)
+			s.expectDenied(err)
 		}
 	}
 	require.NoError(s.t, (&settler{client: s.client, id: s.id}).settle(s.t.Context(), ns.Name))
-	s.neverGranted(recorder, s.name("victim"), readSecrets, ns)
+	s.expectNeverGranted(recorder, s.name("victim"), readSecrets, ns)
 	if administrators > authors || err != nil {
 		s.eventually(func(c *assert.CollectT) { assert.True(c, s.may(s.name("member"), ns.Name, "get", "secrets")) })
 	}
 }
 
-// inScene replaces SCENE in a template's values.
-func (s *testScope) inScene(template *v1alpha1.NamespaceTemplate) {
+// replacePlaceholders replaces SCOPE in a template's values.
+func (s *testScope) replacePlaceholders(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
 	data, err := json.Marshal(template)
 	require.NoError(s.t, err)
 	*template = v1alpha1.NamespaceTemplate{}
-	require.NoError(s.t, json.Unmarshal(bytes.ReplaceAll(data, []byte("SCENE"), []byte(s.id)), template))
+	require.NoError(s.t, json.Unmarshal(bytes.ReplaceAll(data, []byte("SCOPE"), []byte(s.id)), template))
 }
 
-// denied fails unless an error is a denial of admission or validation.
-func (s *testScope) denied(err error) {
+// expectDenied fails unless an error is a denial of admission or validation.
+func (s *testScope) expectDenied(err error) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
 	s.t.Logf("denied: %.400s", err)
 }
 
-// neverGranted fails if RoleBindings let a user do something at any moment, or do now.
-func (s *testScope) neverGranted(
+// expectNeverGranted fails if RoleBindings let a user do something at any moment, or do now.
+func (s *testScope) expectNeverGranted(
 	recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace,
 ) {
 	s.t.Helper()
-	_, err := recorder.catchUp(s.t.Context())
+	_, err := recorder.waitRecorded(s.t.Context())
 	require.NoError(s.t, err)
-	records := recorder.take(s.id)
+	records := recorder.takeRecords(s.id)
 	for _, ns := range namespaces {
 		held := escalation.Author{Rules: escalation.Granted(records, nil, ns.Name, userSubject(user))}
 		assert.False(s.t, held.Holds([]rbacv1.PolicyRule{right}), "%s was granted in namespace %s: %v", user, ns.Name,
@@ -473,27 +473,27 @@ func (s *testScope) neverGranted(
 	}
 }
 
-// rewrite replaces the objects of a template as a user, who may be denied it.
-func (s *testScope) rewrite(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
+// replaceObjectsAs replaces the objects of a template as a user, who may be denied it.
+func (s *testScope) replaceObjectsAs(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
 	s.t.Helper()
 	changed := template.DeepCopy()
 	changed.Spec.Templates = rawObjects(s.t, objects)
-	s.inScene(changed)
+	s.replacePlaceholders(changed)
 	if err := user.Patch(s.t.Context(), changed, client.MergeFrom(template)); err != nil {
-		s.denied(err)
+		s.expectDenied(err)
 		return
 	}
 	s.waitTemplateObserved(changed)
 }
 
-// refuseRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the cluster
+// denyOperatorRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the cluster
 // might. It labels the namespaces, which do not exist yet.
-func (s *testScope) refuseRoles(namespaces ...*corev1.Namespace) {
+func (s *testScope) denyOperatorRoles(namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	for _, ns := range namespaces {
 		ns.Labels["refuse-roles"] = s.id
 	}
-	_, err := s.kubectl(s.t.Context(), strings.ReplaceAll(refusal, "SCENE", s.id), "apply", "--filename", "-")
+	_, err := s.kubectl(s.t.Context(), strings.ReplaceAll(denyRolesPolicy, "SCOPE", s.id), "apply", "--filename", "-")
 	require.NoError(s.t, err)
 	probe := s.newNamespace("probe", withLabel("refuse-roles", s.id))
 	require.NoError(s.t, s.createAsCreator(probe))
@@ -506,19 +506,19 @@ func (s *testScope) refuseRoles(namespaces ...*corev1.Namespace) {
 	})
 }
 
-const refusal = `
+const denyRolesPolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {name: SCENE}
+metadata: {name: SCOPE}
 spec:
   matchConstraints:
-    namespaceSelector: {matchLabels: {refuse-roles: SCENE}}
+    namespaceSelector: {matchLabels: {refuse-roles: SCOPE}}
     resourceRules: [{apiGroups: [rbac.authorization.k8s.io], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [roles]}]
   matchConditions: [{name: operator, expression: "request.userInfo.username == '` + operatorUser + `'"}]
   validations: [{expression: "false", message: "this cluster takes no Roles from the operator here"}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: SCENE}
-spec: {policyName: SCENE, validationActions: [Deny]}
+metadata: {name: SCOPE}
+spec: {policyName: SCOPE, validationActions: [Deny]}
 `

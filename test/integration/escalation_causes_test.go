@@ -11,10 +11,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// createRules are what the create-author may do besides writing templates.
-var createRules = []rbacv1.PolicyRule{
-	rule("create", "", "resourcequotas configmaps serviceaccounts"),
-	rule("create", "networking.k8s.io", "networkpolicies"),
+// createOnlyRules are what the create-author may do besides writing templates.
+var createOnlyRules = []rbacv1.PolicyRule{
+	policyRule("create", "", "resourcequotas configmaps serviceaccounts"),
+	policyRule("create", "networking.k8s.io", "networkpolicies"),
 }
 
 // Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side
@@ -22,11 +22,11 @@ var createRules = []rbacv1.PolicyRule{
 func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	creates := s.authorWho("create-author", createRules...)
-	patches := s.authorWho("patch-author", rule("patch", "", "configmaps resourcequotas serviceaccounts"),
-		rule("patch", "networking.k8s.io", "networkpolicies"))
-	both := s.authorWho("both-author", rule("create patch", "", "configmaps resourcequotas serviceaccounts"),
-		rule("create patch", "networking.k8s.io", "networkpolicies"))
+	creates := s.newTemplateAuthor("create-author", createOnlyRules...)
+	patches := s.newTemplateAuthor("patch-author", policyRule("patch", "", "configmaps resourcequotas serviceaccounts"),
+		policyRule("patch", "networking.k8s.io", "networkpolicies"))
+	both := s.newTemplateAuthor("both-author", policyRule("create patch", "", "configmaps resourcequotas serviceaccounts"),
+		policyRule("create patch", "networking.k8s.io", "networkpolicies"))
 	declared := map[string]string{
 		"quota":     quotaOf("existing"),
 		"configmap": configMap("existing", "changed"),
@@ -35,38 +35,38 @@ func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
 	}
 	for short, object := range declared {
 		template := s.newTemplate(short, object)
-		s.denied(creates.Create(t.Context(), template.DeepCopy()))
-		s.denied(patches.Create(t.Context(), template.DeepCopy()))
+		s.expectDenied(creates.Create(t.Context(), template.DeepCopy()))
+		s.expectDenied(patches.Create(t.Context(), template.DeepCopy()))
 		require.NoError(t, both.Create(t.Context(), template.DeepCopy()), short)
 	}
 	// An edit is judged like a creation.
 	own := s.newTemplate("own", configMap("own", "v"))
 	require.NoError(t, both.Create(t.Context(), own))
-	s.denied(s.merge(creates, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
-	require.NoError(t, s.merge(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+	s.expectDenied(s.patchSpecAs(creates, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+	require.NoError(t, s.patchSpecAs(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
 }
 
-// merge patches the spec of a template as a user.
-func (s *testScope) merge(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
+// patchSpecAs patches the spec of a template as a user.
+func (s *testScope) patchSpecAs(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": spec})
 	require.NoError(s.t, err)
 	return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json", body))
 }
 
-// removals are the ways to have a template's objects deleted.
-var removals = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTemplate) error{
+// removalWrites are the ways to have a template's objects deleted.
+var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTemplate) error{
 	"no templates": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"templates": []any{}})
+		return s.patchSpecAs(user, template, map[string]any{"templates": []any{}})
 	},
 	"templates that are null": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"templates": nil})
+		return s.patchSpecAs(user, template, map[string]any{"templates": nil})
 	},
 	"another name": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"templates": rawObjects(s.t, configMap("another", "v"))})
+		return s.patchSpecAs(user, template, map[string]any{"templates": rawObjects(s.t, configMap("another", "v"))})
 	},
 	"an overlay that deletes": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template, map[string]any{"overlays": []any{map[string]any{
+		return s.patchSpecAs(user, template, map[string]any{"overlays": []any{map[string]any{
 			"name": "drop", "namespaces": map[string]any{"labelSelector": map[string]any{}},
 			"patches": []any{
 				map[string]any{
@@ -81,7 +81,7 @@ var removals = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTem
 				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
 	},
 	"another selector": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template,
+		return s.patchSpecAs(user, template,
 			map[string]any{
 				"namespaces": map[string]any{
 					"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}},
@@ -92,7 +92,7 @@ var removals = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTem
 		return user.Delete(s.t.Context(), template.DeepCopy())
 	},
 	"authoritative": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.merge(user, template,
+		return s.patchSpecAs(user, template,
 			map[string]any{
 				"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}},
 			})
@@ -103,18 +103,18 @@ var removals = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTem
 // changed.
 func TestAuthorsNeedToDeleteWhatTheyPrune(t *testing.T) {
 	t.Parallel()
-	for way, remove := range removals {
+	for way, remove := range removalWrites {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			bare := s.authorWho("bare-author")
-			writes := s.authorWho("write-author", rule("create patch", "", "configmaps"))
-			deletes := s.authorWho("delete-author", rule("create patch delete", "", "configmaps"))
+			bare := s.newTemplateAuthor("bare-author")
+			writes := s.newTemplateAuthor("write-author", policyRule("create patch", "", "configmaps"))
+			deletes := s.newTemplateAuthor("delete-author", policyRule("create patch delete", "", "configmaps"))
 			template := s.createTemplate("policies", configMap("existing", "v"), deletesObjects)
 			ns := s.createPopulatedNamespace("n")
 			uid := s.mustGet(ns, parseYAML(t, configMap("existing", "v"))[0]).GetUID()
 			for _, user := range []client.Client{bare, writes} {
-				s.denied(remove(s, user, template))
+				s.expectDenied(remove(s, user, template))
 			}
 			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
 			require.Equal(t, uid, s.mustGet(ns, parseYAML(t, configMap("existing", "v"))[0]).GetUID())
@@ -136,10 +136,10 @@ func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			bare := s.authorWho("bare-author")
+			bare := s.newTemplateAuthor("bare-author")
 			template := s.createTemplate("policies", configMap("existing", "v"))
 			ns := s.createPopulatedNamespace("n")
-			require.NoError(t, removals[way](s, bare, template))
+			require.NoError(t, removalWrites[way](s, bare, template))
 			require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
 			s.waitPresent(ns, configMap("existing", "v"))
 		})
@@ -152,17 +152,17 @@ func TestOverridingATemplateTakesTheRightToPatchIt(t *testing.T) {
 	s := newScope(t, newTestCluster(t))
 	s.createTemplate("a", configMap("existing", "v"))
 	ns := s.createPopulatedNamespace("n")
-	config := rule("create patch delete", "", "configmaps")
+	config := policyRule("create patch delete", "", "configmaps")
 	group := v1alpha1.GroupVersion.Group
-	other := s.userWho("other-author", config, rule("create", group, "namespacetemplates"),
-		rule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
-	owner := s.userWho("owner-author", config, rule("create", group, "namespacetemplates"),
-		rule("patch", group, "namespacetemplates", s.name("a")))
-	s.denied(other.Create(t.Context(), s.newTemplate("z", configMap("existing", "overridden"))))
-	s.denied(other.Create(t.Context(), s.newTemplate("token", configMap("$(CREATOR)", "overridden"))))
+	other := s.newUserWithRules("other-author", config, policyRule("create", group, "namespacetemplates"),
+		policyRule("patch", group, "namespacetemplates", s.name("z"), s.name("token")))
+	owner := s.newUserWithRules("owner-author", config, policyRule("create", group, "namespacetemplates"),
+		policyRule("patch", group, "namespacetemplates", s.name("a")))
+	s.expectDenied(other.Create(t.Context(), s.newTemplate("z", configMap("existing", "overridden"))))
+	s.expectDenied(other.Create(t.Context(), s.newTemplate("token", configMap("$(CREATOR)", "overridden"))))
 	mine := s.newTemplate("z", configMap("mine", "v"))
 	require.NoError(t, other.Create(t.Context(), mine))
-	s.denied(s.merge(other, mine, map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
+	s.expectDenied(s.patchSpecAs(other, mine, map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
 	require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
 	s.waitPresent(ns, configMap("existing", "v"))
 

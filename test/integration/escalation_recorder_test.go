@@ -51,13 +51,13 @@ type recorder struct {
 	mu      sync.Mutex
 	records []escalation.Record
 	// seen is the revision of the last event of each kind.
-	seen map[schema.GroupVersionResource]uint64
+	lastRevisions map[schema.GroupVersionResource]uint64
 	// writers and deleters are the users who made a write, by its revision, and who deleted an object, by its UID. All
 	// other writes are the operator's.
 	writers  map[uint64]string
 	deleters map[types.UID]string
 	// taken are the prefixes of what is not recorded any more.
-	taken []string
+	takenPrefixes []string
 }
 
 // newRecorder records the writes of some kinds whose namespaces, or names if they have none, begin with a prefix.
@@ -66,7 +66,7 @@ func newRecorder(t *testing.T, cluster *testCluster, prefix string, kinds ...sch
 	clients, err := dynamic.NewForConfig(cluster.controlPlane.RESTConfig())
 	require.NoError(t, err)
 	r := &recorder{
-		kinds: kinds, client: clients, prefix: prefix, seen: map[schema.GroupVersionResource]uint64{},
+		kinds: kinds, client: clients, prefix: prefix, lastRevisions: map[schema.GroupVersionResource]uint64{},
 		writers: map[uint64]string{}, deleters: map[types.UID]string{},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func newRecorder(t *testing.T, cluster *testCluster, prefix string, kinds ...sch
 		watches.Wait()
 	})
 	for _, kind := range kinds {
-		object := marker(kind, prefix)
+		object := newMarker(kind, prefix)
 		_, err := clients.Resource(kind).Namespace(object.GetNamespace()).Create(t.Context(), object,
 			metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -91,14 +91,14 @@ func newRecorder(t *testing.T, cluster *testCluster, prefix string, kinds ...sch
 		watches.Go(func() {
 			defer events.Stop()
 			for event := range events.ResultChan() {
-				r.add(kind, event)
+				r.record(kind, event)
 			}
 		})
 	}
 	return r
 }
 
-func (r *recorder) add(kind schema.GroupVersionResource, event watch.Event) {
+func (r *recorder) record(kind schema.GroupVersionResource, event watch.Event) {
 	object, ok := event.Object.(*unstructured.Unstructured)
 	if !ok {
 		return
@@ -106,16 +106,16 @@ func (r *recorder) add(kind schema.GroupVersionResource, event watch.Event) {
 	revision := revisionOf(object)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen[kind] = revision
-	gone := slices.ContainsFunc(r.taken, func(prefix string) bool { return strings.HasPrefix(scopeOf(object), prefix) })
-	if event.Type != watch.Bookmark && strings.HasPrefix(scopeOf(object), r.prefix) && !gone {
+	r.lastRevisions[kind] = revision
+	gone := slices.ContainsFunc(r.takenPrefixes, func(prefix string) bool { return strings.HasPrefix(namespaceOrName(object), prefix) })
+	if event.Type != watch.Bookmark && strings.HasPrefix(namespaceOrName(object), r.prefix) && !gone {
 		r.records = append(r.records,
 			escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
 	}
 }
 
-// scopeOf returns the namespace of an object, or the name of one that has none.
-func scopeOf(object metav1.Object) string {
+// namespaceOrName returns the namespace of an object, or the name of one that has none.
+func namespaceOrName(object metav1.Object) string {
 	if object.GetNamespace() != "" {
 		return object.GetNamespace()
 	}
@@ -130,22 +130,22 @@ func revisionOf(object metav1.Object) uint64 {
 	return revision
 }
 
-// wrote notes that a user made the write that an object came back from.
-func (r *recorder) wrote(user string, object metav1.Object) {
+// noteWrite notes that a user made the write that an object came back from.
+func (r *recorder) noteWrite(user string, object metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writers[revisionOf(object)] = user
 }
 
-// deletes notes that a user deletes an object.
-func (r *recorder) deletes(user string, object metav1.Object) {
+// noteDeletion notes that a user deletes an object.
+func (r *recorder) noteDeletion(user string, object metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deleters[object.GetUID()] = user
 }
 
-// marker returns an object of a kind that is changed only to see how far a watch has come.
-func marker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstructured {
+// newMarker returns an object of a kind that is changed only to see how far a watch has come.
+func newMarker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstructured {
 	kinds := map[string]string{
 		"roles": "Role", "rolebindings": "RoleBinding", "configmaps": "ConfigMap", "resourcequotas": "ResourceQuota",
 		"serviceaccounts": "ServiceAccount",
@@ -171,13 +171,13 @@ func marker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstr
 	return object
 }
 
-// catchUp returns when everything that was written before is recorded, and a revision at which all of that was written.
-func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
+// waitRecorded returns when everything that was written before is recorded, and a revision at which all of that was written.
+func (r *recorder) waitRecorded(ctx context.Context) (uint64, error) {
 	wanted := map[schema.GroupVersionResource]uint64{}
 	var first uint64
 	body := fmt.Appendf(nil, `{"metadata": {"annotations": {"marked": "%d"}}}`, r.marks.Add(1))
 	for _, kind := range r.kinds {
-		object := marker(kind, r.prefix)
+		object := newMarker(kind, r.prefix)
 		marked, err := r.client.Resource(kind).Namespace(object.GetNamespace()).Patch(ctx, object.GetName(),
 			types.MergePatchType, body, metav1.PatchOptions{})
 		if err != nil {
@@ -192,7 +192,7 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for kind, revision := range wanted {
-				if r.seen[kind] < revision {
+				if r.lastRevisions[kind] < revision {
 					return false, nil
 				}
 			}
@@ -200,31 +200,31 @@ func (r *recorder) catchUp(ctx context.Context) (uint64, error) {
 		})
 }
 
-// isOfKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated it.
-func isOfKubernetes(object *unstructured.Unstructured) bool {
+// isCreatedByKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated it.
+func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
 	return !populated &&
 		(object.GetKind() == "ServiceAccount" && object.GetName() == "default" ||
 			object.GetName() == "kube-root-ca.crt")
 }
 
-// take returns the records of namespaces and templates with a prefix, with their writers, and records no more of them.
-func (r *recorder) take(prefix string) []escalation.Record {
+// takeRecords returns the records of namespaces and templates with a prefix, with their writers, and records no more of them.
+func (r *recorder) takeRecords(prefix string) []escalation.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var taken, rest []escalation.Record
 	for _, record := range r.records {
-		if !strings.HasPrefix(scopeOf(record.Object), prefix) {
+		if !strings.HasPrefix(namespaceOrName(record.Object), prefix) {
 			rest = append(rest, record)
 			continue
 		}
 		if record.Writer = r.writers[record.Revision]; record.Deleted {
 			record.Writer = r.deleters[record.Object.GetUID()]
-		} else if record.Writer == "" && isOfKubernetes(record.Object) {
+		} else if record.Writer == "" && isCreatedByKubernetes(record.Object) {
 			record.Writer = "kubernetes"
 		}
 		taken = append(taken, record)
 	}
-	r.records, r.taken = rest, append(r.taken, prefix)
+	r.records, r.takenPrefixes = rest, append(r.takenPrefixes, prefix)
 	return taken
 }

@@ -34,11 +34,11 @@ func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 	for range 3 {
 		s.pass++
 		value := fmt.Sprint(s.pass)
-		if err := s.declare(ctx, value); err != nil {
+		if err := s.writeTemplate(ctx, value); err != nil {
 			return fmt.Errorf("declare ConfigMap %s: %w", settledName, err)
 		}
 		for _, namespace := range namespaces {
-			if err := s.await(ctx, namespace, value); err != nil {
+			if err := s.waitForValue(ctx, namespace, value); err != nil {
 				return fmt.Errorf("wait until the operator has changed ConfigMap %s in namespace %s: %w", settledName,
 					namespace, err)
 			}
@@ -47,7 +47,7 @@ func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 	return nil
 }
 
-func (s *settler) declare(ctx context.Context, value string) error {
+func (s *settler) writeTemplate(ctx context.Context, value string) error {
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": settledName},
 		"data": map[string]any{"pass": value},
@@ -71,7 +71,7 @@ func (s *settler) declare(ctx context.Context, value string) error {
 	return s.client.Patch(ctx, template, client.RawPatch("application/merge-patch+json", body))
 }
 
-func (s *settler) await(ctx context.Context, namespace, value string) error {
+func (s *settler) waitForValue(ctx context.Context, namespace, value string) error {
 	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			found := &corev1.ConfigMap{}

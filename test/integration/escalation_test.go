@@ -37,7 +37,7 @@ var (
 
 const (
 	// escalationLanes is the number of rounds that are played at a time.
-	escalationLanes = 4
+	escalationParallelRounds = 4
 	// escalationFailures is the number of failed rounds after which no other round begins.
 	escalationFailures = 3
 )
@@ -52,10 +52,10 @@ func TestEscalation(t *testing.T) {
 	f := newFuzzer(t)
 	deadline := time.Now().Add(*escalationFor)
 	var lanes sync.WaitGroup
-	for range escalationLanes {
+	for range escalationParallelRounds {
 		lanes.Go(func() {
 			for time.Now().Before(deadline) && f.failures.Load() < escalationFailures {
-				f.play(t)
+				f.playRound(t)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func newFuzzer(t *testing.T) *fuzzer {
 	for _, role := range roles.Items {
 		f.clusterRoles[role.Name] = role.Rules
 	}
-	_, err := f.kubectl(t.Context(), refusalOfFuzzer, "apply", "--filename", "-")
+	_, err := f.kubectl(t.Context(), denyLabeledRolesPolicy, "apply", "--filename", "-")
 	require.NoError(t, err)
 	probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "probe-of-refusal", Labels: map[string]string{escalation.RefuseLabel: "true"},
@@ -112,8 +112,8 @@ func newFuzzer(t *testing.T) *fuzzer {
 	return f
 }
 
-// refusalOfFuzzer has the API server refuse Roles of the operator that have a label, or whose namespaces have it.
-const refusalOfFuzzer = `
+// denyLabeledRolesPolicy has the API server refuse Roles of the operator that have a label, or whose namespaces have it.
+const denyLabeledRolesPolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: refuse-roles}
@@ -133,8 +133,8 @@ metadata: {name: refuse-roles}
 spec: {policyName: refuse-roles, validationActions: [Deny]}
 `
 
-// play plays the next round, and reports what the operator did in it that no author could have done.
-func (f *fuzzer) play(t *testing.T) {
+// playRound plays the next round, and reports what the operator did in it that no author could have done.
+func (f *fuzzer) playRound(t *testing.T) {
 	t.Helper()
 	turn := f.next.Add(1) - 1
 	number := turn
@@ -142,13 +142,13 @@ func (f *fuzzer) play(t *testing.T) {
 		number = int64(*escalationRound)
 	}
 	random := rand.New(rand.NewPCG(f.seed, uint64(number)))
-	p := &player{
+	r := &roundRunner{
 		fuzzer: f, round: escalation.NewRound(random, fmt.Sprintf("round%d", turn)), users: map[string]client.Client{},
 	}
-	violations, err := p.play(t.Context())
+	violations, err := r.run(t.Context())
 	if err != nil {
 		f.failures.Add(1)
-		t.Errorf("round %d: %v\n%s", number, err, p.round)
+		t.Errorf("round %d: %v\n%s", number, err, r.round)
 		return
 	}
 	if len(violations) == 0 {
@@ -160,11 +160,11 @@ func (f *fuzzer) play(t *testing.T) {
 		fmt.Fprintf(&said, "- %.2000s\n", violation)
 	}
 	t.Errorf("after %s, -escalation.seed=%d -escalation.round=%d: the operator wrote what no author of the templates could have written:\n%s\nwhat happened:\n%s\n%s",
-		time.Since(f.begin).Round(time.Second), f.seed, number, &said, strings.Join(p.story, "\n"), p.round)
+		time.Since(f.begin).Round(time.Second), f.seed, number, &said, strings.Join(r.log, "\n"), r.round)
 }
 
-// player plays a round.
-type player struct {
+// roundRunner plays a round.
+type roundRunner struct {
 	*fuzzer
 	round escalation.Round
 	// users are clients by name.
@@ -173,37 +173,37 @@ type player struct {
 	namespaces []*unstructured.Unstructured
 	settled    []uint64
 	settler    *settler
-	story      []string
+	log        []string
 }
 
-func (p *player) play(ctx context.Context) ([]escalation.Violation, error) {
-	p.settler = &settler{client: p.client, id: p.round.Name}
-	if err := p.arrive(ctx); err != nil {
+func (r *roundRunner) run(ctx context.Context) ([]escalation.Violation, error) {
+	r.settler = &settler{client: r.client, id: r.round.Name}
+	if err := r.createAuthor(ctx); err != nil {
 		return nil, fmt.Errorf("the author: %w", err)
 	}
-	for i, step := range p.round.Steps {
-		if err := p.step(ctx, step); err != nil {
+	for i, step := range r.round.Steps {
+		if err := r.runStep(ctx, step); err != nil {
 			return nil, fmt.Errorf("step %d, %s: %w", i, step.Action, err)
 		}
 	}
-	if _, err := p.recorder.catchUp(ctx); err != nil {
+	if _, err := r.recorder.waitRecorded(ctx); err != nil {
 		return nil, err
 	}
-	records := slices.DeleteFunc(p.recorder.take(p.round.Name+"-"), func(record escalation.Record) bool {
+	records := slices.DeleteFunc(r.recorder.takeRecords(r.round.Name+"-"), func(record escalation.Record) bool {
 		return strings.HasSuffix(record.Object.GetName(), settledName)
 	})
-	p.tell(records)
+	r.logRecords(records)
 	history := escalation.History{
-		Records: records, ClusterRoles: p.clusterRoles, Settled: p.settled,
+		Records: records, ClusterRoles: r.clusterRoles, Settled: r.settled,
 		Authors: map[string]escalation.Author{
-			p.round.Author.Name: p.round.Author, escalation.Admin: escalation.Administrator(escalation.Admin),
+			r.round.Author.Name: r.round.Author, escalation.Admin: escalation.Administrator(escalation.Admin),
 		},
 	}
-	return escalation.Judge(history), p.leave(ctx)
+	return escalation.Judge(history), r.cleanUp(ctx)
 }
 
-// tell adds to the story what was written, and by whom.
-func (p *player) tell(records []escalation.Record) {
+// logRecords adds to the story what was written, and by whom.
+func (r *roundRunner) logRecords(records []escalation.Record) {
 	slices.SortFunc(records, func(a, b escalation.Record) int { return int(a.Revision) - int(b.Revision) })
 	for _, record := range records {
 		what := "wrote"
@@ -217,7 +217,7 @@ func (p *player) tell(records []escalation.Record) {
 				continue // the status or a finalizer of a template or namespace
 			}
 			writer = "operator"
-			p.judged.Add(1)
+			r.judged.Add(1)
 		}
 		grants := ""
 		for _, field := range []string{"rules", "roleRef", "subjects"} {
@@ -225,88 +225,88 @@ func (p *player) tell(records []escalation.Record) {
 				grants += fmt.Sprintf(" %s=%v", field, value)
 			}
 		}
-		p.story = append(p.story,
+		r.log = append(r.log,
 			fmt.Sprintf("%d: %s %s %s %s/%s (template %q)%s", record.Revision, writer, what, o.GetKind(),
 				o.GetNamespace(), o.GetName(),
 				o.GetLabels()[v1alpha1.TemplateNameLabel], grants))
 	}
 }
 
-// arrive gives the author rights, and returns when the API server goes by them.
-func (p *player) arrive(ctx context.Context) error {
-	p.users[escalation.Admin] = p.client
-	author := p.round.Author
+// createAuthor gives the author rights, and returns when the API server goes by them.
+func (r *roundRunner) createAuthor(ctx context.Context) error {
+	r.users[escalation.Admin] = r.client
+	author := r.round.Author
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: author.Name}, Rules: author.Rules}
-	if err := p.client.Create(ctx, role); err != nil {
+	if err := r.client.Create(ctx, role); err != nil {
 		return err
 	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: author.Name}, Subjects: []rbacv1.Subject{userSubject(author.Name)},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: author.Name},
 	}
-	if err := p.client.Create(ctx, binding); err != nil {
+	if err := r.client.Create(ctx, binding); err != nil {
 		return err
 	}
-	user, err := p.clientOf(author.Name)
+	user, err := r.newClientOf(author.Name)
 	if err != nil {
 		return err
 	}
-	p.users[author.Name] = user
+	r.users[author.Name] = user
 	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			probe := &v1alpha1.NamespaceTemplate{
-				ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-probe"},
+				ObjectMeta: metav1.ObjectMeta{Name: r.round.Name + "-probe"},
 				Spec:       v1alpha1.NamespaceTemplateSpec{Namespaces: selectLabel("no", "namespace")},
 			}
 			return user.Create(ctx, probe, client.DryRunAll) == nil, nil
 		})
 }
 
-// clientOf returns a client of a user.
-func (p *player) clientOf(name string, groups ...string) (client.Client, error) {
-	config, err := p.controlPlane.UserConfig(name, groups...)
+// newClientOf returns a client of a user.
+func (r *roundRunner) newClientOf(name string, groups ...string) (client.Client, error) {
+	config, err := r.controlPlane.UserConfig(name, groups...)
 	if err != nil {
 		return nil, err
 	}
-	return client.New(config, client.Options{Scheme: p.client.Scheme(), Mapper: p.client.RESTMapper()})
+	return client.New(config, client.Options{Scheme: r.client.Scheme(), Mapper: r.client.RESTMapper()})
 }
 
-func (p *player) step(ctx context.Context, step escalation.Step) error {
+func (r *roundRunner) runStep(ctx context.Context, step escalation.Step) error {
 	switch step.Action {
 	case escalation.WriteTemplate:
-		return p.answered(step, p.write(ctx, step))
+		return r.countAnswer(step, r.writeTemplate(ctx, step))
 	case escalation.DeleteTemplate:
-		return p.answered(step, p.delete(ctx, step))
+		return r.countAnswer(step, r.deleteTemplate(ctx, step))
 	case escalation.CreateNamespace:
-		return p.createNamespace(ctx, step.Object.DeepCopy())
+		return r.createNamespace(ctx, step.Object.DeepCopy())
 	case escalation.LabelNamespace:
-		return p.label(ctx, step.Object)
+		return r.labelNamespace(ctx, step.Object)
 	case escalation.PutObject:
 		put := step.Object.DeepCopy()
-		err := p.client.Create(ctx, put)
+		err := r.client.Create(ctx, put)
 		switch {
 		case apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err): // it exists, or a quota forbids it
 			return nil
 		case err != nil:
 			return err
 		}
-		p.recorder.wrote(escalation.Admin, put)
+		r.recorder.noteWrite(escalation.Admin, put)
 		return nil
 	case escalation.Settle:
-		return p.settle(ctx)
+		return r.settle(ctx)
 	}
 	return fmt.Errorf("unknown action %q", step.Action)
 }
 
-// answered counts allowed and denied requests for templates. Any other error ends the round.
-func (p *player) answered(step escalation.Step, err error) error {
+// countAnswer counts allowed and denied requests for templates. Any other error ends the round.
+func (r *roundRunner) countAnswer(step escalation.Step, err error) error {
 	switch {
 	case err == nil:
-		p.accepted.Add(1)
-		p.story = append(p.story, fmt.Sprintf("%s may %s %s", step.User, step.Action, step.Object.GetName()))
+		r.accepted.Add(1)
+		r.log = append(r.log, fmt.Sprintf("%s may %s %s", step.User, step.Action, step.Object.GetName()))
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-		p.denied.Add(1)
-		p.story = append(p.story,
+		r.denied.Add(1)
+		r.log = append(r.log,
 			fmt.Sprintf("%s may not %s %s: %.300s", step.User, step.Action, step.Object.GetName(), err))
 	default:
 		return err
@@ -314,101 +314,101 @@ func (p *player) answered(step escalation.Step, err error) error {
 	return nil
 }
 
-// write creates or replaces a template. The operator writes its status meanwhile.
-func (p *player) write(ctx context.Context, step escalation.Step) error {
+// writeTemplate creates or replaces a template. The operator writes its status meanwhile.
+func (r *roundRunner) writeTemplate(ctx context.Context, step escalation.Step) error {
 	return retry.OnError(wait.Backoff{Steps: 20, Duration: 5 * time.Millisecond}, apierrors.IsConflict, func() error {
 		written := step.Object.DeepCopy()
 		found := &v1alpha1.NamespaceTemplate{}
-		err := p.client.Get(ctx, client.ObjectKeyFromObject(written), found)
+		err := r.client.Get(ctx, client.ObjectKeyFromObject(written), found)
 		switch {
 		case apierrors.IsNotFound(err):
-			err = p.users[step.User].Create(ctx, written)
+			err = r.users[step.User].Create(ctx, written)
 		case err == nil:
 			written.SetResourceVersion(found.ResourceVersion)
 			written.SetFinalizers(found.Finalizers)
-			err = p.users[step.User].Update(ctx, written)
+			err = r.users[step.User].Update(ctx, written)
 		}
 		if err == nil && written.GetResourceVersion() != found.ResourceVersion {
-			p.recorder.wrote(step.User, written)
+			r.recorder.noteWrite(step.User, written)
 		}
 		return err
 	})
 }
 
-func (p *player) delete(ctx context.Context, step escalation.Step) error {
+func (r *roundRunner) deleteTemplate(ctx context.Context, step escalation.Step) error {
 	found := &v1alpha1.NamespaceTemplate{}
-	if err := p.client.Get(ctx, client.ObjectKeyFromObject(step.Object), found); err != nil {
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(step.Object), found); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	p.recorder.deletes(step.User, found)
-	return client.IgnoreNotFound(p.users[step.User].Delete(ctx, found))
+	r.recorder.noteDeletion(step.User, found)
+	return client.IgnoreNotFound(r.users[step.User].Delete(ctx, found))
 }
 
 // createNamespace has the user whom an annotation names create a namespace.
-func (p *player) createNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
-	creator, err := p.clientOf(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
+func (r *roundRunner) createNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
+	creator, err := r.newClientOf(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
 	if err != nil {
 		return err
 	}
 	if err := creator.Create(ctx, ns); err != nil {
 		return err
 	}
-	p.recorder.wrote(escalation.Admin, ns)
-	p.namespaces = append(p.namespaces, ns)
+	r.recorder.noteWrite(escalation.Admin, ns)
+	r.namespaces = append(r.namespaces, ns)
 	return nil
 }
 
-// label replaces the labels of a namespace that a round has.
-func (p *player) label(ctx context.Context, step *unstructured.Unstructured) error {
+// labelNamespace replaces the labels of a namespace that a round has.
+func (r *roundRunner) labelNamespace(ctx context.Context, step *unstructured.Unstructured) error {
 	value := "null"
 	if selected, ok := step.GetLabels()[escalation.SelectLabel]; ok {
 		value = strconv.Quote(selected)
 	}
 	body := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %s}}}`, escalation.SelectLabel, value)
-	for _, ns := range p.namespaces {
+	for _, ns := range r.namespaces {
 		if ns.GetName() != step.GetName() {
 			continue
 		}
 		before := &corev1.Namespace{}
-		if err := p.client.Get(ctx, client.ObjectKeyFromObject(ns), before); err != nil {
+		if err := r.client.Get(ctx, client.ObjectKeyFromObject(ns), before); err != nil {
 			return err
 		}
-		if err := p.client.Patch(ctx, ns, client.RawPatch("application/merge-patch+json", body)); err != nil {
+		if err := r.client.Patch(ctx, ns, client.RawPatch("application/merge-patch+json", body)); err != nil {
 			return err
 		}
 		if before.Labels[escalation.SelectLabel] != ns.GetLabels()[escalation.SelectLabel] {
-			p.recorder.wrote(escalation.Admin, ns)
+			r.recorder.noteWrite(escalation.Admin, ns)
 		}
 	}
 	return nil
 }
 
 // settle waits until the operator has done everything in the namespaces that are selected.
-func (p *player) settle(ctx context.Context) error {
+func (r *roundRunner) settle(ctx context.Context) error {
 	var selected []string
-	for _, ns := range p.namespaces {
-		if ns.GetLabels()[escalation.SelectLabel] == p.round.Name {
+	for _, ns := range r.namespaces {
+		if ns.GetLabels()[escalation.SelectLabel] == r.round.Name {
 			selected = append(selected, ns.GetName())
 		}
 	}
-	if err := p.settler.settle(ctx, selected...); err != nil {
+	if err := r.settler.settle(ctx, selected...); err != nil {
 		return err
 	}
-	revision, err := p.recorder.catchUp(ctx)
-	p.settled = append(p.settled, revision)
+	revision, err := r.recorder.waitRecorded(ctx)
+	r.settled = append(r.settled, revision)
 	return err
 }
 
-// leave deletes what the round has made.
-func (p *player) leave(ctx context.Context) error {
+// cleanUp deletes what the round has made.
+func (r *roundRunner) cleanUp(ctx context.Context) error {
 	for _, short := range []string{"a", "b", "c", "d", "e", "settled"} {
-		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: p.round.Name + "-" + short}}
-		if err := client.IgnoreNotFound(p.client.Delete(ctx, template)); err != nil {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.round.Name + "-" + short}}
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, template)); err != nil {
 			return err
 		}
 	}
-	for _, ns := range p.namespaces {
-		if err := p.client.Delete(ctx, ns); err != nil {
+	for _, ns := range r.namespaces {
+		if err := r.client.Delete(ctx, ns); err != nil {
 			return err
 		}
 	}

@@ -67,7 +67,7 @@ func (s *testScope) finishInitialization(ns *corev1.Namespace) {
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
 }
 
-func settings(name string) *corev1.ConfigMap {
+func newConfigMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
@@ -96,11 +96,11 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 	// Nobody without the verb initialize writes meanwhile, in whatever way.
 	done := make(chan error, 3)
 	go func() {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
 		done <- err
 	}()
 	go func() {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("dry"),
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("dry"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		done <- err
 	}()
@@ -141,7 +141,7 @@ func TestHoldAsksToComeAgain(t *testing.T) {
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		var status apierrors.APIStatus
 		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(
-			settings("mine")).MaxRetries(0).
+			newConfigMap("mine")).MaxRetries(0).
 			Do(t.Context()).Error()
 		// 403 until RBAC lets the user
 		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) {
@@ -160,7 +160,7 @@ func TestHoldKnowsNothingOfOtherRequests(t *testing.T) {
 	s.allow(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
 	s.eventually(func(c *assert.CollectT) {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
 	asked, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
@@ -196,11 +196,11 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	require.Equal(t, "admin", ns.Annotations[v1alpha1.CreatorAnnotation])
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	s.eventually(func(c *assert.CollectT) {
-		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), settings("mine"),
+		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), newConfigMap("mine"),
 			metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
 	require.ErrorContains(t, err, "hold.policy.nstpl.dev")
 	err = s.client.Create(t.Context(), s.newTemplate("more", configMap("b", "v")))
 	require.ErrorContains(t, err, "template.policy.nstpl.dev", "who grants what can't be looked at")
@@ -208,7 +208,7 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context()))
 	s.waitPopulated(ns)
 	s.waitPresent(ns, configMap("a", "v"))
-	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), settings("mine"), metav1.CreateOptions{})
+	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -237,7 +237,7 @@ subjects:
 	errs := make([]error, users)
 	for i := range users {
 		user := s.impersonate(t, fmt.Sprintf("user %d", i), "creators")
-		group.Go(func() { errs[i] = useOwnNamespace(t.Context(), user, s.name(fmt.Sprint(i)), s.id) })
+		group.Go(func() { errs[i] = createNamespaceAndConfigMap(t.Context(), user, s.name(fmt.Sprint(i)), s.id) })
 	}
 	group.Wait()
 	for i, err := range errs {
@@ -245,8 +245,8 @@ subjects:
 	}
 }
 
-// useOwnNamespace tolerates that rights take a moment to arrive, and nothing else.
-func useOwnNamespace(ctx context.Context, user kubernetes.Interface, name, scene string) error {
+// createNamespaceAndConfigMap tolerates that rights take a moment to arrive, and nothing else.
+func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface, name, scene string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: scene}}}
@@ -260,7 +260,7 @@ func useOwnNamespace(ctx context.Context, user kubernetes.Interface, name, scene
 		}
 	}
 	for {
-		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, settings("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, newConfigMap("mine"), metav1.CreateOptions{})
 		if err == nil {
 			return nil
 		}

@@ -16,8 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// leader returns the identity of the replica that leads; empty if none does.
-func (s *testScope) leader() string {
+// leaseHolder returns the identity of the replica that leads; empty if none does.
+func (s *testScope) leaseHolder() string {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{}
 	require.NoError(s.t,
@@ -29,11 +29,11 @@ func (s *testScope) leader() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// otherLeader waits until another replica leads.
-func (s *testScope) otherLeader(than string) {
+// waitOtherLeaseHolder waits until another replica leads.
+func (s *testScope) waitOtherLeaseHolder(than string) {
 	s.t.Helper()
 	s.eventuallyWithin(leaseTakeover, func(c *assert.CollectT) {
-		now := s.leader()
+		now := s.leaseHolder()
 		assert.NotEmpty(c, now)
 		assert.NotEqual(c, than, now)
 	})
@@ -60,9 +60,9 @@ func TestASuspendedLeaderWritesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, s.writesSince(0, through.sentBy))
 
-	leader := s.leader()
+	leader := s.leaseHolder()
 	require.NoError(t, suspended.Signal(syscall.SIGSTOP))
-	s.otherLeader(leader)
+	s.waitOtherLeaseHolder(leader)
 	s.eventually(func(c *assert.CollectT) { // once the API server asks the new leader
 		old := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), old))
@@ -129,16 +129,16 @@ func TestALateStandbyUndoesNothing(t *testing.T) {
 		assert.True(c,
 			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(gone), &corev1.Namespace{})))
 	})
-	leader := s.leader()
+	leader := s.leaseHolder()
 	require.NoError(t, cluster.operator.Stop())
 	cluster.operator = late
-	s.otherLeader(leader)
+	s.waitOtherLeaseHolder(leader)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, late.Log("nothing is done before the cache knows"), s.name("a"))
 	})
 	about := func(r request) bool { return through.sentBy(r) && strings.HasPrefix(r.ObjectRef.Namespace, s.id) }
 	require.Empty(t, s.writesSince(0, about))
-	through.letWatchesGoOn()
+	through.releaseWatches()
 	after := s.createPopulatedNamespace("after", in("two"))
 	s.eventually(func(c *assert.CollectT) { // all of them were looked at
 		looks, _, err := late.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)

@@ -84,7 +84,7 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
-					ns := s.recreate(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
+					ns := s.recreateNamespace(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
 					if life == times-1 || random.IntN(2) == 0 { // otherwise it goes while it is being populated
 						s.waitPopulated(ns)
 						s.waitPresent(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
@@ -103,8 +103,8 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 	})
 }
 
-// recreate creates a namespace as soon as its name is free.
-func (s *testScope) recreate(short string, change func(*corev1.Namespace)) *corev1.Namespace {
+// recreateNamespace creates a namespace as soon as its name is free.
+func (s *testScope) recreateNamespace(short string, change func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	var created *corev1.Namespace
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
@@ -119,9 +119,9 @@ func (s *testScope) recreate(short string, change func(*corev1.Namespace)) *core
 	return created
 }
 
-// rested waits until an operator that was just started has looked at everything and has nothing left to do. It returns
+// waitIdleAfterStart waits until an operator that was just started has looked at everything and has nothing left to do. It returns
 // what tells the writes that this took from all others.
-func (s *testScope) rested(round int) func(request) bool {
+func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
@@ -140,11 +140,11 @@ func (s *testScope) rested(round int) func(request) bool {
 	// written after all others, but for what its own creation brings about.
 	marker := s.createTemplate(fmt.Sprintf("rested-%d", round), configMap("marker", "v"),
 		func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Namespaces = selectLabel(restedLabel, fmt.Sprint(round))
+			template.Spec.Namespaces = selectLabel(idleLabel, fmt.Sprint(round))
 		})
 	for i := range int32(2) {
 		s.createPopulatedNamespace(fmt.Sprintf("rested-%d-%d", round, i), func(ns *corev1.Namespace) {
-			ns.Labels = map[string]string{restedLabel: fmt.Sprint(round)}
+			ns.Labels = map[string]string{idleLabel: fmt.Sprint(round)}
 		})
 		s.waitTemplateStatus(marker, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			assert.Equal(c, 1+i, status.Namespaces.Populated)
@@ -155,8 +155,8 @@ func (s *testScope) rested(round int) func(request) bool {
 	}
 }
 
-// restedLabel selects the namespaces that rested creates.
-const restedLabel = "rested"
+// idleLabel selects the namespaces that rested creates.
+const idleLabel = "rested"
 
 func (s *testScope) auditPosition() int {
 	s.t.Helper()
@@ -208,14 +208,14 @@ func TestRestart(t *testing.T) {
 			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
 		})
 	}
-	s.rested(0)
+	s.waitIdleAfterStart(0)
 
 	t.Run("writes nothing", func(t *testing.T) {
 		s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
 		for round := range 2 {
 			point := s.auditPosition()
 			s.restartOperator(t)
-			require.Empty(t, s.writesSince(point, s.rested(1+round)))
+			require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1+round)))
 		}
 	})
 
@@ -248,8 +248,8 @@ func TestRestart(t *testing.T) {
 			require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), "%s is not ours to delete",
 				object.GetName())
 		}
-		s.drifted(reported, 1)
-		counted := s.rested(3)
+		s.waitDriftedNamespaces(reported, 1)
+		counted := s.waitIdleAfterStart(3)
 		require.Equal(t, map[string]int{
 			"patch configmaps": 2, "patch networkpolicies": 1, "delete configmaps": 2, "patch namespaces/status": 1,
 		}, audit.Count(s.writesSince(point, func(r request) bool {
@@ -311,10 +311,10 @@ func TestKilledInAStorm(t *testing.T) {
 		}
 		s.waitPopulated(ns)
 	}
-	s.rested(0)
+	s.waitIdleAfterStart(0)
 	point := s.auditPosition()
 	s.restartOperator(t)
-	require.Empty(t, s.writesSince(point, s.rested(1)))
+	require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1)))
 }
 
 // leaseTakeover is longer than a Lease is valid whose holder does not renew it.
@@ -348,17 +348,17 @@ func TestLeaderElection(t *testing.T) {
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(after))
 	}
 	takeOver((*operator.Process).Kill, "killed")
-	takeOver(func(o *operator.Process) error { return leave(t.Context(), o) }, "stopped")
+	takeOver(func(o *operator.Process) error { return stopUnderRequests(t.Context(), o) }, "stopped")
 }
 
-// leave ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and
+// stopUnderRequests ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and
 // what is asked meanwhile is answered.
-func leave(ctx context.Context, o *operator.Process) error {
+func stopUnderRequests(ctx context.Context, o *operator.Process) error {
 	const clients = 8
 	begun := make(chan struct{}, clients)
 	asked := make(chan error, clients)
 	for range clients {
-		go func() { asked <- askUntilLedElsewhere(ctx, o.Webhooks, begun) }()
+		go func() { asked <- sendReviewsUntilConnectionCloses(ctx, o.Webhooks, begun) }()
 	}
 	for range clients {
 		select {
@@ -374,8 +374,8 @@ func leave(ctx context.Context, o *operator.Process) error {
 	return errors.Join(errs...)
 }
 
-// askUntilLedElsewhere asks for decisions on one connection until it is to be used no more. It tells when it has begun.
-func askUntilLedElsewhere(ctx context.Context, address string, begun chan<- struct{}) error {
+// sendReviewsUntilConnectionCloses asks for decisions on one connection until it is to be used no more. It tells when it has begun.
+func sendReviewsUntilConnectionCloses(ctx context.Context, address string, begun chan<- struct{}) error {
 	transport := &http.Transport{MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is this test's
 	defer transport.CloseIdleConnections()
 	for i := 0; ; i++ {

@@ -23,13 +23,13 @@ func TestEndOfAnOutage(t *testing.T) {
 	s.createTemplate("defaults", configMap("a", "v"))
 	s.createPopulatedNamespace("before")
 
-	through.cut()
+	through.disconnect()
 	var all []*corev1.Namespace
 	for i := range 5 {
 		all = append(all, s.createNamespace(fmt.Sprint("failing-", i)))
 	}
 	for _, ns := range all {
-		s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.written(ns.Name, time.Time{})) })
+		s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.writesAfter(ns.Name, time.Time{})) })
 	}
 	through.server.CloseClientConnections()
 	for i := range 5 {
@@ -37,16 +37,16 @@ func TestEndOfAnOutage(t *testing.T) {
 	}
 	// A namespace that failed is tried again after 0.2, 0.4, ... 6.4, 12.8 seconds.
 	const pause = 6700 * time.Millisecond
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.written("", time.Now().Add(-pause))) })
-	require.Empty(t, through.watchedAfter(time.Now().Add(-pause)), "watches wait")
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.writesAfter("", time.Now().Add(-pause))) })
+	require.Empty(t, through.watchesAfter(time.Now().Add(-pause)), "watches wait")
 
 	mended := time.Now()
-	through.mend()
-	s.eventually(func(c *assert.CollectT) { assert.NotZero(c, through.readySince()) })
-	ready := through.readySince()
+	through.reconnect()
+	s.eventually(func(c *assert.CollectT) { assert.NotZero(c, through.lastReadyAnswer()) })
+	ready := through.lastReadyAnswer()
 	for _, ns := range all {
 		s.waitPopulated(ns)
-		written := through.written(ns.Name, mended)
+		written := through.writesAfter(ns.Name, mended)
 		require.NotEmpty(t, written)
 		require.Less(t, written[0].at.Sub(ready), 4*time.Second, ns.Name)
 	}

@@ -61,7 +61,7 @@ func TestPreviewIsWhatIsStored(t *testing.T) {
 		s.preexistingNamespace(),
 		s.newNamespace("production", withCreator("$(NAMESPACE)"), withLabel("tier", "production")),
 	}
-	s.parity(templates, namespaces)
+	s.expectStoredAsPreviewed(templates, namespaces)
 }
 
 // The same for whatever templates may say.
@@ -80,7 +80,7 @@ func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
 			for i := range 8 {
 				namespaces = append(namespaces, g.namespace(i))
 			}
-			s.parity(templates, namespaces)
+			s.expectStoredAsPreviewed(templates, namespaces)
 		})
 	}
 }
@@ -95,8 +95,8 @@ func (s *testScope) newNamespace(short string, change ...func(*corev1.Namespace)
 	return ns
 }
 
-// parity previews namespaces that are not there, creates them and compares.
-func (s *testScope) parity(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
+// expectStoredAsPreviewed previews namespaces that are not there, creates them and compares.
+func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
 	s.t.Helper()
 	cache, index := render.NewCache(), match.NewIndex()
 	for _, template := range templates {
@@ -121,13 +121,13 @@ func (s *testScope) parity(templates []*v1alpha1.NamespaceTemplate, namespaces [
 		if len(templates) > 0 {
 			s.waitPopulated(ns)
 		}
-		s.storedAsPreviewed(ns, preview)
-		s.nothingLeftToDo(ns, cache, index)
+		s.comparePreview(ns, preview)
+		s.expectEmptyPlan(ns, cache, index)
 	}
 }
 
-// storedAsPreviewed holds what is previewed against what is in the namespace: all of it, and nothing else.
-func (s *testScope) storedAsPreviewed(ns *corev1.Namespace, preview populate.Declared) {
+// comparePreview holds what is previewed against what is in the namespace: all of it, and nothing else.
+func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declared) {
 	s.t.Helper()
 	previewed := map[string]bool{}
 	for _, object := range preview.Objects {
@@ -140,22 +140,22 @@ func (s *testScope) storedAsPreviewed(ns *corev1.Namespace, preview populate.Dec
 		if len(annotations) > 0 || len(object.GetAnnotations()) > 0 {
 			require.Equal(s.t, object.GetAnnotations(), annotations)
 		}
-		require.Equal(s.t, content(object.Unstructured), content(stored), "%s in %s", object.ID(), ns.Name)
+		require.Equal(s.t, uncompletedFields(object.Unstructured), uncompletedFields(stored), "%s in %s", object.ID(), ns.Name)
 	}
 	found := map[string]bool{}
-	for _, object := range s.populatedObjects(ns, populate.KindsToObserve(preview.Templates, preview)) {
+	for _, object := range s.listPopulatedObjects(ns, populate.KindsToObserve(preview.Templates, preview)) {
 		found[populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}.String()] = true
 	}
 	require.Equal(s.t, previewed, found)
 }
 
-// content is what of an object the API server adds nothing to: the data of ConfigMaps, the rules of Roles.
-func content(object *unstructured.Unstructured) []any {
+// uncompletedFields is what of an object the API server adds nothing to: the data of ConfigMaps, the rules of Roles.
+func uncompletedFields(object *unstructured.Unstructured) []any {
 	data, _, _ := unstructured.NestedMap(object.Object, "data")
 	return []any{len(data), object.Object["rules"]}
 }
 
-func (s *testScope) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
+func (s *testScope) listPopulatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
 	s.t.Helper()
 	metadataClient, err := metadata.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(s.t, err)
@@ -169,14 +169,14 @@ func (s *testScope) populatedObjects(ns *corev1.Namespace, kinds []schema.GroupK
 	return all
 }
 
-// nothingLeftToDo plans once more, with what is there now.
-func (s *testScope) nothingLeftToDo(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
+// expectEmptyPlan plans once more, with what is there now.
+func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
 	s.t.Helper()
 	found := &corev1.Namespace{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
 	templates, _ := populate.Matching(index, found)
 	declared := populate.Declare(cache, found, templates)
-	there := s.populatedObjects(found, populate.KindsToObserve(index.All(), declared))
+	there := s.listPopulatedObjects(found, populate.KindsToObserve(index.All(), declared))
 	for _, change := range populate.NewPlan(declared, index, populate.Observed{Objects: there}).Changes {
 		require.Contains(s.t, []populate.Action{populate.Unchanged, populate.LeaveAlone}, change.Action,
 			"%s in %s: %s", change.ID(), ns.Name, change.Reason)
@@ -194,8 +194,8 @@ func (g *generator) pick(from ...string) string {
 	return from[g.IntN(len(from))]
 }
 
-// word returns a string that something may take for something else.
-func (g *generator) word() string {
+// trickyString returns a string that something may take for something else.
+func (g *generator) trickyString() string {
 	word := g.pick("yes", "null", "~", "1e3", "0x1F", "007", "1_000", "12:30:45", "2001-01-01", "-", "", " ", "a: b",
 		"- x", "# no", "{}", "[", "'", `"`,
 		"\t", "a\nb\n", "\n", "x\r\ny", "*a", "&a", "!!str x", "|", ">", "%", "@", "`", "é", "世界", "🎉", "\u0085",
@@ -203,7 +203,7 @@ func (g *generator) word() string {
 		"$(NAMESPACE)", "$(CREATOR)", "$$(NAMESPACE)", "$$(CREATOR)", "$$$(NAMESPACE)", "$(NAMESPACE", "$",
 		"${NAMESPACE}", "$(OTHER)")
 	if g.IntN(3) == 0 {
-		word += g.word()
+		word += g.trickyString()
 	}
 	return word
 }
@@ -220,7 +220,7 @@ func (g *generator) namespace(i int) *corev1.Namespace {
 	if g.IntN(4) == 0 {
 		return g.scene.preexistingNamespace(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
 	}
-	ns := g.scene.newNamespace(fmt.Sprint(i), withCreator("user "+g.word()))
+	ns := g.scene.newNamespace(fmt.Sprint(i), withCreator("user "+g.trickyString()))
 	maps.Copy(ns.Labels, g.labels())
 	return ns
 }
@@ -271,14 +271,14 @@ func (g *generator) json(value any) []byte {
 func (g *generator) object() map[string]any {
 	metadata := map[string]any{"name": g.pick("x", "y", "$(NAMESPACE)", "of-$(NAMESPACE)"), "labels": g.labels()}
 	if g.IntN(2) == 0 {
-		metadata["annotations"] = map[string]any{"example.com/a": g.word(), "b": g.word()}
+		metadata["annotations"] = map[string]any{"example.com/a": g.trickyString(), "b": g.trickyString()}
 	}
 	switch g.IntN(4) {
 	case 0:
 		return map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
 			"rules": []any{map[string]any{
-				"apiGroups": []any{""}, "resources": []any{"pods"}, "resourceNames": []any{"x" + g.word()},
+				"apiGroups": []any{""}, "resources": []any{"pods"}, "resourceNames": []any{"x" + g.trickyString()},
 				"verbs": []any{"get"},
 			}},
 		}
@@ -295,7 +295,7 @@ func (g *generator) object() map[string]any {
 	}
 	data := map[string]any{}
 	for range g.IntN(5) {
-		data[g.pick("a", "b.c", "1", "true", "null", "on", "e-1")] = g.word()
+		data[g.pick("a", "b.c", "1", "true", "null", "on", "e-1")] = g.trickyString()
 	}
 	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 }
@@ -304,14 +304,14 @@ func (g *generator) object() map[string]any {
 func (g *generator) overlay(i int, objects map[string]map[string]any) v1alpha1.Overlay {
 	overlay := v1alpha1.Overlay{
 		Name: fmt.Sprintf("overlay-%d", i), Namespaces: g.selector(),
-		Labels: g.labels(), Annotations: map[string]string{"example.com/overlay": g.word()},
+		Labels: g.labels(), Annotations: map[string]string{"example.com/overlay": g.trickyString()},
 	}
 	for _, id := range slices.Sorted(maps.Keys(objects)) {
 		if object := objects[id]; object["kind"] == "ConfigMap" {
 			overlay.Patches = []v1alpha1.Patch{{Patch: string(g.json(map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap",
 				"metadata": map[string]any{"name": object["metadata"].(map[string]any)["name"]},
-				"data":     map[string]any{"patched": g.word()},
+				"data":     map[string]any{"patched": g.trickyString()},
 			}))}}
 			break
 		}

@@ -17,9 +17,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// counted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a
+// waitCounted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a
 // conflict.
-func (s *testScope) counted(namespaces ...string) {
+func (s *testScope) waitCounted(namespaces ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, ns := range namespaces {
@@ -38,11 +38,11 @@ func (s *testScope) counted(namespaces ...string) {
 func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "2")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	person := s.person("jane")
-	s.permit(s.name("quotas"), userSubject("jane"), rbacv1.PolicyRule{
+	s.createSpace("a", "", "pods", "2")
+	ns := s.createNamespaceInSpace("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
+	person := s.newUser("jane")
+	s.grant(s.name("quotas"), userSubject("jane"), rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"},
 	})
 	s.eventually(func(c *assert.CollectT) {
@@ -68,15 +68,15 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 			assert.EqualValues(c, 1, again.Status.Used.Pods().Value())
 		}
 	})
-	s.counted(ns) // a count that is under way may miss what is charged meanwhile
-	s.sum("a", "pods: 1/2")
+	s.waitCounted(ns) // a count that is under way may miss what is charged meanwhile
+	s.waitUsage("a", "pods: 1/2")
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll))
+		assert.NoError(c, s.client.Create(t.Context(), newPod(ns, "q"), client.DryRunAll))
 	})
-	require.NoError(t, s.insists(podNamed(ns, "q")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r")), "a", "pods=3", "pods=2")
-	s.sum("a", "pods: 2/2")
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
+	require.NoError(t, s.createWithRetries(newPod(ns, "q")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r")), "a", "pods=3", "pods=2")
+	s.waitUsage("a", "pods: 2/2")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
 	// With its namespace it goes.
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
@@ -86,8 +86,8 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "persistentvolumeclaims", "12")
-	s.opened("first", "a")
+	s.createSpace("a", "", "persistentvolumeclaims", "12")
+	s.createNamespaceInSpace("first", "a")
 	claim := func(namespace, name string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -107,7 +107,7 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 			return err
 		}
 		return concurrently(10, func(j int) error {
-			err := s.insists(claim(ns, fmt.Sprint("c", j)))
+			err := s.createWithRetries(claim(ns, fmt.Sprint("c", j)))
 			if err == nil {
 				made.Add(1)
 			} else if strings.Contains(err.Error(), "exceeded quota in policyspace") {
@@ -117,7 +117,7 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 		})
 	}))
 	require.Equal(t, int32(12), made.Load())
-	s.exceeds(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13",
+	s.expectQuotaExceeded(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13",
 		"persistentvolumeclaims=12")
 }
 
@@ -125,18 +125,18 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 func TestPolicySpaceQuotaOfWhatIsPopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "configmaps", "10", "requests.storage", "10Gi")
+	s.createSpace("a", "", "configmaps", "10", "requests.storage", "10Gi")
 	s.createTemplate("defaults", documents(configMap("settings", "v"), `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 `))
-	s.opened("first", "a")
-	ns := s.createNamespace("n", s.in("a"))
+	s.createNamespaceInSpace("first", "a")
+	ns := s.createNamespace("n", s.inSpace("a"))
 	s.waitInitialized(ns)
 	s.waitPopulated(ns)
-	s.sum("a", "configmaps: 4/10, requests.storage: 8Gi/10Gi")
+	s.waitUsage("a", "configmaps: 4/10, requests.storage: 8Gi/10Gi")
 	writes := s.countWrites(ns)
 	require.Equal(t, 1, writes["patch configmaps"])
 	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "nobody told it to come again")
@@ -146,33 +146,33 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 func TestPolicySpaceQuotaComesLater(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "")
+	s.createSpace("a", "")
 	var namespaces []string
 	for i := range 5 {
-		ns := s.opened(fmt.Sprint("n", i), "a")
+		ns := s.createNamespaceInSpace(fmt.Sprint("n", i), "a")
 		namespaces = append(namespaces, ns)
 		for j := range 3 {
-			require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", j))))
+			require.NoError(t, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("p", j))))
 		}
 	}
-	limit := s.unmadeSpace("a", "")
+	limit := s.newSpace("a", "")
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
 			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 15/16", status.Quota)
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
-	s.counted(namespaces...)
-	require.NoError(t, s.insists(podNamed(namespaces[0], "last")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(namespaces[4], "more")), "a", "pods=17", "pods=16")
+	s.waitCounted(namespaces...)
+	require.NoError(t, s.createWithRetries(newPod(namespaces[0], "last")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(namespaces[4], "more")), "a", "pods=17", "pods=16")
 	// And forgotten when it goes.
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
 			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
 	for _, ns := range namespaces {
 		s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
-		require.NoError(t, s.insists(podNamed(ns, "more")))
+		require.NoError(t, s.createWithRetries(newPod(ns, "more")))
 	}
 }
 
@@ -180,11 +180,11 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 func TestPolicySpaceQuotaOfNothing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "q")), "a", "pods=2", "pods=1")
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.createSpace("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
+	ns := s.createNamespaceInSpace("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
 }
@@ -193,28 +193,28 @@ func TestPolicySpaceQuotaOfNothing(t *testing.T) {
 func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "5")
-	s.space("b", "", "pods", "2")
-	ns := s.opened("n", "a")
+	s.createSpace("a", "", "pods", "5")
+	s.createSpace("b", "", "pods", "2")
+	ns := s.createNamespaceInSpace("n", "a")
 	for i := range 2 {
-		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
+		require.NoError(t, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("p", i))))
 	}
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
-	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 2/2", status.Quota)
 	})
-	s.exceeds(s.client.Create(t.Context(), podNamed(ns, "more")), "b", "pods=3", "pods=2")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "more")), "b", "pods=3", "pods=2")
 }
 
 // Room that was taken for what was never written down is let go.
 func TestPolicySpaceQuotaLetsGo(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "5")
-	ns := s.opened("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")))
-	s.sum("a", "pods: 1/5")
+	s.createSpace("a", "", "pods", "5")
+	ns := s.createNamespaceInSpace("n", "a")
+	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
+	s.waitUsage("a", "pods: 1/5")
 	book := func(c *assert.CollectT) {
 		counter, space := &corev1.ResourceQuota{}, &v1alpha1.PolicySpace{}
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter))
@@ -232,15 +232,15 @@ func TestPolicySpaceQuotaLetsGo(t *testing.T) {
 	}
 	s.eventually(book)
 	s.eventually(func(c *assert.CollectT) { // until the operator has seen it
-		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(ns, "q"), client.DryRunAll),
+		assert.ErrorContains(c, s.client.Create(t.Context(), newPod(ns, "q"), client.DryRunAll),
 			"requested: pods=6, limit: pods=5")
 	})
 	// At once if somebody wants it.
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, "wanted"))) })
-	s.delete(podNamed(ns, "wanted"))
-	s.sum("a", "pods: 1/5")
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), newPod(ns, "wanted"))) })
+	s.delete(newPod(ns, "wanted"))
+	s.waitUsage("a", "pods: 1/5")
 	// Also if nothing else happens in the policyspace: what let the first one go is over.
 	s.eventually(book)
-	s.sum("a", "pods: 1/5")
-	require.NoError(t, s.insists(podNamed(ns, "q")))
+	s.waitUsage("a", "pods: 1/5")
+	require.NoError(t, s.createWithRetries(newPod(ns, "q")))
 }

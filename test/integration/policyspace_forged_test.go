@@ -23,17 +23,17 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// stranger is a client on the network that is not the API server.
-func stranger() *http.Client {
+// newUntrustedClient is a client on the network that is not the API server.
+func newUntrustedClient() *http.Client {
 	return &http.Client{
 		Timeout:   time.Minute,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // it does not care who answers
 	}
 }
 
-// forge claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that
+// sendForgedReview claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that
 // is allowed, and the HTTP status of an answer that is no review.
-func (s *testScope) forge(
+func (s *testScope) sendForgedReview(
 	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
 ) (allowed bool, status int, err error) {
 	after := counter.DeepCopy()
@@ -78,7 +78,7 @@ func (s *testScope) forge(
 	return answer.Response.Allowed, http.StatusOK, nil
 }
 
-func (s *testScope) counter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
+func (s *testScope) getCounter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{}
 	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
 }
@@ -87,10 +87,10 @@ func (s *testScope) counter(ctx context.Context, namespace string) (*corev1.Reso
 func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "2")
-	ns := s.opened("n", "a")
-	s.counted(ns)
-	current, err := s.counter(t.Context(), ns)
+	s.createSpace("a", "", "pods", "2")
+	ns := s.createNamespaceInSpace("n", "a")
+	s.waitCounted(ns)
+	current, err := s.getCounter(t.Context(), ns)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*corev1.ResourceQuota){
 		"none":     func(c *corev1.ResourceQuota) { c.ResourceVersion = "" },
@@ -103,7 +103,7 @@ func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 	} {
 		forged := current.DeepCopy()
 		change(forged)
-		allowed, _, err := s.forge(t.Context(), stranger(), forged, 2)
+		allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), forged, 2)
 		require.NoError(t, err)
 		require.False(t, allowed, name)
 	}
@@ -117,26 +117,26 @@ func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("root", "", "pods", "6")
-	s.space("a", "root", "pods", "4")
-	s.space("b", "root", "pods", "6")
-	namespaces := []string{s.opened("n1", "a"), s.opened("n2", "a"), s.opened("n3", "b")}
-	s.counted(namespaces...)
+	s.createSpace("root", "", "pods", "6")
+	s.createSpace("a", "root", "pods", "4")
+	s.createSpace("b", "root", "pods", "6")
+	namespaces := []string{s.createNamespaceInSpace("n1", "a"), s.createNamespaceInSpace("n2", "a"), s.createNamespaceInSpace("n3", "b")}
+	s.waitCounted(namespaces...)
 	ctx, stop := context.WithCancel(t.Context())
 	var forgers sync.WaitGroup
 	booked := make(chan struct{})
 	once := sync.OnceFunc(func() { close(booked) })
 	for _, ns := range namespaces {
 		forgers.Go(func() {
-			from := stranger()
+			from := newUntrustedClient()
 			for ctx.Err() == nil {
-				current, err := s.counter(ctx, ns)
+				current, err := s.getCounter(ctx, ns)
 				if err != nil {
 					continue
 				}
 				used := current.Status.Used[corev1.ResourcePods]
 				for more := 6; more > 0; more-- {
-					if allowed, _, err := s.forge(ctx, from, current, int(used.Value())+more); err == nil && allowed {
+					if allowed, _, err := s.sendForgedReview(ctx, from, current, int(used.Value())+more); err == nil && allowed {
 						once()
 					}
 				}
@@ -147,26 +147,26 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 	t.Cleanup(stop)
 	<-booked
 	s.eventually(func(c *assert.CollectT) { // it is full of what does not exist
-		assert.ErrorContains(c, s.client.Create(t.Context(), podNamed(namespaces[0], "dry"), client.DryRunAll),
+		assert.ErrorContains(c, s.client.Create(t.Context(), newPod(namespaces[0], "dry"), client.DryRunAll),
 			"exceeded quota in policyspace")
 	})
 	for i, ns := range []string{
 		namespaces[0], namespaces[1], namespaces[0], namespaces[1], namespaces[2], namespaces[2],
 	} {
-		pod := podNamed(ns, fmt.Sprint("p", i))
+		pod := newPod(ns, fmt.Sprint("p", i))
 		s.eventually(func(c *assert.CollectT) {
 			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))
 		})
 	}
 	for _, ns := range namespaces {
 		for i := range 5 {
-			require.Error(t, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("more", i))))
+			require.Error(t, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("more", i))))
 		}
 	}
 	stop()
 	forgers.Wait()
-	s.sum("root", "pods: 6/6")
-	s.sum("a", "pods: 4/4")
+	s.waitUsage("root", "pods: 6/6")
+	s.waitUsage("a", "pods: 4/4")
 	there := 0
 	for _, ns := range namespaces {
 		pods := &corev1.PodList{}
@@ -180,18 +180,18 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 func TestPolicySpaceQuotaOfOneForgedReview(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "2")
-	first, second := s.opened("first", "a"), s.opened("second", "a")
-	s.counted(first, second)
+	s.createSpace("a", "", "pods", "2")
+	first, second := s.createNamespaceInSpace("first", "a"), s.createNamespaceInSpace("second", "a")
+	s.waitCounted(first, second)
 	for i, ns := range []string{first, second} { // in the namespace of the review, and in another one
-		current, err := s.counter(t.Context(), first)
+		current, err := s.getCounter(t.Context(), first)
 		require.NoError(t, err)
-		allowed, _, err := s.forge(t.Context(), stranger(), current, 2)
+		allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), current, 2)
 		require.NoError(t, err)
 		require.True(t, allowed)
-		s.sum("a", "pods: 2/2")
-		require.NoError(t, s.client.Create(t.Context(), podNamed(ns, "p")), "%d", i)
+		s.waitUsage("a", "pods: 2/2")
+		require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")), "%d", i)
 	}
-	s.exceeds(s.client.Create(t.Context(), podNamed(second, "q")), "a", "pods=3", "pods=2")
-	s.sum("a", "pods: 2/2")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(second, "q")), "a", "pods=3", "pods=2")
+	s.waitUsage("a", "pods: 2/2")
 }

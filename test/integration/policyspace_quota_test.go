@@ -26,20 +26,20 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// opened creates a namespace in a policyspace and returns when it is open, and what the policyspace limits is counted.
-func (s *testScope) opened(short, space string) string {
+// createNamespaceInSpace creates a namespace in a policyspace and returns when it is open, and what the policyspace limits is counted.
+func (s *testScope) createNamespaceInSpace(short, space string) string {
 	s.t.Helper()
-	ns := s.createNamespace(short, s.in(space))
+	ns := s.createNamespace(short, s.inSpace(space))
 	s.waitInitialized(ns)
-	s.spaceStatus(space, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus(space, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
 	return ns.Name
 }
 
-// insists creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own
+// createWithRetries creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own
 // controllers do.
-func (s *testScope) insists(object client.Object) error {
+func (s *testScope) createWithRetries(object client.Object) error {
 	again := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
 	}
@@ -55,16 +55,16 @@ func (s *testScope) insists(object client.Object) error {
 	})
 }
 
-// sum waits until a policyspace says what is used.
-func (s *testScope) sum(short, quota string) {
+// waitUsage waits until a policyspace says what is used.
+func (s *testScope) waitUsage(short, quota string) {
 	s.t.Helper()
-	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, quota, status.Quota)
 	})
 }
 
-// exceeds checks that a request is refused in the source's words.
-func (s *testScope) exceeds(err error, short, requested, limit string) {
+// expectQuotaExceeded checks that a request is refused in the source's words.
+func (s *testScope) expectQuotaExceeded(err error, short, requested, limit string) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
 	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit)
@@ -101,10 +101,10 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 	for i, ns := range []string{"shipping-dev", "shipping-staging", "shipping-prod"} {
 		s.waitInitialized(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		s.eventually(func(c *assert.CollectT) {
-			assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i))))
+			assert.NoError(c, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("p", i))))
 		})
 	}
-	err = s.client.Create(t.Context(), podNamed("shipping-prod", "fourth"))
+	err = s.client.Create(t.Context(), newPod("shipping-prod", "fourth"))
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.True(t,
 		strings.HasSuffix(err.Error(),
@@ -114,17 +114,17 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 		assert.NoError(c, err)
 		assert.Regexp(c, `shipping-app-backend +foo-corp/online/shipping-app-backend +3 +pods: 3/3 +True`, out)
 	})
-	require.NoError(t, s.client.Create(t.Context(), podNamed("audit", "not-below")))
+	require.NoError(t, s.client.Create(t.Context(), newPod("audit", "not-below")))
 }
 
 func TestPolicySpaceQuota(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("root", "", "pods", "4", "services", "1")
-	s.space("a", "root", "configmaps", "6", "pods", "2", "requests.cpu", "3")
-	s.space("b", "root")
-	a1, a2, b := s.opened("a1", "a"), s.opened("a2", "a"), s.opened("b", "b")
-	s.counted(a1, a2, b)
+	s.createSpace("root", "", "pods", "4", "services", "1")
+	s.createSpace("a", "root", "configmaps", "6", "pods", "2", "requests.cpu", "3")
+	s.createSpace("b", "root")
+	a1, a2, b := s.createNamespaceInSpace("a1", "a"), s.createNamespaceInSpace("a2", "a"), s.createNamespaceInSpace("b", "b")
+	s.waitCounted(a1, a2, b)
 	requesting := func(cpu string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
@@ -135,16 +135,16 @@ func TestPolicySpaceQuota(t *testing.T) {
 	}
 
 	// The nearest space that has no room left is named, and all that it has none of.
-	require.NoError(t, create(podNamed(a1, "p1", requesting("1"))))
-	s.exceeds(create(podNamed(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
-	require.NoError(t, create(podNamed(a2, "p2", requesting("500m"))))
-	s.exceeds(create(podNamed(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m", "pods=2,requests.cpu=3")
-	require.NoError(t, create(podNamed(b, "p1")), "nothing limits cpu here")
-	require.NoError(t, create(podNamed(b, "p2")))
-	s.exceeds(create(podNamed(b, "p3")), "root", "pods=5", "pods=4")
-	s.exceeds(create(podNamed(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
-	s.sum("root", "pods: 4/4, services: 0/1")
-	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each has kube-root-ca.crt
+	require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
+	s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
+	require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
+	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m", "pods=2,requests.cpu=3")
+	require.NoError(t, create(newPod(b, "p1")), "nothing limits cpu here")
+	require.NoError(t, create(newPod(b, "p2")))
+	s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
+	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
+	s.waitUsage("root", "pods: 4/4, services: 0/1")
+	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each has kube-root-ca.crt
 
 	// What is free is let in again, and other resources are not concerned.
 	require.NoError(t,
@@ -152,16 +152,16 @@ func TestPolicySpaceQuota(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 		}))
-	s.delete(podNamed(a1, "p1"))
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(podNamed(a2, "p3", requesting("1")))) })
-	s.sum("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
+	s.delete(newPod(a1, "p1"))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(newPod(a2, "p3", requesting("1")))) })
+	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
 
 	// A dry run books nothing.
 	require.NoError(t, s.client.Create(t.Context(), configMapIn(a1, "dry"), client.DryRunAll))
 	for i := range 4 {
 		require.NoError(t, create(configMapIn(a1, fmt.Sprint("c", i))))
 	}
-	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
+	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
 	s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
 		"PolicySpaceQuotaExceeded",
 		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
@@ -174,33 +174,33 @@ func TestPolicySpaceQuota(t *testing.T) {
 
 	// A limit may be set below what is used. Then nothing new is let in, and all that is there stays.
 	require.NoError(t,
-		s.client.Patch(t.Context(), s.unmadeSpace("a", ""),
+		s.client.Patch(t.Context(), s.newSpace("a", ""),
 			client.RawPatch("application/merge-patch+json",
 				[]byte(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`))))
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
 		if assert.NotNil(c, exceeded) {
 			assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
 		}
 	})
-	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=4")
+	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=4")
 	updated := configMapIn(a1, "c0")
 	updated.Data = map[string]string{"a": "b"}
 	require.NoError(t, s.client.Update(t.Context(), updated))
 	for i := range 2 {
 		s.delete(configMapIn(a1, fmt.Sprint("c", i)))
 	}
-	s.sum("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
-	s.exceeds(create(configMapIn(a2, "c")), "a", "configmaps=5", "configmaps=4")
+	s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
+	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=5", "configmaps=4")
 
 	// Who leaves takes what is used along; where nothing limits it, nothing counts.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.sum("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
+	s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
 	s.waitDeleted(counter)
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
-	s.sum("root", "pods: 2/4, services: 0/1")
+	s.waitUsage("root", "pods: 2/4, services: 0/1")
 }
 
 // What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to
@@ -208,8 +208,8 @@ func TestPolicySpaceQuota(t *testing.T) {
 func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "requests.cpu", "2")
-	ns := s.opened("n", "a")
+	s.createSpace("a", "", "requests.cpu", "2")
+	ns := s.createNamespaceInSpace("n", "a")
 	requesting := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	}
@@ -222,16 +222,16 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 	}
 	for i := range 2 {
 		s.eventually(func(c *assert.CollectT) {
-			assert.NoError(c, s.client.Create(t.Context(), podNamed(ns, fmt.Sprint("p", i), requesting)))
+			assert.NoError(c, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("p", i), requesting)))
 		})
 	}
 	charged, exceeded := false, false
 	for range 5 {
-		err := s.client.Create(t.Context(), podNamed(ns, "more", requesting))
+		err := s.client.Create(t.Context(), newPod(ns, "more", requesting))
 		require.Error(t, err)
 		// it is counted again meanwhile
 		if !apierrors.IsConflict(err) && !strings.Contains(err.Error(), "exceeded quota: own") {
-			s.exceeds(err, "a", "requests.cpu=3", "requests.cpu=2")
+			s.expectQuotaExceeded(err, "a", "requests.cpu=3", "requests.cpu=2")
 			exceeded = true
 		}
 		quotas := &corev1.ResourceQuotaList{}
@@ -262,16 +262,16 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("outer", "", "pods", "12")
-	s.space("small", "outer", "pods", "2")
-	s.space("large", "outer", "pods", "60")
+	s.createSpace("outer", "", "pods", "12")
+	s.createSpace("small", "outer", "pods", "2")
+	s.createSpace("large", "outer", "pods", "60")
 	var namespaces []string
 	for i := range 3 {
-		namespaces = append(namespaces, s.opened(fmt.Sprint("s", i), "small"), s.opened(fmt.Sprint("l", i), "large"))
+		namespaces = append(namespaces, s.createNamespaceInSpace(fmt.Sprint("s", i), "small"), s.createNamespaceInSpace(fmt.Sprint("l", i), "large"))
 	}
 	var made atomic.Int32
 	require.NoError(t, concurrently(48, func(i int) error {
-		err := s.insists(podNamed(namespaces[i%len(namespaces)], fmt.Sprint("p", i)))
+		err := s.createWithRetries(newPod(namespaces[i%len(namespaces)], fmt.Sprint("p", i)))
 		if err == nil {
 			made.Add(1)
 		} else if !strings.Contains(err.Error(), "exceeded quota in policyspace") {
@@ -298,15 +298,15 @@ func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	service.Use(cluster.operator.Webhooks, second.Webhooks)
 
 	s := newScope(t, cluster)
-	s.space("a", "", "pods", fmt.Sprint(limit))
+	s.createSpace("a", "", "pods", fmt.Sprint(limit))
 	for i := range namespaces {
-		s.opened(fmt.Sprint("n", i), "a")
+		s.createNamespaceInSpace(fmt.Sprint("n", i), "a")
 	}
 	var group sync.WaitGroup
 	errs := make([]error, requests)
 	for i := range requests {
 		group.Go(func() {
-			errs[i] = s.insists(podNamed(s.name(fmt.Sprint("n", i%namespaces)), fmt.Sprint("p", i)))
+			errs[i] = s.createWithRetries(newPod(s.name(fmt.Sprint("n", i%namespaces)), fmt.Sprint("p", i)))
 		})
 		if i == requests/2 {
 			service.Use(second.Webhooks)
@@ -318,7 +318,7 @@ func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
 	refused := 0
 	for _, err := range errs {
 		if err != nil {
-			s.exceeds(err, "a", "pods=51", "pods=50")
+			s.expectQuotaExceeded(err, "a", "pods=51", "pods=50")
 			refused++
 		}
 	}

@@ -22,9 +22,9 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// churn creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It
+// churnPods creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It
 // counts how many it created, and returns the most that there were at a time.
-func (s *testScope) churn(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
+func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var group sync.WaitGroup
@@ -33,7 +33,7 @@ func (s *testScope) churn(namespaces ...string) (created *atomic.Int64, stop fun
 	for _, ns := range namespaces {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				pod := podNamed(ns, "")
+				pod := newPod(ns, "")
 				pod.GenerateName, pod.Labels = "p-", map[string]string{"churn": s.id}
 				if s.client.Create(ctx, pod) == nil {
 					made.Add(1)
@@ -60,16 +60,16 @@ func (s *testScope) churn(namespaces ...string) (created *atomic.Int64, stop fun
 	}
 }
 
-func (s *testScope) label(namespace, space string) {
+func (s *testScope) moveNamespace(namespace, space string) {
 	s.t.Helper()
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name(space)))
 }
 
-// moved waits until a namespace is in a policyspace, by its depth labels.
-func (s *testScope) moved(namespace, space string) {
+// waitInSpace waits until a namespace is in a policyspace, by its depth labels.
+func (s *testScope) waitInSpace(namespace, space string) {
 	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.place(c, namespace), space) })
+	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.spaceDepths(c, namespace), space) })
 }
 
 // However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
@@ -77,56 +77,56 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 	t.Parallel()
 	for name, rename := range map[string]func(s *testScope, namespaces []string){
 		"at once": func(s *testScope, namespaces []string) {
-			s.space("engineering", "root", "pods", "3")
+			s.createSpace("engineering", "root", "pods", "3")
 			for _, ns := range namespaces {
-				s.label(ns, "engineering")
+				s.moveNamespace(ns, "engineering")
 			}
-			s.delete(s.unmadeSpace("eng", ""))
+			s.delete(s.newSpace("eng", ""))
 		},
 		"one by one": func(s *testScope, namespaces []string) {
-			s.space("engineering", "root", "pods", "3")
+			s.createSpace("engineering", "root", "pods", "3")
 			for _, ns := range namespaces {
-				s.label(ns, "engineering")
-				s.moved(ns, "engineering")
+				s.moveNamespace(ns, "engineering")
+				s.waitInSpace(ns, "engineering")
 			}
-			s.delete(s.unmadeSpace("eng", ""))
+			s.delete(s.newSpace("eng", ""))
 		},
 		"with a new namespace": func(s *testScope, namespaces []string) {
-			s.space("engineering", "root", "pods", "3")
-			s.opened("new", "engineering")
+			s.createSpace("engineering", "root", "pods", "3")
+			s.createNamespaceInSpace("new", "engineering")
 			for _, ns := range namespaces {
-				s.label(ns, "engineering")
-				s.moved(ns, "engineering")
+				s.moveNamespace(ns, "engineering")
+				s.waitInSpace(ns, "engineering")
 			}
-			s.delete(s.unmadeSpace("eng", ""))
+			s.delete(s.newSpace("eng", ""))
 		},
 		"above them": func(s *testScope, namespaces []string) {
-			s.space("engineering", "root", "pods", "3")
+			s.createSpace("engineering", "root", "pods", "3")
 			for i := range namespaces {
-				require.NoError(s.t, s.client.Patch(s.t.Context(), s.unmadeSpace(fmt.Sprint("team", i), ""),
+				require.NoError(s.t, s.client.Patch(s.t.Context(), s.newSpace(fmt.Sprint("team", i), ""),
 					client.RawPatch("application/merge-patch+json",
 						fmt.Appendf(nil, `{"spec": {"parent": %q}}`, s.name("engineering")))))
 			}
-			s.delete(s.unmadeSpace("eng", ""))
+			s.delete(s.newSpace("eng", ""))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			s.space("root", "", "pods", "100")
-			s.space("eng", "root", "pods", "3")
+			s.createSpace("root", "", "pods", "100")
+			s.createSpace("eng", "root", "pods", "3")
 			var namespaces []string
 			for i := range 3 {
 				team := fmt.Sprint("team", i)
 				if name == "above them" {
-					s.space(team, "eng")
-					namespaces = append(namespaces, s.opened(fmt.Sprint("n", i), team))
+					s.createSpace(team, "eng")
+					namespaces = append(namespaces, s.createNamespaceInSpace(fmt.Sprint("n", i), team))
 				} else {
-					namespaces = append(namespaces, s.opened(fmt.Sprint("n", i), "eng"))
+					namespaces = append(namespaces, s.createNamespaceInSpace(fmt.Sprint("n", i), "eng"))
 				}
 			}
-			s.counted(namespaces...)
-			created, stop := s.churn(namespaces...)
+			s.waitCounted(namespaces...)
+			created, stop := s.churnPods(namespaces...)
 			more := func() {
 				t.Helper()
 				before := created.Load()
@@ -136,12 +136,12 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 			rename(s, namespaces)
 			for _, ns := range namespaces {
 				s.eventually(func(c *assert.CollectT) {
-					place := s.place(c, ns)
+					place := s.spaceDepths(c, ns)
 					assert.Contains(c, place, "engineering")
 					assert.NotContains(c, place, "eng")
 				})
 			}
-			s.spaceStatus("engineering", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			s.waitSpaceStatus("engineering", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 				assert.Equal(c, "pods: 3/3", status.Quota)
 				assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 			})
@@ -155,29 +155,29 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "", "pods", "3")
-	s.space("b", "", "pods", "2", "services", "1")
-	first, second := s.opened("first", "a"), s.opened("second", "a")
-	s.counted(first, second)
+	s.createSpace("a", "", "pods", "3")
+	s.createSpace("b", "", "pods", "2", "services", "1")
+	first, second := s.createNamespaceInSpace("first", "a"), s.createNamespaceInSpace("second", "a")
+	s.waitCounted(first, second)
 	for i, ns := range []string{first, second, second} {
-		require.NoError(t, s.insists(podNamed(ns, fmt.Sprint("p", i))))
+		require.NoError(t, s.createWithRetries(newPod(ns, fmt.Sprint("p", i))))
 	}
-	s.label(first, "b")
-	s.moved(first, "b")
-	s.exceeds(s.client.Create(t.Context(), podNamed(first, "more")), "b", "pods=4", "pods=2")
-	s.spaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.moveNamespace(first, "b")
+	s.waitInSpace(first, "b")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(first, "more")), "b", "pods=4", "pods=2")
+	s.waitSpaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 1, status.Namespaces)
 		if assert.Len(c, status.SharedWith, 1) {
 			assert.Equal(c, s.name("a"), status.SharedWith[0].Name)
 			assert.WithinDuration(c, time.Now(), status.SharedWith[0].Until.Time, time.Minute)
 		}
 	})
-	s.sum("b", "pods: 1/2, services: 0/1")
-	s.sum("a", "pods: 2/3")
-	s.counted(first, second)
-	require.NoError(t, s.insists(podNamed(first, "more")))
-	require.NoError(t, s.insists(podNamed(second, "more")))
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitUsage("b", "pods: 1/2, services: 0/1")
+	s.waitUsage("a", "pods: 2/3")
+	s.waitCounted(first, second)
+	require.NoError(t, s.createWithRetries(newPod(first, "more")))
+	require.NoError(t, s.createWithRetries(newPod(second, "more")))
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Empty(c, status.SharedWith)
 	})
 }

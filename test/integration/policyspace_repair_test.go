@@ -15,25 +15,25 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// spoilings are what an administrator, or a template from before templates were vetted for it, may do to the
+// counterDamages are what an administrator, or a template from before templates were vetted for it, may do to the
 // ResourceQuota that counts.
-var spoilings = map[string]func(s *testScope, counter *corev1.ResourceQuota){
-	"other values":     patches("", `{"spec": {"hard": {"pods": "100"}}}`),
-	"other resources":  patches("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
-	"enforced values":  patches("status", `{"status": {"hard": {"pods": "100"}}}`),
-	"nothing enforced": patches("status", `{"status": {"hard": null, "used": null}}`),
-	"no label":         patches("", `{"metadata": {"labels": null}}`),
-	"a template": patches("",
+var counterDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota){
+	"other values":     patchesCounter("", `{"spec": {"hard": {"pods": "100"}}}`),
+	"other resources":  patchesCounter("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
+	"enforced values":  patchesCounter("status", `{"status": {"hard": {"pods": "100"}}}`),
+	"nothing enforced": patchesCounter("status", `{"status": {"hard": null, "used": null}}`),
+	"no label":         patchesCounter("", `{"metadata": {"labels": null}}`),
+	"a template": patchesCounter("",
 		`{"metadata": {"labels": {"policy/namespace-template-name": "forged"}}, "spec": {"hard": {"pods": "100"}}}`),
-	"scopes": replaces(func(c *corev1.ResourceQuota) {
+	"scopes": replacesCounter(func(c *corev1.ResourceQuota) {
 		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	}),
-	"scopes, by a template": replaces(func(c *corev1.ResourceQuota) {
+	"scopes, by a template": replacesCounter(func(c *corev1.ResourceQuota) {
 		c.Labels = map[string]string{v1alpha1.TemplateNameLabel: "forged"}
 		c.Spec.Hard = resourceList("pods", "100")
 		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	}),
-	"a selector": replaces(func(c *corev1.ResourceQuota) {
+	"a selector": replacesCounter(func(c *corev1.ResourceQuota) {
 		c.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
 			{
 				ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn,
@@ -44,7 +44,7 @@ var spoilings = map[string]func(s *testScope, counter *corev1.ResourceQuota){
 	"deletion": func(s *testScope, counter *corev1.ResourceQuota) { s.delete(counter) },
 }
 
-func patches(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
+func patchesCounter(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		body := client.RawPatch("application/merge-patch+json", []byte(patch))
@@ -56,8 +56,8 @@ func patches(subresource, patch string) func(*testScope, *corev1.ResourceQuota) 
 	}
 }
 
-// replaces puts another ResourceQuota in the place of the one that counts, before the operator creates one again.
-func replaces(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
+// replacesCounter puts another ResourceQuota in the place of the one that counts, before the operator creates one again.
+func replacesCounter(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		other := &corev1.ResourceQuota{
@@ -75,25 +75,25 @@ func replaces(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.Resou
 	}
 }
 
-// full fills a policyspace of 3 pods, from two namespaces.
-func (s *testScope) full(short string) (first, second string) {
+// createFullSpace fills a policyspace of 3 pods, from two namespaces.
+func (s *testScope) createFullSpace(short string) (first, second string) {
 	s.t.Helper()
-	s.space(short, "", "pods", "3")
-	first, second = s.opened(short+"-first", short), s.opened(short+"-second", short)
-	s.counted(first, second)
+	s.createSpace(short, "", "pods", "3")
+	first, second = s.createNamespaceInSpace(short+"-first", short), s.createNamespaceInSpace(short+"-second", short)
+	s.waitCounted(first, second)
 	for _, ns := range []string{first, first, second} {
 		require.NoError(s.t,
-			s.insists(&corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "p-"}, Spec: podNamed(ns, "p").Spec,
+			s.createWithRetries(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "p-"}, Spec: newPod(ns, "p").Spec,
 			}))
 	}
-	s.sum(short, "pods: 3/3")
+	s.waitUsage(short, "pods: 3/3")
 	return first, second
 }
 
-// stillFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any
+// expectRepairedAndFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any
 // namespace.
-func (s *testScope) stillFull(short, spoiled string, namespaces ...string) {
+func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}
 	s.eventually(func(c *assert.CollectT) {
@@ -109,7 +109,7 @@ func (s *testScope) stillFull(short, spoiled string, namespaces ...string) {
 	})
 	for _, ns := range namespaces {
 		s.eventually(func(c *assert.CollectT) {
-			err := s.client.Create(s.t.Context(), podNamed(ns, "more"))
+			err := s.client.Create(s.t.Context(), newPod(ns, "more"))
 			if err == nil || apierrors.IsAlreadyExists(err) {
 				s.t.Errorf("allowed in %s: %v", ns, err)
 				return
@@ -118,8 +118,8 @@ func (s *testScope) stillFull(short, spoiled string, namespaces ...string) {
 				fmt.Sprintf("exceeded quota in policyspace %q, requested: pods=4, limit: pods=3", s.name(short)))
 		})
 	}
-	s.counted(namespaces...)
-	s.spaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitCounted(namespaces...)
+	s.waitSpaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 3/3", status.Quota)
 		assert.Empty(c, status.Uncounted)
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
@@ -131,14 +131,14 @@ func (s *testScope) stillFull(short, spoiled string, namespaces ...string) {
 func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	first, second := s.full("a")
-	for name, spoil := range spoilings {
+	first, second := s.createFullSpace("a")
+	for name, spoil := range counterDamages {
 		t.Log(name)
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: first, Name: v1alpha1.QuotaName}, counter))
 		spoil(s, counter)
-		s.stillFull("a", first, first, second)
+		s.expectRepairedAndFull("a", first, first, second)
 	}
 }
 
@@ -147,13 +147,13 @@ func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}
-	for name := range spoilings {
+	for name := range counterDamages {
 		spaces[name] = fmt.Sprint("s", len(spaces))
-		first, second := s.full(spaces[name])
+		first, second := s.createFullSpace(spaces[name])
 		namespaces[name] = [2]string{first, second}
 	}
 	require.NoError(t, s.operator.Kill())
-	for name, spoil := range spoilings {
+	for name, spoil := range counterDamages {
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName},
@@ -161,8 +161,8 @@ func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
 		spoil(s, counter)
 	}
 	require.NoError(t, s.startOperator(t.Context()))
-	for name := range spoilings {
+	for name := range counterDamages {
 		t.Log(name)
-		s.stillFull(spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
+		s.expectRepairedAndFull(spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
 	}
 }

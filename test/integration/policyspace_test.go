@@ -21,15 +21,15 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// space creates a policyspace of the scene. hard is pairs of a resource and its limit.
-func (s *testScope) space(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+// createSpace creates a policyspace of the scene. hard is pairs of a resource and its limit.
+func (s *testScope) createSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	s.t.Helper()
-	space := s.unmadeSpace(short, parent, hard...)
+	space := s.newSpace(short, parent, hard...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), space))
 	return space
 }
 
-func (s *testScope) unmadeSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+func (s *testScope) newSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
 	if parent != "" {
 		space.Spec.Parent = s.name(parent)
@@ -48,13 +48,13 @@ func resourceList(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// in puts a namespace into a policyspace of the scene.
-func (s *testScope) in(short string) func(*corev1.Namespace) {
+// inSpace puts a namespace into a policyspace of the scene.
+func (s *testScope) inSpace(short string) func(*corev1.Namespace) {
 	return withLabel(v1alpha1.PolicySpaceLabel, s.name(short))
 }
 
-// below selects the namespaces in a policyspace of the scene and below it.
-func (s *testScope) below(short string) func(*v1alpha1.NamespaceTemplate) {
+// selectsSpace selects the namespaces in a policyspace of the scene and below it.
+func (s *testScope) selectsSpace(short string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -63,8 +63,8 @@ func (s *testScope) below(short string) func(*v1alpha1.NamespaceTemplate) {
 	}
 }
 
-// spaceStatus waits until a policyspace says what is expected.
-func (s *testScope) spaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
+// waitSpaceStatus waits until a policyspace says what is expected.
+func (s *testScope) waitSpaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		space := &v1alpha1.PolicySpace{}
@@ -74,8 +74,8 @@ func (s *testScope) spaceStatus(short string, expect func(*assert.CollectT, v1al
 	})
 }
 
-// place returns the depth labels of a namespace by the short names of policyspaces.
-func (s *testScope) place(c *assert.CollectT, namespace string) map[string]string {
+// spaceDepths returns the depth labels of a namespace by the short names of policyspaces.
+func (s *testScope) spaceDepths(c *assert.CollectT, namespace string) map[string]string {
 	ns := &corev1.Namespace{}
 	if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: namespace}, ns)) {
 		return nil
@@ -90,38 +90,38 @@ func (s *testScope) place(c *assert.CollectT, namespace string) map[string]strin
 func TestPolicySpaceIsInherited(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("root", "")
-	s.space("a", "root")
-	s.space("b", "root")
-	s.createTemplate("root", configMap("of-root", "v"), s.below("root"))
-	s.createTemplate("a", configMap("of-a", "v"), s.below("a"))
+	s.createSpace("root", "")
+	s.createSpace("a", "root")
+	s.createSpace("b", "root")
+	s.createTemplate("root", configMap("of-root", "v"), s.selectsSpace("root"))
+	s.createTemplate("a", configMap("of-a", "v"), s.selectsSpace("a"))
 
 	// What is written at once waits for what is inherited.
-	inA := s.createNamespace("in-a", s.in("a"))
-	person := s.person("jane")
+	inA := s.createNamespace("in-a", s.inSpace("a"))
+	person := s.newUser("jane")
 	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"of-root", "of-a"} {
 		s.mustGet(inA, parseYAML(t, configMap(name, "v"))[0])
 	}
-	inB := s.createNamespace("in-b", s.in("b"))
-	inRoot := s.createNamespace("in-root", s.in("root"))
+	inB := s.createNamespace("in-b", s.inSpace("b"))
+	inRoot := s.createNamespace("in-root", s.inSpace("root"))
 	inNone := s.createNamespace("in-none")
 	s.waitPresent(inB, configMap("of-root", "v"))
 	s.waitAbsent(inB, configMap("of-a", "v"))
 	s.waitPresent(inRoot, configMap("of-root", "v"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
-		assert.Equal(c, map[string]string{"root": "1"}, s.place(c, inRoot.Name))
-		assert.Empty(c, s.place(c, inNone.Name))
+		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
+		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, inRoot.Name))
+		assert.Empty(c, s.spaceDepths(c, inNone.Name))
 	})
-	s.spaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, s.name("root")+"/"+s.name("a"), status.Path)
 		assert.EqualValues(c, 1, status.Namespaces)
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
 	})
-	s.spaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 3, status.Namespaces)
 	})
 
@@ -130,19 +130,19 @@ func TestPolicySpaceIsInherited(t *testing.T) {
 		`{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(
 			s.name("b"))+`": "1"}}}`)
 	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.place(c, inA.Name))
+		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
 	})
 	// Who leaves loses what was inherited.
 	s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.waitAbsent(inB, configMap("of-root", "v"))
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.place(c, inB.Name)) })
-	s.spaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.spaceDepths(c, inB.Name)) })
+	s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 2, status.Namespaces)
 	})
 }
 
-// viewer is a RoleBinding with a name that lets jane read ConfigMaps.
-func viewer(name string) string {
+// viewerBinding is a RoleBinding with a name that lets jane read ConfigMaps.
+func viewerBinding(name string) string {
 	return `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -157,12 +157,12 @@ func TestPolicySpaceMoves(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for _, at := range [][2]string{{"root", ""}, {"a", "root"}, {"b", "root"}, {"team", "a"}} {
-		s.space(at[0], at[1])
+		s.createSpace(at[0], at[1])
 	}
-	s.createTemplate("a", viewer("a.viewers"), s.below("a"))
-	s.createTemplate("b", viewer("b.viewers"), s.below("b"))
-	ns := s.createPopulatedNamespace("n", s.in("team"))
-	s.waitPresent(ns, viewer("a.viewers"))
+	s.createTemplate("a", viewerBinding("a.viewers"), s.selectsSpace("a"))
+	s.createTemplate("b", viewerBinding("b.viewers"), s.selectsSpace("b"))
+	ns := s.createPopulatedNamespace("n", s.inSpace("team"))
+	s.waitPresent(ns, viewerBinding("a.viewers"))
 
 	review := func() *authorizationv1.SubjectAccessReview {
 		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -202,24 +202,24 @@ func TestPolicySpaceMoves(t *testing.T) {
 	for range 5 {
 		// The space moves, and its namespace with it.
 		moveTo("team", "b")
-		s.waitAbsent(ns, viewer("a.viewers"))
-		s.waitPresent(ns, viewer("b.viewers"))
+		s.waitAbsent(ns, viewerBinding("a.viewers"))
+		s.waitPresent(ns, viewerBinding("b.viewers"))
 		moveTo("team", "a")
-		s.waitAbsent(ns, viewer("b.viewers"))
-		s.waitPresent(ns, viewer("a.viewers"))
+		s.waitAbsent(ns, viewerBinding("b.viewers"))
+		s.waitPresent(ns, viewerBinding("a.viewers"))
 		// The namespace moves.
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("b")+`"}}}`)
-		s.waitAbsent(ns, viewer("a.viewers"))
+		s.waitAbsent(ns, viewerBinding("a.viewers"))
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("team")+`"}}}`)
-		s.waitAbsent(ns, viewer("b.viewers"))
+		s.waitAbsent(ns, viewerBinding("b.viewers"))
 	}
 	// The space is renamed: another one, with another template, takes its place in the same breath.
-	s.space("a-renamed", "root")
+	s.createSpace("a-renamed", "root")
 	require.NoError(t,
-		s.client.Create(t.Context(), s.newTemplate("a-renamed", viewer("a-renamed.viewers"), s.below("a-renamed"))))
+		s.client.Create(t.Context(), s.newTemplate("a-renamed", viewerBinding("a-renamed.viewers"), s.selectsSpace("a-renamed"))))
 	moveTo("team", "a-renamed")
-	s.waitPresent(ns, viewer("a-renamed.viewers"))
-	s.waitAbsent(ns, viewer("a.viewers"))
+	s.waitPresent(ns, viewerBinding("a-renamed.viewers"))
+	s.waitAbsent(ns, viewerBinding("a.viewers"))
 	cancel()
 	<-stopped
 	require.Greater(t, asked.Load(), int64(100))
@@ -234,25 +234,25 @@ func TestPolicySpaceMoves(t *testing.T) {
 func TestPolicySpaceThatIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	ns := s.createNamespace("n", s.in("late"))
+	ns := s.createNamespace("n", s.inSpace("late"))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 		assert.Contains(c, condition.Message, "policyspace "+s.name("late")+" does not exist: create it")
 	})
-	s.space("late", "above")
-	s.spaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+	s.createSpace("late", "above")
+	s.waitSpaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 		if assert.NotNil(c, ready) {
 			assert.Contains(c, ready.Message, s.name("above")+", which does not exist")
 		}
 	})
-	s.createTemplate("above", configMap("of-above", "v"), s.below("above"))
-	above := s.space("above", "")
+	s.createTemplate("above", configMap("of-above", "v"), s.selectsSpace("above"))
+	above := s.createSpace("above", "")
 	s.waitPresent(ns, configMap("of-above", "v"))
 	s.waitInitialized(ns)
 	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
+		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.spaceDepths(c, ns.Name))
 	})
 	s.delete(above)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -260,34 +260,34 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 	})
 	s.waitPresent(ns, configMap("of-above", "v"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.place(c, ns.Name))
+		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.spaceDepths(c, ns.Name))
 	})
 }
 
 func TestPolicySpaceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "")
-	s.space("b", "a", "pods", "5")
-	s.space("c", "b")
-	circle := s.unmadeSpace("a", "c")
+	s.createSpace("a", "")
+	s.createSpace("b", "a", "pods", "5")
+	s.createSpace("c", "b")
+	circle := s.newSpace("a", "c")
 	err := s.client.Patch(t.Context(), circle,
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"parent": "`+s.name("c")+`"}}`)))
 	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is above itself")
-	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("d", "d")), "can't be its own parent")
-	require.ErrorContains(t, s.client.Create(t.Context(), s.unmadeSpace("e.f", "")), "a DNS label")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("d", "d")), "can't be its own parent")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("e.f", "")), "a DNS label")
 	for resource, why := range map[string]string{"podz": "standard resource type", "pods": "must be an integer"} {
-		err := s.client.Create(t.Context(), s.unmadeSpace("g", "", resource, "1500m"))
+		err := s.client.Create(t.Context(), s.newSpace("g", "", resource, "1500m"))
 		require.ErrorContains(t, err, "limits that no ResourceQuota can have")
 		require.ErrorContains(t, err, why)
 	}
-	require.Error(t, s.client.Create(t.Context(), s.unmadeSpace("g", "", "pods", "-1")))
+	require.Error(t, s.client.Create(t.Context(), s.newSpace("g", "", "pods", "-1")))
 	// A limit that can't be reached is said, and taken.
-	said := &warnings{}
+	said := &warningRecorder{}
 	config, err := s.controlPlane.UserConfig("admin-of-spaces", "system:masters")
 	require.NoError(t, err)
 	config.WarningHandlerWithContext = said
-	require.NoError(t, s.clientOf(config).Create(t.Context(), s.unmadeSpace("h", "c", "pods", "6")))
+	require.NoError(t, s.newReadyClient(config).Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
 	require.Equal(t,
 		[]string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") +
 			" above it to 5: the latter is met first"}, said.take())
@@ -297,10 +297,10 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 func TestPolicySpaceUse(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.space("a", "")
-	s.space("b", "")
-	person := s.person(s.name("jane"))
-	s.permit(s.name("spaces"), userSubject(person.name),
+	s.createSpace("a", "")
+	s.createSpace("b", "")
+	person := s.newUser(s.name("jane"))
+	s.grant(s.name("spaces"), userSubject(person.name),
 		rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"},
 			Verbs: []string{"create", "patch"},
@@ -315,12 +315,12 @@ func TestPolicySpaceUse(t *testing.T) {
 	require.ErrorContains(t, err,
 		"user "+person.name+" may not put namespaces into policyspace "+s.name(
 			"a")+": ask for the verb use on policyspaces/"+s.name("a"))
-	person.permit("use", "policyspaces", s.name("a"))
+	person.grant("use", "policyspaces", s.name("a"))
 	s.eventually(func(c *assert.CollectT) {
 		_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
 	})
-	person.mayUseAll() // so that no other policy refuses labels of the subresource
+	person.grantUseOfAllTemplates() // so that no other policy refuses labels of the subresource
 	for _, subresource := range []string{"", "status"} {
 		for _, to := range []string{`"` + s.name("b") + `"`, "null"} {
 			patch := `{"metadata": {"labels": {"policy.nstpl.dev/policyspace": ` + to + `}}}`
@@ -342,8 +342,8 @@ func TestPolicySpaceUse(t *testing.T) {
 	jane, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		err := jane.Create(t.Context(), s.unmadeSpace("below-b", "b"), client.DryRunAll)
+		err := jane.Create(t.Context(), s.newSpace("below-b", "b"), client.DryRunAll)
 		assert.ErrorContains(c, err, "user "+person.name+" may not put policyspaces into policyspace "+s.name("b"))
 	})
-	require.NoError(t, jane.Create(t.Context(), s.unmadeSpace("below-a", "a")))
+	require.NoError(t, jane.Create(t.Context(), s.newSpace("below-a", "a")))
 }

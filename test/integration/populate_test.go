@@ -508,22 +508,22 @@ func TestObjectDeniedByAdmission(t *testing.T) {
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: SCENE
+  name: SCOPE
 spec:
   matchConstraints:
     resourceRules:
     - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}
   validations:
-  - {expression: "object.metadata.name != 'SCENE-forbidden'", message: nobody may have this}
+  - {expression: "object.metadata.name != 'SCOPE-forbidden'", message: nobody may have this}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: SCENE
+  name: SCOPE
 spec:
-  policyName: SCENE
+  policyName: SCOPE
   validationActions: [Deny]
-`, "SCENE", s.id)
+`, "SCOPE", s.id)
 	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(t, err)
 	forbidden := configMap(s.name("forbidden"), "v")

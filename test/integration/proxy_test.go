@@ -35,15 +35,15 @@ type proxy struct {
 	// closed are gates that are to be opened.
 	closed []*gate
 	// isCut says that nothing is answered, and isReady when the operator was last told that the API server is ready.
-	isCut   bool
-	isReady time.Time
+	disconnected bool
+	lastReady    time.Time
 	// writes are the requests that change something, and watches those that watch, whether they were answered or not.
-	writes, watches []proxied
+	writes, watches []proxiedRequest
 
 	server *httptest.Server
 }
 
-type proxied struct {
+type proxiedRequest struct {
 	at   time.Time
 	path string
 }
@@ -71,11 +71,11 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.URL.Query().Get("watch") == "true" {
-				r.Body = p.watched(r.Body)
+				r.Body = p.gatedBody(r.Body)
 			}
 			if r.Request.URL.Path == "/readyz" && r.StatusCode == http.StatusOK {
 				p.mu.Lock()
-				p.isReady = time.Now()
+				p.lastReady = time.Now()
 				p.mu.Unlock()
 			}
 			return nil
@@ -84,7 +84,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
-		if p.note(r) {
+		if p.noteRequest(r) {
 			panic(http.ErrAbortHandler)
 		}
 		pass.ServeHTTP(response, r)
@@ -93,7 +93,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // operators that are killed break connections
 	server.StartTLS()
 	t.Cleanup(func() {
-		p.letWatchesGoOn()
+		p.releaseWatches()
 		server.CloseClientConnections()
 		server.Close()
 	})
@@ -109,38 +109,38 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	return p
 }
 
-// note notes a request, and reports whether it is not to be answered.
-func (p *proxy) note(r *http.Request) (isCut bool) {
+// noteRequest notes a request, and reports whether it is not to be answered.
+func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case r.Method != http.MethodGet:
-		p.writes = append(p.writes, proxied{time.Now(), r.URL.Path})
+		p.writes = append(p.writes, proxiedRequest{time.Now(), r.URL.Path})
 	case r.URL.Query().Get("watch") == "true":
-		p.watches = append(p.watches, proxied{time.Now(), r.URL.Path})
+		p.watches = append(p.watches, proxiedRequest{time.Now(), r.URL.Path})
 	}
-	return p.isCut
+	return p.disconnected
 }
 
-// cut has no request answered from now on. The watches that there are go on.
-func (p *proxy) cut() {
+// disconnect has no request answered from now on. The watches that there are go on.
+func (p *proxy) disconnect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.isCut = true
+	p.disconnected = true
 }
 
-func (p *proxy) mend() {
+func (p *proxy) reconnect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.isCut, p.isReady = false, time.Time{}
+	p.disconnected, p.lastReady = false, time.Time{}
 }
 
-// written returns the requests that change something in a namespace and came after a time; all if the namespace is
+// writesAfter returns the requests that change something in a namespace and came after a time; all if the namespace is
 // empty.
-func (p *proxy) written(namespace string, after time.Time) []proxied {
+func (p *proxy) writesAfter(namespace string, after time.Time) []proxiedRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var found []proxied
+	var found []proxiedRequest
 	for _, write := range p.writes {
 		if write.at.After(after) && strings.Contains(write.path, "/namespaces/"+namespace) {
 			found = append(found, write)
@@ -149,23 +149,23 @@ func (p *proxy) written(namespace string, after time.Time) []proxied {
 	return found
 }
 
-// watchedAfter returns the watches that began after a time.
-func (p *proxy) watchedAfter(after time.Time) []proxied {
+// watchesAfter returns the watches that began after a time.
+func (p *proxy) watchesAfter(after time.Time) []proxiedRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := slices.IndexFunc(p.watches, func(watch proxied) bool { return watch.at.After(after) })
+	first := slices.IndexFunc(p.watches, func(watch proxiedRequest) bool { return watch.at.After(after) })
 	if first < 0 {
 		return nil
 	}
 	return slices.Clone(p.watches[first:])
 }
 
-// readySince returns when the operator was last told that the API server is ready, since it was cut off; the zero time
+// lastReadyAnswer returns when the operator was last told that the API server is ready, since it was cut off; the zero time
 // if it was not.
-func (p *proxy) readySince() time.Time {
+func (p *proxy) lastReadyAnswer() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.isReady
+	return p.lastReady
 }
 
 // holdWatches keeps back what the watches tell that there are. Those that begin later pass.
@@ -179,7 +179,7 @@ func (p *proxy) holdWatches() {
 	p.gate = &gate{}
 }
 
-func (p *proxy) letWatchesGoOn() {
+func (p *proxy) releaseWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.closed {
@@ -188,19 +188,19 @@ func (p *proxy) letWatchesGoOn() {
 	p.closed = nil
 }
 
-func (p *proxy) watched(answer io.ReadCloser) watched {
+func (p *proxy) gatedBody(answer io.ReadCloser) gatedBody {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return watched{ReadCloser: answer, gate: p.gate}
+	return gatedBody{ReadCloser: answer, gate: p.gate}
 }
 
-// watched is the answer to a watch.
-type watched struct {
+// gatedBody is the answer to a watch.
+type gatedBody struct {
 	io.ReadCloser
 	gate *gate
 }
 
-func (w watched) Read(buffer []byte) (int, error) {
+func (w gatedBody) Read(buffer []byte) (int, error) {
 	n, err := w.ReadCloser.Read(buffer)
 	w.gate.mu.Lock()
 	opened := w.gate.opened

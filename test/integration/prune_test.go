@@ -31,9 +31,9 @@ func withObjects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
 }
 
-// bystanders puts objects of others into a namespace that look like the template's, and fails the test at its end if
+// createForeignObjects puts objects of others into a namespace that look like the template's, and fails the test at its end if
 // one of them isn't there any more as it was.
-func (s *testScope) bystanders(ns *corev1.Namespace, template string) {
+func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) {
 	s.t.Helper()
 	var all []client.Object
 	for i, object := range parseYAML(s.t, documents(
@@ -74,7 +74,7 @@ func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
 	const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: reader\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v"), role))
 	ns := s.createPopulatedNamespace("a")
-	s.bystanders(ns, template.Name)
+	s.createForeignObjects(ns, template.Name)
 
 	s.updateTemplate(template, withObjects(t, documents(configMap("keep", "v"), role)))
 	s.waitAbsent(ns, configMap("drop", ""))
@@ -139,7 +139,7 @@ func TestDeletionPolicy(t *testing.T) {
 			s := newScope(t, sharedCluster)
 			template := s.createTemplate("defaults", policyKinds, deletesObjects2)
 			ns := s.createPopulatedNamespace("a")
-			s.bystanders(ns, template.Name)
+			s.createForeignObjects(ns, template.Name)
 			withdraw(s, template, ns)
 			s.waitAbsent(ns, policyKinds)
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -151,7 +151,7 @@ func TestDeletionPolicy(t *testing.T) {
 			s := newScope(t, sharedCluster)
 			template := s.createTemplate("defaults", policyKinds)
 			ns := s.createPopulatedNamespace("a")
-			s.bystanders(ns, template.Name)
+			s.createForeignObjects(ns, template.Name)
 			withdraw(s, template, ns)
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Empty(c, condition)
@@ -276,7 +276,7 @@ func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
-	edit, view := roleBinding("team-"+rebound, "edit", "team"), roleBinding("team-"+rebound, "view", "team")
+	edit, view := roleBinding("team-"+reboundName, "edit", "team"), roleBinding("team-"+reboundName, "view", "team")
 	theirs := parseYAML(t, edit)[0]
 	theirs.SetNamespace(ns.Name)
 	require.NoError(t, s.client.Create(t.Context(), theirs))
@@ -420,8 +420,8 @@ func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
 
 const heldFinalizer = "example.com/held"
 
-// hold puts a finalizer on a stored object; release takes it off.
-func (s *testScope) hold(ns *corev1.Namespace, like client.Object) (release func()) {
+// addFinalizer puts a finalizer on a stored object; release takes it off.
+func (s *testScope) addFinalizer(ns *corev1.Namespace, like client.Object) (release func()) {
 	s.t.Helper()
 	patch := func(finalizers string) {
 		s.t.Helper()
@@ -440,7 +440,7 @@ func TestObjectHeldByAFinalizerComesBack(t *testing.T) {
 	s.createTemplate("defaults", configMap("settings", "v"))
 	ns := s.createPopulatedNamespace("a")
 	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
-	release := s.hold(ns, settings)
+	release := s.addFinalizer(ns, settings)
 	s.delete(settings)
 	release()
 	s.eventually(func(c *assert.CollectT) {
@@ -459,7 +459,7 @@ func TestTemplateWaitsForItsObjects(t *testing.T) {
 	template := s.createTemplate("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletesObjects2)
 	ns := s.createPopulatedNamespace("a")
 	held := parseYAML(t, configMap("held", ""))[0]
-	release := s.hold(ns, held)
+	release := s.addFinalizer(ns, held)
 	s.delete(template)
 	s.waitAbsent(ns, configMap("free", ""))
 	s.eventually(func(c *assert.CollectT) {
@@ -479,7 +479,7 @@ func TestNamespaceThatCannotEnd(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletesObjects2)
 	ns := s.createPopulatedNamespace("a")
-	release := s.hold(ns, parseYAML(t, configMap("held", ""))[0])
+	release := s.addFinalizer(ns, parseYAML(t, configMap("held", ""))[0])
 	s.delete(ns)
 	s.waitAbsent(ns, configMap("settings", ""))
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {

@@ -20,10 +20,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// podAdmin returns clients of a user who may do everything with pods in all namespaces, and nothing else.
-func (s *testScope) podAdmin(name string) (client.Client, kubernetes.Interface) {
+// newPodAdmin returns clients of a user who may do everything with pods in all namespaces, and nothing else.
+func (s *testScope) newPodAdmin(name string) (client.Client, kubernetes.Interface) {
 	s.t.Helper()
-	s.permit(s.name(name), userSubject(name), rbacv1.PolicyRule{
+	s.grant(s.name(name), userSubject(name), rbacv1.PolicyRule{
 		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{
 			"namespaces", "pods", "bindings", "pods/binding", "pods/ephemeralcontainers", "pods/eviction",
 			"pods/resize", "pods/status",
@@ -33,18 +33,18 @@ func (s *testScope) podAdmin(name string) (client.Client, kubernetes.Interface) 
 	require.NoError(s.t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
-	return s.clientOf(config), clients
+	return s.newReadyClient(config), clients
 }
 
-// record returns the constraint that a pod names, and by whose right.
-func (s *testScope) record(pod *corev1.Pod) [2]string {
+// admittedBy returns the constraint that a pod names, and by whose right.
+func (s *testScope) admittedBy(pod *corev1.Pod) [2]string {
 	s.t.Helper()
 	found := &corev1.Pod{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(pod), found))
 	return [2]string{found.Annotations[v1alpha1.SCCAnnotation], found.Annotations[v1alpha1.SCCSubjectAnnotation]}
 }
 
-func annotating(key, value string) client.Patch {
+func annotationPatch(key, value string) client.Patch {
 	return client.RawPatch(types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
 }
@@ -52,27 +52,27 @@ func annotating(key, value string) client.Patch {
 // Every update that is judged records which constraint admits the pod, whatever the update says about that.
 func TestSCCRecordAtUpdates(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
-	jane, _ := s.podAdmin("jane")
-	plain := podNamed(ns, "plain")
+	jane, _ := s.newPodAdmin("jane")
+	plain := newPod(ns, "plain")
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
-	require.Equal(t, [2]string{"restricted", "user"}, s.record(plain))
+	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 
 	// Forged or removed, the record is put right.
 	for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 		for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
-			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotating(key, value)))
-			require.Equal(t, [2]string{"restricted", "user"}, s.record(plain), "%s: %s", key, value)
+			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(key, value)))
+			require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain), "%s: %s", key, value)
 		}
 	}
 	_, err := s.kubectl(t.Context(),
 		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
 		"apply", "--server-side", "--force-conflicts", "--filename", "-")
 	require.NoError(t, err)
-	require.Equal(t, "restricted", s.record(plain)[0])
+	require.Equal(t, "restricted", s.admittedBy(plain)[0])
 	for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
-		err := jane.Patch(t.Context(), plain.DeepCopy(), annotating(v1alpha1.RequiredSCCAnnotation, value))
+		err := jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(v1alpha1.RequiredSCCAnnotation, value))
 		require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
 		if err != nil {
 			require.ErrorContains(t, err, "can't be changed")
@@ -84,7 +84,7 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 	raised := `[{"op": "add", "path": "/priority", "value": 7}]`
 	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
 	require.NoError(t, err)
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"),
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
@@ -93,11 +93,11 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 		assert.NoError(c,
 			jane.Patch(t.Context(), plain.DeepCopy(),
 				client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": null}}}`))))
-		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.record(plain))
+		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.admittedBy(plain))
 	})
 	require.NoError(t,
 		s.client.Delete(t.Context(),
-			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.bindingOf(ns, "privileged")}}))
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.roleBindingName(ns, "privileged")}}))
 	image := func(name string) client.Patch {
 		return client.RawPatch(types.StrategicMergePatchType,
 			fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
@@ -106,7 +106,7 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		tries++
 		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
-		assert.Equal(c, [2]string{"restricted", "user"}, s.record(plain))
+		assert.Equal(c, [2]string{"restricted", "user"}, s.admittedBy(plain))
 	})
 	found := &corev1.Pod{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
@@ -115,11 +115,11 @@ func TestSCCRecordAtUpdates(t *testing.T) {
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
 	}
 	require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
-	require.Equal(t, [2]string{"restricted", "user"}, s.record(plain))
+	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 }
 
-// bindingOf returns the name of the only RoleBinding of a namespace to a role of sccRole.
-func (s *testScope) bindingOf(namespace, constraint string) string {
+// roleBindingName returns the name of the only RoleBinding of a namespace to a role of sccRole.
+func (s *testScope) roleBindingName(namespace, constraint string) string {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(namespace)))
@@ -135,11 +135,11 @@ func (s *testScope) bindingOf(namespace, constraint string) string {
 // Subresources that copy annotations to a pod change no record, and do what they are for, with the operator or without.
 func TestSCCRecordBySubresources(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
-	_, jane := s.podAdmin("jane")
+	_, jane := s.newPodAdmin("jane")
 	pods := jane.CoreV1().Pods(ns)
-	made := podNamed(ns, "p", func(p *corev1.Pod) {
+	made := newPod(ns, "p", func(p *corev1.Pod) {
 		p.Spec.SchedulerName = "none"
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 	})
@@ -188,14 +188,14 @@ func TestSCCRecordBySubresources(t *testing.T) {
 					t.Context()).Error(), key)
 			refused(pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
 		}
-		require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 	}
 	try()
 	_, err := pods.Patch(t.Context(), "p", types.StrategicMergePatchType,
 		[]byte(
 			`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
 	require.NoError(t, err)
-	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 
 	require.NoError(t, s.operator.Kill())
 	try()
@@ -212,17 +212,17 @@ func TestSCCRecordBySubresources(t *testing.T) {
 	require.Equal(t, "n", found.Spec.NodeName)
 	require.Equal(t, "b", found.Annotations["a"])
 	require.Equal(t, "c", found.Annotations["b"])
-	require.Equal(t, [2]string{"restricted", "user"}, s.record(made))
+	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 }
 
 // Windows pods get no further than Linux pods.
 func TestSCCOfWindowsPods(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
-	jane, _ := s.podAdmin("jane")
+	jane, _ := s.newPodAdmin("jane")
 	windows := func(change ...func(*corev1.PodSpec)) *corev1.Pod {
-		return podNamed(ns, "w", func(p *corev1.Pod) {
+		return newPod(ns, "w", func(p *corev1.Pod) {
 			p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
 			for _, do := range change {
 				do(&p.Spec)

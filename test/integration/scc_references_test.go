@@ -20,7 +20,7 @@ import (
 // deletion or not.
 func TestSCCReferencesEnd(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	a, b := s.createNamespace("a").Name, s.createNamespace("b").Name
 	account := func(namespace, name string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -52,9 +52,9 @@ func TestSCCReferencesEnd(t *testing.T) {
 			assert.ElementsMatch(c, entries, slices.Concat(hosts.Users, hosts.Groups))
 		})
 	}
-	operator, _ := s.podAdmin("operator")
+	operator, _ := s.newPodAdmin("operator")
 	admitted := func(namespace, name string) error {
-		return operator.Create(t.Context(), podNamed(namespace, "p", func(p *corev1.Pod) {
+		return operator.Create(t.Context(), newPod(namespace, "p", func(p *corev1.Pod) {
 			p.Spec.HostNetwork, p.Spec.ServiceAccountName = true, name
 		}), client.DryRunAll)
 	}

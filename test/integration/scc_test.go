@@ -57,15 +57,15 @@ runAsUser: {type: RunAsAny}
 seLinuxContext: {type: RunAsAny}
 `
 
-// sccWorld has the constraints above, and returns when pods are admitted by them.
-func sccWorld(t *testing.T) *testScope {
+// newSCCScope has the constraints above, and returns when pods are admitted by them.
+func newSCCScope(t *testing.T) *testScope {
 	t.Helper()
 	s := newScope(t, newTestCluster(t))
 	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
 	probe := s.createNamespace("probe").Name
 	s.eventually(func(c *assert.CollectT) {
-		p := podNamed(probe, "probe")
+		p := newPod(probe, "probe")
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
 			assert.NotEmpty(c, p.Annotations[v1alpha1.SCCAnnotation])
 		}
@@ -73,7 +73,7 @@ func sccWorld(t *testing.T) *testScope {
 	return s
 }
 
-func podNamed(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
+func newPod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
@@ -84,31 +84,31 @@ func podNamed(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func privileged(p *corev1.Pod) {
+func makesPrivileged(p *corev1.Pod) {
 	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 }
 
 func TestSCCOfPods(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
-	jane, operator := s.user("jane"), s.user("operator")
-	everything := s.everybody() // it has every verb, and so use: take it from jane's group of users
+	jane, operator := s.newAllVerbsClient("jane"), s.newAllVerbsClient("operator")
+	everything := s.allVerbsGroup() // it has every verb, and so use: take it from jane's group of users
 	role := &rbacv1.ClusterRole{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: everything}, role))
 	role.Rules = []rbacv1.PolicyRule{
 		{APIGroups: []string{"", "apps", "batch"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	}
 	require.NoError(t, s.client.Update(t.Context(), role))
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"), userSubject("operator"))
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"), userSubject("operator"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll))
-		err := jane.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
+		assert.NoError(c, operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll))
+		err := jane.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 	})
 
 	// Use case 1: what is left open is set as the namespace was given it.
-	plain := podNamed(ns, "plain")
+	plain := newPod(ns, "plain")
 	require.NoError(t, jane.Create(t.Context(), plain))
 	given := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, given))
@@ -123,7 +123,7 @@ func TestSCCOfPods(t *testing.T) {
 	require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
 
 	// Every reason is said, and a forged annotation helps nobody.
-	forged := podNamed(ns, "forged", privileged, func(p *corev1.Pod) {
+	forged := newPod(ns, "forged", makesPrivileged, func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
 		p.Spec.HostNetwork = true
 	})
@@ -139,26 +139,26 @@ func TestSCCOfPods(t *testing.T) {
 	}
 
 	// Use cases 2 and 3, and "sudo make me a pod": by whoever may, or by the service account.
-	sudo := podNamed(ns, "sudo", privileged)
+	sudo := newPod(ns, "sudo", makesPrivileged)
 	require.NoError(t, operator.Create(t.Context(), sudo))
 	require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
 	require.NoError(t,
 		s.client.Create(t.Context(),
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "infra"})
-	infra := s.deploymentOf(ns, "infra", 1, nil)
+	infra := s.newDeployment(ns, "infra", 1, nil)
 	infra.Spec.Template.Spec.ServiceAccountName = "infra"
 	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	require.NoError(t, jane.Create(t.Context(), infra))
 	s.eventually(func(c *assert.CollectT) {
-		if pods := s.podsOf(ns, "infra"); assert.Len(c, pods, 1) {
+		if pods := s.listPods(ns, "infra"); assert.Len(c, pods, 1) {
 			assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
 			assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
 		}
 	})
 	// A Deployment whose service account may not has no pods, and its ReplicaSet says why.
-	other := s.deploymentOf(ns, "other", 1, nil)
+	other := s.newDeployment(ns, "other", 1, nil)
 	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	require.NoError(t, operator.Create(t.Context(), other))
 	s.eventually(func(c *assert.CollectT) {
@@ -170,7 +170,7 @@ func TestSCCOfPods(t *testing.T) {
 		}
 		assert.Contains(c, said, "no SecurityContextConstraints admit it")
 	})
-	require.Empty(t, s.podsOf(ns, "other"))
+	require.Empty(t, s.listPods(ns, "other"))
 
 	// What is there may change as long as some constraint admits it as it is.
 	patch := func(who client.Client, p *corev1.Pod, body string) error {
@@ -202,12 +202,12 @@ func TestSCCOfPods(t *testing.T) {
 	require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
 
 	// A required constraint binds.
-	required := podNamed(ns, "required", func(p *corev1.Pod) {
+	required := newPod(ns, "required", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 	})
 	require.NoError(t, operator.Create(t.Context(), required))
 	require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
-	none := podNamed(ns, "none", func(p *corev1.Pod) {
+	none := newPod(ns, "none", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
 	})
 	require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
@@ -233,8 +233,8 @@ func TestSCCOfPods(t *testing.T) {
 	}
 }
 
-// sccRole gives the verb use on constraints.
-func (s *testScope) sccRole(constraint string) string {
+// createSCCRole gives the verb use on constraints.
+func (s *testScope) createSCCRole(constraint string) string {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
@@ -249,7 +249,7 @@ func (s *testScope) sccRole(constraint string) string {
 // Without a constraint nobody is asked about pods, and what is exempt is never asked about.
 func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	hooks := func() (names []string) {
 		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{},
 			&admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -264,7 +264,7 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 		return names
 	}
 	require.Equal(t, 2, strings.Count(strings.Join(hooks(), " "), "scc.policy.nstpl.dev"))
-	system := podNamed("kube-system", "system", privileged)
+	system := newPod("kube-system", "system", makesPrivileged)
 	s.eventually(func(c *assert.CollectT) { // until its service account is there
 		assert.NoError(c, s.client.Create(t.Context(), system.DeepCopy(), client.DryRunAll))
 	})
@@ -272,7 +272,7 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NotContains(c, hooks(), "scc.policy.nstpl.dev")
-		p := podNamed(s.name("probe"), "p", privileged)
+		p := newPod(s.name("probe"), "p", makesPrivileged)
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
 			assert.Empty(c, p.Annotations[v1alpha1.SCCAnnotation])
 		}
@@ -282,22 +282,22 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 // The source document's stricter rule, and the stricter guard.
 func TestSCCStrictly(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.startOperator(t.Context(), "--scc-match=intersection", "--exec-guard=caller"))
 	ns := s.createNamespace("a").Name
-	operator := s.user("operator") // has every verb
+	operator := s.newAllVerbsClient("operator") // has every verb
 	s.eventually(func(c *assert.CollectT) {
-		err := operator.Create(t.Context(), podNamed(ns, "x", privileged), client.DryRunAll)
+		err := operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
 		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
 	})
-	s.bind(ns, v1alpha1.ClusterRoleKind, s.sccRole("privileged"),
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
-	pod := podNamed(ns, "p", privileged)
+	pod := newPod(ns, "p", makesPrivileged)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })
 	config, err := s.controlPlane.UserConfig("jane")
 	require.NoError(t, err)
-	s.permit(s.name("exec"), userSubject("jane"),
+	s.grant(s.name("exec"), userSubject("jane"),
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -312,7 +312,7 @@ func TestSCCStrictly(t *testing.T) {
 // Constraints that are older than their validation keep nobody's pods out.
 func TestSCCThatIsBroken(t *testing.T) {
 	t.Parallel()
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	definition := `{"spec": {"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
 	_, err := s.kubectl(t.Context(), "", "patch", "crd", "securitycontextconstraints.policy.nstpl.dev", "--type=merge",
 		"--patch", definition)
@@ -325,22 +325,22 @@ func TestSCCThatIsBroken(t *testing.T) {
 		assert.NoError(c, err)
 	})
 	ns := s.createNamespace("a").Name
-	jane := s.user("jane")
+	jane := s.newAllVerbsClient("jane")
 	s.eventually(func(c *assert.CollectT) {
-		required := podNamed(ns, "p", func(p *corev1.Pod) {
+		required := newPod(ns, "p", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "broken"}
 		})
 		assert.ErrorContains(c, jane.Create(t.Context(), required, client.DryRunAll),
 			"it can't be evaluated: runAsUser.uid is missing")
 	})
-	require.NoError(t, jane.Create(t.Context(), podNamed(ns, "p")))
+	require.NoError(t, jane.Create(t.Context(), newPod(ns, "p")))
 }
 
 // No block is given twice, whoever dies meanwhile and whoever leads, and a young namespace's first pod waits for it.
 func TestSCCAllocations(t *testing.T) {
 	t.Parallel()
 	const namespaces = 300
-	s := sccWorld(t)
+	s := newSCCScope(t)
 	var group sync.WaitGroup
 	errs := make([]error, namespaces)
 	for i := range namespaces {
@@ -383,7 +383,7 @@ func TestSCCAllocations(t *testing.T) {
 	// Its own service account, since the controller that makes the default one is busy with the others.
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
 	require.NoError(t, s.client.Create(t.Context(), account))
-	require.NoError(t, s.client.Create(t.Context(), podNamed(s.name("young"), "first", func(p *corev1.Pod) {
+	require.NoError(t, s.client.Create(t.Context(), newPod(s.name("young"), "first", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 		p.Spec.ServiceAccountName = account.Name
 		p.Spec.AutomountServiceAccountToken = new(false)

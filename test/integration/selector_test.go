@@ -24,23 +24,23 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// warnings are what the API server says beside its answers.
-type warnings struct {
-	mu   sync.Mutex
-	said []string
+// warningRecorder are what the API server says beside its answers.
+type warningRecorder struct {
+	mu    sync.Mutex
+	texts []string
 }
 
-func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+func (w *warningRecorder) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.said = append(w.said, text)
+	w.texts = append(w.texts, text)
 }
 
-func (w *warnings) take() []string {
+func (w *warningRecorder) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	said := w.said
-	w.said = nil
+	said := w.texts
+	w.texts = nil
 	return said
 }
 
@@ -59,8 +59,8 @@ func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), binding))
 	config, err := s.controlPlane.UserConfig("jane", s.name("people"))
 	require.NoError(t, err)
-	s.person("jane") // may create namespaces
-	said := &warnings{}
+	s.newUser("jane") // may create namespaces
+	said := &warningRecorder{}
 	config.WarningHandlerWithContext = said
 	jane, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 		return names
 	}
 	const seed = 42
-	g := selectors{rand.New(rand.NewPCG(seed, 0))}
+	g := selectorGenerator{rand.New(rand.NewPCG(seed, 0))}
 	matches := 0
 	for round := range rounds {
 		var all []*v1alpha1.NamespaceTemplate
@@ -122,19 +122,19 @@ func TestAdmissionSelectsAsGoDoes(t *testing.T) {
 		"a test of what nearly always, or nearly never, matches says little")
 }
 
-type selectors struct{ *rand.Rand }
+type selectorGenerator struct{ *rand.Rand }
 
-func (g selectors) pick(of ...string) string { return of[g.IntN(len(of))] }
+func (g selectorGenerator) pick(of ...string) string { return of[g.IntN(len(of))] }
 
-func (g selectors) key() string {
+func (g selectorGenerator) key() string {
 	return g.pick("a", "b", "example.com/c", "d", corev1.LabelMetadataName)
 }
 
-func (g selectors) value() string { return g.pick("", "x", "y", "z", "team-a") }
+func (g selectorGenerator) value() string { return g.pick("", "x", "y", "z", "team-a") }
 
-func (g selectors) name() string { return g.pick("x", "y", "team-a", "team-b") }
+func (g selectorGenerator) name() string { return g.pick("x", "y", "team-a", "team-b") }
 
-func (g selectors) set() labels.Set {
+func (g selectorGenerator) set() labels.Set {
 	set := labels.Set{}
 	for range g.IntN(5) {
 		set[g.pick("a", "b", "example.com/c", "d")] = g.value()
@@ -142,7 +142,7 @@ func (g selectors) set() labels.Set {
 	return set
 }
 
-func (g selectors) selector() *metav1.LabelSelector {
+func (g selectorGenerator) selector() *metav1.LabelSelector {
 	selector := &metav1.LabelSelector{}
 	for range g.IntN(2) {
 		selector.MatchLabels = map[string]string{g.key(): g.value()}
@@ -161,9 +161,9 @@ func (g selectors) selector() *metav1.LabelSelector {
 	return selector
 }
 
-func (g selectors) template(name string, selector *metav1.LabelSelector) *v1alpha1.NamespaceTemplate {
+func (g selectorGenerator) template(name string, selector *metav1.LabelSelector) *v1alpha1.NamespaceTemplate {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	requiresPermission(template)
+	requiresUse(template)
 	template.Spec.Namespaces.LabelSelector = selector
 	return template
 }

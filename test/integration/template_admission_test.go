@@ -23,15 +23,15 @@ func (s *testScope) author() client.Client {
 	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
 	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
-	s.permit(s.name("templates"), me, rbacv1.PolicyRule{
+	s.grant(s.name("templates"), me, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group},
 		Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
 	})
-	s.permit(s.name("configmaps"), me,
+	s.grant(s.name("configmaps"), me,
 		rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch", "delete"},
 		})
-	s.permit(s.name("bindings"), me, rbacv1.PolicyRule{
+	s.grant(s.name("bindings"), me, rbacv1.PolicyRule{
 		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"},
 		Verbs: []string{"create", "patch", "delete"},
 	})
@@ -113,7 +113,7 @@ func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
 
 	// With the right to bind that very role, it is allowed.
 	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
-	s.permit(s.name("bind"), me, rbacv1.PolicyRule{
+	s.grant(s.name("bind"), me, rbacv1.PolicyRule{
 		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"},
 		Verbs: []string{"bind"},
 	})

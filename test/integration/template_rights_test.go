@@ -27,7 +27,7 @@ func (s *testScope) templateAuthor(short string, rules ...rbacv1.PolicyRule) cli
 		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
 	})
 	for i, rule := range rules {
-		s.permit(fmt.Sprintf("%s-%d", s.name(short), i), userSubject(s.name(short)), rule)
+		s.grant(fmt.Sprintf("%s-%d", s.name(short), i), userSubject(s.name(short)), rule)
 	}
 	config, err := s.controlPlane.UserConfig(s.name(short))
 	require.NoError(s.t, err)
@@ -84,11 +84,11 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ours := s.createTemplate("m-ours", strings.Replace(budget, "PODS", "1", 1))
-	s.permit(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
+	s.grant(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
 		Verbs: []string{"create"},
 	})
-	s.permit(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
+	s.grant(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
 	config, err := s.controlPlane.UserConfig(s.name("limited"))
 	require.NoError(t, err)
 	limited, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
@@ -105,7 +105,7 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 		template.Spec.Namespaces = selectLabel(testLabel, "none")
 	})
 	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
-	s.permit(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
+	s.grant(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
 		ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
 	})
@@ -124,7 +124,7 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 	ns := s.createPopulatedNamespace("n")
 	all := documents(configMap("a", "v"), configMap("b", "v"), configMap("c", "v"))
 	s.waitPresent(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
-	before := s.uids(ns.Name)
+	before := s.objectUIDs(ns.Name)
 
 	const says = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
@@ -172,9 +172,9 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 		"is left from template "+stays.Name)
 	require.NoError(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("c", "v"))))
 	s.waitPresent(ns, all)
-	require.Equal(t, before, s.uids(ns.Name))
+	require.Equal(t, before, s.objectUIDs(ns.Name))
 
-	s.permit(s.name("deletes"), userSubject(s.name("bare")), mayOn("", []string{"delete"}, "configmaps"))
+	s.grant(s.name("deletes"), userSubject(s.name("bare")), mayOn("", []string{"delete"}, "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, client.IgnoreNotFound(bare.Delete(t.Context(), theirs.DeepCopy())))
 	})
@@ -251,9 +251,9 @@ func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 	// Somebody may escalate, but not bind, nor change the template that binds.
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
-	s.permit(s.name("escalates"), userSubject(s.name("escalator")),
+	s.grant(s.name("escalates"), userSubject(s.name("escalator")),
 		mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
-	s.permit(s.name("creates"), userSubject(s.name("escalator")),
+	s.grant(s.name("creates"), userSubject(s.name("escalator")),
 		mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
 	config, err := s.controlPlane.UserConfig(s.name("escalator"))
 	require.NoError(t, err)

@@ -20,30 +20,30 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// asOperator returns clients with the operator's own token.
-func (s *testScope) asOperator() person {
+// newOperatorUser returns clients with the operator's own token.
+func (s *testScope) newOperatorUser() testUser {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
 	require.NoError(s.t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
-	return person{Interface: clients, s: s, name: operatorUser}
+	return testUser{Interface: clients, scope: s, name: operatorUser}
 }
 
 // trySubresource tries to change the metadata of a namespace through a subresource, by a dry run. A nil value takes
 // away.
-func (p person) trySubresource(subresource, name, field, key string, value *string) error {
-	ctx, namespaces := p.s.t.Context(), p.CoreV1().Namespaces()
+func (p testUser) trySubresource(subresource, name, field, key string, value *string) error {
+	ctx, namespaces := p.scope.t.Context(), p.CoreV1().Namespaces()
 	if subresource == "status" {
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
-		require.NoError(p.s.t, err)
+		require.NoError(p.scope.t, err)
 		_, err = namespaces.Patch(ctx, name, types.MergePatchType, body,
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
 		return err
 	}
 	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	require.NoError(p.s.t, err)
-	change(&ns.ObjectMeta, field, key, value)
+	require.NoError(p.scope.t, err)
+	setMetadata(&ns.ObjectMeta, field, key, value)
 	_, err = namespaces.Finalize(ctx, ns, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
@@ -52,33 +52,33 @@ func (p person) trySubresource(subresource, name, field, key string, value *stri
 func TestTemplateUseBySubresource(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	privileged := s.createTemplate("privileged", configMap("a", "v"), requiresPermission,
+	privileged := s.createTemplate("privileged", configMap("a", "v"), requiresUse,
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 		})
-	nobody, one, all := s.person(s.name("nobody")), s.person(s.name("one")), s.person(s.name("all"))
+	nobody, one, all := s.newUser(s.name("nobody")), s.newUser(s.name("one")), s.newUser(s.name("all"))
 	on := func(verb string, names ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
 			ResourceNames: names, Verbs: []string{verb},
 		}
 	}
-	for _, user := range []person{nobody, one, all} { // to opt in or out is another permission
-		s.permit("optout-"+user.name, userSubject(user.name), on("optout"))
+	for _, user := range []testUser{nobody, one, all} { // to opt in or out is another permission
+		s.grant("optout-"+user.name, userSubject(user.name), on("optout"))
 	}
-	s.permit(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
-	all.mayUseAll()
+	s.grant(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
+	all.grantUseOfAllTemplates()
 	selected := s.createPopulatedNamespace("selected", withLabel("class", "privileged"))
 	plain := s.createNamespace("plain")
 	optedOut := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
 	out := s.createNamespace("out", optedOut)
 	s.eventually(func(c *assert.CollectT) { // until the API server knows the template and all permissions
-		_, err := nobody.create("never", map[string]string{"class": "privileged"}, nil)
+		_, err := nobody.createNamespace("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+privileged.Name)
-		_, err = one.create("of-one", map[string]string{"class": "privileged"}, nil)
+		_, err = one.createNamespace("of-one", map[string]string{"class": "privileged"}, nil)
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
-		for i, user := range []person{nobody, one, all} {
-			_, err := user.create(fmt.Sprint("out-", i), nil, map[string]string{v1alpha1.OptOutAnnotation: "true"})
+		for i, user := range []testUser{nobody, one, all} {
+			_, err := user.createNamespace(fmt.Sprint("out-", i), nil, map[string]string{v1alpha1.OptOutAnnotation: "true"})
 			assert.NoError(c, client.IgnoreAlreadyExists(err))
 		}
 	})
@@ -142,7 +142,7 @@ func TestTemplateUseBySubresource(t *testing.T) {
 			value: new("1"), without: either, with: kept,
 		},
 	} {
-		expect := func(user person, subresource, reason string) {
+		expect := func(user testUser, subresource, reason string) {
 			t.Helper()
 			err := user.trySubresource(subresource, test.namespace, test.field, test.key, test.value)
 			if reason == "" {
@@ -158,16 +158,16 @@ func TestTemplateUseBySubresource(t *testing.T) {
 			expect(one, subresource, test.without)
 			expect(all, subresource, test.with)
 		}
-		expect(s.asOperator(), "status", test.operator)
+		expect(s.newOperatorUser(), "status", test.operator)
 	}
 }
 
-// unknownParameters is what the API server says while it does not know the kind of a policy's parameters.
-const unknownParameters = "failed to find resource referenced by paramKind"
+// unknownParamKind is what the API server says while it does not know the kind of a policy's parameters.
+const unknownParamKind = "failed to find resource referenced by paramKind"
 
-// lookUp has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that
+// setParamKind has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that
 // reason, or allowed.
-func (s *testScope) lookUp(kind string, refused bool) {
+func (s *testScope) setParamKind(kind string, refused bool) {
 	s.t.Helper()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
@@ -177,21 +177,21 @@ func (s *testScope) lookUp(kind string, refused bool) {
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(s.t.Context(), s.newNamespace("probe"), client.DryRunAll)
 		if refused {
-			assert.ErrorContains(c, err, unknownParameters)
+			assert.ErrorContains(c, err, unknownParamKind)
 		} else {
 			assert.NoError(c, err)
 		}
 	})
 }
 
-// notRefused fails if the operator was refused a request for want of parameters.
-func (s *testScope) notRefused() {
+// expectOperatorNotDenied fails if the operator was refused a request for want of parameters.
+func (s *testScope) expectOperatorNotDenied() {
 	s.t.Helper()
 	requests, err := s.audit.Read()
 	require.NoError(s.t, err)
 	for _, r := range requests {
 		if r.User.Username == operatorUser {
-			require.NotContains(s.t, r.ResponseStatus.Message, unknownParameters, "%s %s", r.Verb, r.RequestURI)
+			require.NotContains(s.t, r.ResponseStatus.Message, unknownParamKind, "%s %s", r.Verb, r.RequestURI)
 		}
 	}
 }
@@ -207,12 +207,12 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 	s.waitPending(held, s.name("network"))
 	s.waitPending(deleted, s.name("network"))
 
-	s.lookUp("NotInstalledYet", true)
-	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParameters,
+	s.setParamKind("NotInstalledYet", true)
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParamKind,
 		"a namespace that may not be held")
 	labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
-	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParameters)
-	jane := s.person("jane")
+	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParamKind)
+	jane := s.newUser("jane")
 	err := jane.trySubresource("status", held.Name, "labels", "a", new("b"))
 	require.ErrorContains(t, err, "ask for the verb use on all namespacetemplates")
 
@@ -234,9 +234,9 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 		assert.True(c,
 			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(deleted), &corev1.Namespace{})))
 	})
-	s.notRefused()
+	s.expectOperatorNotDenied()
 
-	s.lookUp("NamespaceTemplate", false)
+	s.setParamKind("NamespaceTemplate", false)
 }
 
 // The operator goes on after a start of the API server, whether that knows the kind of the parameters at once or not.
@@ -262,5 +262,5 @@ func TestRestartOfTheAPIServer(t *testing.T) {
 		})
 		s.waitPresent(next, configMap("a", value))
 	}
-	s.notRefused()
+	s.expectOperatorNotDenied()
 }

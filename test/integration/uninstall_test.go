@@ -17,8 +17,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// uids are those of what could be populated in a namespace.
-func (s *testScope) uids(namespace string) map[string]types.UID {
+// objectUIDs are those of what could be populated in a namespace.
+func (s *testScope) objectUIDs(namespace string) map[string]types.UID {
 	s.t.Helper()
 	found := map[string]types.UID{}
 	for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
@@ -51,19 +51,19 @@ func TestUninstall(t *testing.T) {
 	require.NoError(t, err)
 	manifests := filepath.Join("../..", folder)
 
-	s.space("a", "", "pods", "50")
-	inSpace := s.below("a") // deletionPolicy is Delete
-	s.createTemplate("z-authoritative", documents(role("root"), viewer("root")), inSpace,
+	s.createSpace("a", "", "pods", "50")
+	inSpace := s.selectsSpace("a") // deletionPolicy is Delete
+	s.createTemplate("z-authoritative", documents(role("root"), viewerBinding("root")), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	s.createTemplate("deleted", documents(role("of-another"), viewer("of-another"), configMap("deleted", "v")), inSpace)
+	s.createTemplate("deleted", documents(role("of-another"), viewerBinding("of-another"), configMap("deleted", "v")), inSpace)
 	s.createTemplate("orphaned", configMap("orphaned", "v"))
-	ns := s.createNamespace("n", s.in("a"))
+	ns := s.createNamespace("n", s.inSpace("a"))
 	s.waitInitialized(ns)
-	s.waitPresent(ns, documents(role("root"), viewer("root"), role("of-another"), viewer("of-another"),
+	s.waitPresent(ns, documents(role("root"), viewerBinding("root"), role("of-another"), viewerBinding("of-another"),
 		configMap("deleted", "v"), configMap("orphaned", "v")))
-	s.sum("a", "pods: 0/50")
+	s.waitUsage("a", "pods: 0/50")
 	s.waitPresent(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
-	before := s.uids(ns.Name)
+	before := s.objectUIDs(ns.Name)
 
 	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl",
 		"--timeout=1m")
@@ -75,10 +75,10 @@ func TestUninstall(t *testing.T) {
 	if err == nil { // it complains of kinds that are gone
 		require.Empty(t, left)
 	}
-	require.Equal(t, before, s.uids(ns.Name))
+	require.Equal(t, before, s.objectUIDs(ns.Name))
 
 	// Nothing stands in anybody's way: not in what was populated, nor elsewhere.
-	require.NoError(t, s.client.Create(t.Context(), podNamed(ns.Name, "p")))
+	require.NoError(t, s.client.Create(t.Context(), newPod(ns.Name, "p")))
 	require.NoError(t,
 		s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
 	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}))
