@@ -72,7 +72,7 @@ cli: control-plane ## Run the tests of kubectl nstpl
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane
 	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
-	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceIsInherited|PolicySpaceQuota$$|Binding|Role|Revoked|DriftIsSeen|DriftCannot|TreeLeaves|SCCRecord)'
+	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
 # built from this version.

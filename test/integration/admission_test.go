@@ -193,7 +193,7 @@ func (p testUser) grantUseOfAllTemplates() {
 	})
 }
 
-func TestAdmissionOfForgedCreators(t *testing.T) {
+func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
@@ -235,7 +235,7 @@ func TestAdmissionOfForgedCreators(t *testing.T) {
 	s.waitPresent(ns, configMap("who", jane.name))
 }
 
-func TestAdmissionOfCreatorsOfAnyName(t *testing.T) {
+func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
 	t.Parallel()
 	for short, name := range map[string]string{
 		"quotes":  `o'neill "the" \`,
@@ -262,7 +262,7 @@ func requiresUse(template *v1alpha1.NamespaceTemplate) {
 	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 }
 
-func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
+func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	putOn := s.createTemplate("put-on", configMap("a", "v"), requiresUse, func(template *v1alpha1.NamespaceTemplate) {
@@ -333,7 +333,7 @@ func TestAdmissionOfTemplatesThatRequirePermission(t *testing.T) {
 	require.NoError(t, s.newUser(s.name("another")).metadataWrites("labels", "other", new("change"))["update"](ns.Name))
 }
 
-func TestAdmissionOfOptOut(t *testing.T) {
+func TestAdmissionRequiresOptOutVerb(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	jane := s.newUser(s.name("jane"))
@@ -355,7 +355,7 @@ func TestAdmissionOfOptOut(t *testing.T) {
 	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](s.name("b")))
 }
 
-func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
+func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -403,7 +403,7 @@ func TestAdmissionOptsOutWhomTheConfigMapLists(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAdmissionGuardsInitialization(t *testing.T) {
+func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.initializer("network")
@@ -430,7 +430,7 @@ func TestAdmissionGuardsInitialization(t *testing.T) {
 	jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, new("true"), says)
 }
 
-func TestAdmissionOfNewNamespaces(t *testing.T) {
+func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	matching := s.createTemplate("defaults", configMap("a", "v"))
@@ -484,7 +484,7 @@ func TestAdmissionOfNewNamespaces(t *testing.T) {
 	closed(long, "namespace-template")
 }
 
-func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
+func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
@@ -543,7 +543,7 @@ func TestAdmissionGuardsWhatTheOperatorKeeps(t *testing.T) {
 	})
 }
 
-func TestAdmissionGuardsTheOperatorsRights(t *testing.T) {
+func TestAdmissionProtectsOperatorPermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	jane := s.newUser(s.name("jane"))

@@ -102,7 +102,7 @@ func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 }
 
 // A namespace that existed before a tree declares it keeps all that it has until it is adopted.
-func TestTreeLeavesExistingNamespacesAlone(t *testing.T) {
+func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	root, team := s.name("root"), s.name("team")
@@ -190,7 +190,7 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 }
 
 // A tree that takes over a policyspace leaves the namespaces in it as they are.
-func TestTreeTakesOverAPolicySpace(t *testing.T) {
+func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "")
@@ -225,7 +225,7 @@ func (s *testScope) populatedIn(short, space string) *corev1.Namespace {
 }
 
 // What is created in a tree while the operator is down is the tree's; what existed is not.
-func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
+func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	root := s.name("root")
@@ -248,7 +248,7 @@ func TestTreeIsAppliedWhileTheOperatorIsDown(t *testing.T) {
 
 // Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a
 // tree.
-func TestAdoptionIsGuarded(t *testing.T) {
+func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("n")
@@ -315,7 +315,7 @@ func TestAdoptionIsGuarded(t *testing.T) {
 }
 
 // Whoever applies a tree is told at once what is left alone, and that another tree is left behind.
-func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
+func TestTreeApplyWarnsAboutUnadoptedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	said := &warningRecorder{}
@@ -341,7 +341,7 @@ func TestTreeWarnsWhoeverAppliesIt(t *testing.T) {
 }
 
 // A root that is renamed keeps its namespaces, and one selector finds what is left of its old name.
-func TestTreeWithARenamedRoot(t *testing.T) {
+func TestTreeKeepsNamespacesWhenItsRootIsRenamed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	before, after := s.name("eng"), s.name("engineering")

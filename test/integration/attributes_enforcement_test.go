@@ -75,7 +75,7 @@ func (s *testScope) attributeWebhooks() []string {
 const attributesWebhook = "attributes.policy.nstpl.dev"
 
 // Requests that touch nothing protected never leave the API server, and without a rule there is no webhook.
-func TestAttributesOfOthersAreNotAskedAbout(t *testing.T) {
+func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -173,7 +173,7 @@ func (s *testScope) listPods(namespace, app string) []corev1.Pod {
 }
 
 // Whoever writes the template answers for the pods. Those who copy it, who report on pods and who clean up go on.
-func TestAttributesOfPodsThatControllersMake(t *testing.T) {
+func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
@@ -249,7 +249,7 @@ func TestAttributesOfPodsThatControllersMake(t *testing.T) {
 }
 
 // The labels of Namespaces steer this system's own templates, and are in no namespace.
-func TestAttributesOfNamespaces(t *testing.T) {
+func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
@@ -283,7 +283,7 @@ func TestAttributesOfNamespaces(t *testing.T) {
 }
 
 // Whoever writes a NamespaceTemplate answers for the attributes of its objects, and the operator populates them.
-func TestAttributesOfTemplates(t *testing.T) {
+func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"), "prod"))
@@ -350,7 +350,7 @@ func TestAttributesOfTemplates(t *testing.T) {
 }
 
 // A kubelet shows what it runs from its own files, whatever these say.
-func TestAttributesOfMirrorPods(t *testing.T) {
+func TestAttributesOfMirrorPodsAreNotChecked(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
@@ -441,7 +441,7 @@ func TestAttributeRules(t *testing.T) {
 }
 
 // While a rule is enforced, no write slips through, whatever else comes and goes.
-func TestAttributesUnderAStreamOfWrites(t *testing.T) {
+func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 6, 6
 	cluster := newTestCluster(t)
@@ -508,7 +508,7 @@ func TestAttributesUnderAStreamOfWrites(t *testing.T) {
 }
 
 // Without the operator, what touches a protected attribute is refused, and all else goes on.
-func TestAttributesWithoutTheOperator(t *testing.T) {
+func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -554,7 +554,7 @@ func TestAttributesWithoutTheOperator(t *testing.T) {
 
 // Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is
 // protected.
-func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
+func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -650,7 +650,7 @@ func TestAttributesLockNobodyOutWithoutTheOperator(t *testing.T) {
 }
 
 // The two examples of "Protected attributes", as the samples have them.
-func TestAttributesOfTheSamples(t *testing.T) {
+func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)

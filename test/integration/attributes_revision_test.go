@@ -14,7 +14,7 @@ import (
 )
 
 // What a ControllerRevision keeps of a StatefulSet is protected as the StatefulSet is.
-func TestAttributesOfControllerRevisions(t *testing.T) {
+func TestAttributesOfControllerRevisionsAreProtected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	ns := s.createNamespace("a").Name

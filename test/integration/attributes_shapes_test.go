@@ -20,7 +20,7 @@ import (
 
 // What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of
 // templates it asks for more.
-func TestAttributesAreFoundAsTheEngineFindsThem(t *testing.T) {
+func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
 	cluster := newTestCluster(t)

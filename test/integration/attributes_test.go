@@ -190,7 +190,7 @@ func (c attributeCase) allows(values ...string) bool {
 
 // Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any
 // way.
-func TestAttributesOfThoseWhoHoldTheRole(t *testing.T) {
+func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	here, there := s.createNamespace("here").Name, s.createNamespace("there").Name

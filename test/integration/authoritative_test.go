@@ -60,7 +60,7 @@ func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 }
 
 // The table "Namespace Scoped Policies" of the Git User Guide, row by row.
-func TestAuthoritative(t *testing.T) {
+func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	s.createSpace("a", "", "pods", "50")
@@ -152,7 +152,7 @@ func TestAuthoritative(t *testing.T) {
 }
 
 // Who only wants to look at what would be deleted has it reported.
-func TestAuthoritativeReport(t *testing.T) {
+func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
@@ -175,7 +175,7 @@ func TestAuthoritativeReport(t *testing.T) {
 
 // What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template
 // can't have deleted what its author may not delete.
-func TestAuthoritativeForOtherKinds(t *testing.T) {
+func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {

@@ -119,7 +119,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 }
 
 // A wider Role that existed before is narrowed before anything binds it.
-func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
+func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
@@ -145,7 +145,7 @@ func TestBindingComesAfterAWiderRoleIsNarrowed(t *testing.T) {
 }
 
 // A RoleBinding that exists goes when its Role is replaced by another one that cannot be put right.
-func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
+func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
@@ -168,7 +168,7 @@ func TestBindingIsTakenAwayWhenItsRoleCannotBePutRight(t *testing.T) {
 }
 
 // A template's RoleBinding never grants what another template's Role of the same name does.
-func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
+func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	earlier := s.createTemplate("a",
@@ -193,7 +193,7 @@ func TestBindingIsWithheldWhenAnotherTemplateHasItsRole(t *testing.T) {
 }
 
 // RoleBindings that a template left behind keep its Role from being taken over by another template.
-func TestRoleIsNotTakenOverFromBindingsThatWereLeftBehind(t *testing.T) {
+func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	gone := s.createTemplate("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
@@ -257,7 +257,7 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 }
 
 // Users can write managedFields, and nothing that they write there hides what they changed.
-func TestDriftIsSeenWhateverManagedFieldsSay(t *testing.T) {
+func TestDriftIsDetectedDespiteForgedManagedFields(t *testing.T) {
 	t.Parallel()
 	const tampered = "tampered"
 	write := func(s *testScope, object *unstructured.Unstructured, managed []metav1.ManagedFieldsEntry) error {

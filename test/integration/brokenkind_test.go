@@ -13,7 +13,7 @@ import (
 )
 
 // A kind whose conversion webhook can't be reached is listed by nobody, although its objects exist.
-func TestKindThatCannotBeListedConcernsItsTemplatesOnly(t *testing.T) {
+func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")

@@ -94,7 +94,7 @@ users:
 )
 
 // With client certificates, the webhooks answer the API server and nobody else.
-func TestWebhooksKnowTheirCaller(t *testing.T) {
+func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	clients := newAuthority(t)

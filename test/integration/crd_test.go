@@ -12,7 +12,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
+func TestInvalidTemplatesAreRejected(t *testing.T) {
 	t.Parallel()
 	const kind = "apiVersion: policy.nstpl.dev/v1alpha1\nkind: NamespaceTemplate\n"
 	spec := func(namespaces, more string) string {
@@ -63,7 +63,7 @@ func TestAPIServerRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
+func TestInvalidAttributeRulesAndConstraintsAreRejected(t *testing.T) {
 	t.Parallel()
 	attribute := func(kind, fields string) string {
 		return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: " + kind + ", metadata: {name: x, namespace: default}, " +
@@ -158,7 +158,7 @@ func TestAPIServerRefusesRulesThatMakeNoSense(t *testing.T) {
 }
 
 // As OpenShift prints them.
-func TestConstraintsWithNothingInThem(t *testing.T) {
+func TestConstraintsWithNullFieldsAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), `
 apiVersion: policy.nstpl.dev/v1alpha1
@@ -196,7 +196,7 @@ volumes: null
 	require.NoError(t, err, "all volumes may be")
 }
 
-func TestDefaultsAreWrittenOut(t *testing.T) {
+func TestTemplateDefaultsAreStored(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", "")
@@ -215,7 +215,7 @@ func TestTemplatesKeepUnknownFields(t *testing.T) {
 		"spec": {"deeply": [{"nested": {"field": 1}}]}, "extra": true}`, string(template.Spec.Templates[0].Raw))
 }
 
-func TestPrinterColumns(t *testing.T) {
+func TestPrinterColumnsShowTemplateStatus(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", configMap("settings", "v"))

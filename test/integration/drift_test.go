@@ -178,7 +178,7 @@ func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way s
 }
 
 // A correction is one write, of the object; the namespace's condition has nothing new to say.
-func TestCorrectionIsOneWrite(t *testing.T) {
+func TestDriftCorrectionIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("more", "v")))
@@ -214,7 +214,7 @@ func (s *testScope) waitQuiet(like string) {
 }
 
 // What no template declares belongs to whoever set it.
-func TestUndeclaredFieldsAreLeftAlone(t *testing.T) {
+func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", policyKinds)

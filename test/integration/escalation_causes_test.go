@@ -19,7 +19,7 @@ var createOnlyRules = []rbacv1.PolicyRule{
 
 // Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side
 // apply does.
-func TestAuthorsNeedToPatchWhatTheyDeclare(t *testing.T) {
+func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	creates := s.newTemplateAuthor("create-author", createOnlyRules...)
@@ -101,7 +101,7 @@ var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.Namespa
 
 // A user who has objects pruned needs the right to delete objects of their kinds, in whatever way the template is
 // changed.
-func TestAuthorsNeedToDeleteWhatTheyPrune(t *testing.T) {
+func TestAuthorsNeedDeleteOnPrunedKinds(t *testing.T) {
 	t.Parallel()
 	for way, remove := range removalWrites {
 		t.Run(way, func(t *testing.T) {
@@ -130,7 +130,7 @@ func deletesObjects(template *v1alpha1.NamespaceTemplate) {
 }
 
 // No right on objects is needed to disable or delete a template whose objects stay.
-func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
+func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"disabled", "deleted"} {
 		t.Run(way, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestAuthorsNeedNothingMoreWhereObjectsStay(t *testing.T) {
 }
 
 // An author overrides what another template declares only with the right to change that template.
-func TestOverridingATemplateTakesTheRightToPatchIt(t *testing.T) {
+func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	s.createTemplate("a", configMap("existing", "v"))

@@ -71,7 +71,7 @@ func newConfigMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
+func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
@@ -127,7 +127,7 @@ func TestHoldUntilTheNamespaceIsInitialized(t *testing.T) {
 			&corev1.ConfigMap{})))
 }
 
-func TestHoldAsksToComeAgain(t *testing.T) {
+func TestHoldAsksClientsToRetry(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("failing", failingObject)
@@ -152,7 +152,7 @@ func TestHoldAsksToComeAgain(t *testing.T) {
 	})
 }
 
-func TestHoldKnowsNothingOfOtherRequests(t *testing.T) {
+func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -168,7 +168,7 @@ func TestHoldKnowsNothingOfOtherRequests(t *testing.T) {
 	require.Zero(t, asked)
 }
 
-func TestAdmissionWithoutTheOperator(t *testing.T) {
+func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
@@ -213,7 +213,7 @@ func TestAdmissionWithoutTheOperator(t *testing.T) {
 }
 
 // What users did before there was a hold, they do now: a namespace, and at once something in it.
-func TestHoldManyUsersAtOnce(t *testing.T) {
+func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	const users = 500
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)

@@ -173,7 +173,7 @@ func TestInitializationEndsWithOneWrite(t *testing.T) {
 	}
 }
 
-func TestInitializersFinishAtTheSameTime(t *testing.T) {
+func TestInitializersCanFinishConcurrently(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -218,7 +218,7 @@ func TestInitializersFinishAtTheSameTime(t *testing.T) {
 	require.Empty(t, s.timeoutNotes(one))
 }
 
-func TestInitializersWithoutTemplates(t *testing.T) {
+func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
@@ -231,7 +231,7 @@ func TestInitializersWithoutTemplates(t *testing.T) {
 	})
 }
 
-func TestInitializerTimeouts(t *testing.T) {
+func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -258,7 +258,7 @@ func TestInitializerTimeouts(t *testing.T) {
 	s.waitInitialized(required)
 }
 
-func TestInitializationConfigurationIsDeletedOrChangedMeanwhile(t *testing.T) {
+func TestInitializationFollowsConfigurationChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -276,7 +276,7 @@ func TestInitializationConfigurationIsDeletedOrChangedMeanwhile(t *testing.T) {
 	s.waitInitialized(ns)
 }
 
-func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
+func TestInitializationConfigurationReportsAccepted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	configuration := s.createInitializers(3600, v1alpha1.FailureFail, "network")
@@ -314,7 +314,7 @@ func TestInitializationConfigurationSaysWhetherItIsAccepted(t *testing.T) {
 	}
 }
 
-func TestInitializationOutlivesTheOperator(t *testing.T) {
+func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -346,7 +346,7 @@ func TestInitializationOutlivesTheOperator(t *testing.T) {
 }
 
 // Who brings the label along closes their own namespace no longer than the operator needs to look at it.
-func TestInitializationThatNobodyWorksOnEnds(t *testing.T) {
+func TestInitializationRequestedByUsersEnds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -394,7 +394,7 @@ func TestInitializationWaitsForFailingObjects(t *testing.T) {
 	s.waitPresent(ns, configMap("settings", "repaired"))
 }
 
-func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
+func TestInitializationIgnoresFailuresWithPolicyIgnore(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("failing", documents(failingObject, configMap("settings", "v")),
@@ -418,7 +418,7 @@ func TestInitializationDoesNotWaitForWhatMayFail(t *testing.T) {
 	}
 }
 
-func TestInitializationWithoutItsTemplate(t *testing.T) {
+func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testScope, *v1alpha1.NamespaceTemplate){
 		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
@@ -445,7 +445,7 @@ func TestInitializationWithoutItsTemplate(t *testing.T) {
 }
 
 // A template makes namespaces initialize as soon as the API server knows it, which may be before the operator does.
-func TestInitializationOfANewTemplate(t *testing.T) {
+func TestInitializationMayStartBeforeTheOperatorKnowsTheTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const rounds = 20
@@ -465,7 +465,7 @@ func TestInitializationOfANewTemplate(t *testing.T) {
 	t.Logf("%d of %d namespaces were born initializing", initialized, rounds)
 }
 
-func TestInitializationOfATemplateThatIsGoneAtOnce(t *testing.T) {
+func TestInitializationEndsWhenTheTemplateIsDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for round := range 20 {
@@ -478,7 +478,7 @@ func TestInitializationOfATemplateThatIsGoneAtOnce(t *testing.T) {
 	}
 }
 
-func TestInitializationThatAnAdministratorBeginsAgain(t *testing.T) {
+func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -498,7 +498,7 @@ func TestInitializationThatAnAdministratorBeginsAgain(t *testing.T) {
 }
 
 // What waited longest is worked on first, as far as there are workers.
-func TestInitializationInOrderOfCreation(t *testing.T) {
+func TestInitializationFollowsCreationOrder(t *testing.T) {
 	t.Parallel()
 	const namespaces, workers = 60, 16
 	s := newScope(t, newTestCluster(t))

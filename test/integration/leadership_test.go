@@ -41,7 +41,7 @@ func (s *testScope) waitOtherLeaseHolder(than string) {
 
 // A leader that was suspended until another replica led writes nothing from then on: neither what it had planned nor
 // what it learns then.
-func TestASuspendedLeaderWritesNothing(t *testing.T) {
+func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestASuspendedLeaderWritesNothing(t *testing.T) {
 }
 
 // A replica that takes over does nothing before it knows what the leader knew: its watches may be late.
-func TestALateStandbyUndoesNothing(t *testing.T) {
+func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 )
 
 // Two hundred at once: all complete, one write for each object and one for each namespace.
-func TestManyNamespacesAtOnce(t *testing.T) {
+func TestManyNamespacesArePopulatedWithOneWritePerObject(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	const namespaces, each = 200, 5
 	var declared []string
@@ -72,7 +72,7 @@ func concurrently(n int, do func(i int) error) error {
 }
 
 // A namespace may go at any moment, and come back at once under its name: it is another one then.
-func TestNamespaceDeletedAndRecreated(t *testing.T) {
+func TestRecreatedNamespacesArePopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("a", "$(CREATOR)"), configMap("b", "v"), configMap("c", "v")))
@@ -166,7 +166,7 @@ func (s *testScope) auditPosition() int {
 }
 
 // What happens while nobody looks is found at the next start; what is right is not written again.
-func TestRestart(t *testing.T) {
+func TestRestartWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	correct := s.createTemplate("correct", policyKinds)
@@ -260,7 +260,7 @@ func TestRestart(t *testing.T) {
 
 // Killed at any point of a storm, the operator ends where it would have ended, and has not written twice what was
 // right.
-func TestKilledInAStorm(t *testing.T) {
+func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	random := rand.New(rand.NewPCG(2, 3))
@@ -322,7 +322,7 @@ const leaseTakeover = 45 * time.Second
 
 // Of two replicas one works; when it dies the other one takes over, and when it is stopped at once, after who asked it
 // was led elsewhere.
-func TestLeaderElection(t *testing.T) {
+func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
 	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)

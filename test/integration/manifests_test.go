@@ -17,7 +17,7 @@ import (
 
 // The component for cert-manager builds with the manifests and those for earlier versions, and has the operator take
 // its certificate from cert-manager.
-func TestManifestsWithCertManager(t *testing.T) {
+func TestCertManagerComponentProvidesTheCertificate(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(root, "manifests"), os.DirFS("../../manifests")))
@@ -33,7 +33,7 @@ func TestManifestsWithCertManager(t *testing.T) {
 }
 
 // Every component builds with the manifests, and what of it the API server knows it takes.
-func TestComponents(t *testing.T) {
+func TestComponentsBuildAndApply(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(root, "manifests"), os.DirFS("../../manifests")))
@@ -59,7 +59,7 @@ func TestComponents(t *testing.T) {
 
 // The NetworkPolicy of the installation opens the ports of webhooks and probes to all, and limits no connection of the
 // operator: neither the addresses of API servers nor their ports are the same everywhere.
-func TestNetworkPolicyOfTheInstallation(t *testing.T) {
+func TestNetworkPolicyAllowsWebhooksAndProbes(t *testing.T) {
 	t.Parallel()
 	policy, deployment := &networkingv1.NetworkPolicy{}, &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: "nstpl-operator"}
@@ -80,7 +80,7 @@ func TestNetworkPolicyOfTheInstallation(t *testing.T) {
 }
 
 // What the operator and administrators wrote into the manifests' objects outlives another application of them.
-func TestManifestsAppliedAgain(t *testing.T) {
+func TestReapplyingManifestsKeepsWrittenData(t *testing.T) {
 	t.Parallel()
 	folder, _, err := controlplane.Manifests(controlplane.Version())
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // An operator that is ready stays so, however often it is asked.
-func TestProbes(t *testing.T) {
+func TestProbesStayReady(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		for _, path := range []string{"/healthz", "/readyz"} {
@@ -19,7 +19,7 @@ func TestProbes(t *testing.T) {
 }
 
 // What happens is counted.
-func TestMetrics(t *testing.T) {
+func TestMetricsCountPopulation(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	series := map[string][]string{

@@ -12,7 +12,7 @@ import (
 
 // What failed during an outage, and what nothing told of, is made good when the API server answers again, not after the
 // time that passes between attempts by then.
-func TestEndOfAnOutage(t *testing.T) {
+func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	t.Parallel()
 	cluster, err := startTestCluster(t.Context())
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 
 // What a preview shows before a namespace exists is what the operator then stores, and a plan after that has nothing to
 // do.
-func TestPreviewIsWhatIsStored(t *testing.T) {
+func TestPreviewMatchesStoredObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	templates := []*v1alpha1.NamespaceTemplate{
@@ -65,7 +65,7 @@ func TestPreviewIsWhatIsStored(t *testing.T) {
 }
 
 // The same for whatever templates may say.
-func TestPreviewIsWhatIsStoredForRandomTemplates(t *testing.T) {
+func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

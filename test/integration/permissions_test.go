@@ -12,7 +12,7 @@ import (
 )
 
 // The operator says which right it lacks, and goes on as soon as it has it.
-func TestMissingRight(t *testing.T) {
+func TestMissingPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  ports:\n  - {port: 80}\n"
@@ -54,7 +54,7 @@ rules:
 }
 
 // A template can't hand out a ClusterRole that the operator may not bind.
-func TestClusterRoleThatMayNotBeBound(t *testing.T) {
+func TestForbiddenClusterRoleIsNotBound(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const binding = `
@@ -78,7 +78,7 @@ subjects:
 }
 
 // The operator has the rights that it needs, and is no administrator.
-func TestOperatorIsNoAdministrator(t *testing.T) {
+func TestOperatorIsNotClusterAdmin(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		allowed bool

@@ -35,7 +35,7 @@ func (s *testScope) waitCounted(namespaces ...string) {
 }
 
 // The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
-func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
+func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "2")
@@ -83,7 +83,7 @@ func TestPolicySpaceQuotaIsGuarded(t *testing.T) {
 }
 
 // Administrators, who are not held, get in no more either while it is not counted yet what a namespace uses.
-func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
+func TestPolicySpaceQuotaIsEnforcedInUncountedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "persistentvolumeclaims", "12")
@@ -122,7 +122,7 @@ func TestPolicySpaceQuotaOfYoungNamespaces(t *testing.T) {
 }
 
 // The operator doesn't wait for itself when it populates what is limited.
-func TestPolicySpaceQuotaOfWhatIsPopulated(t *testing.T) {
+func TestPolicySpaceQuotaCountsPopulatedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "configmaps", "10", "requests.storage", "10Gi")
@@ -143,7 +143,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 }
 
 // What is there when a quota comes is counted before anything is let in by it.
-func TestPolicySpaceQuotaComesLater(t *testing.T) {
+func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "")
@@ -177,7 +177,7 @@ func TestPolicySpaceQuotaComesLater(t *testing.T) {
 }
 
 // What nothing counts is no reason to keep a namespace closed, nor a policyspace from being ready.
-func TestPolicySpaceQuotaOfNothing(t *testing.T) {
+func TestPolicySpaceQuotaAcceptsUncountableResources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
@@ -190,7 +190,7 @@ func TestPolicySpaceQuotaOfNothing(t *testing.T) {
 }
 
 // What a namespace brings along is counted before it gets more.
-func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
+func TestPolicySpaceQuotaCountsMovedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "5")
@@ -208,7 +208,7 @@ func TestPolicySpaceQuotaOfWhatMoves(t *testing.T) {
 }
 
 // Room that was taken for what was never written down is let go.
-func TestPolicySpaceQuotaLetsGo(t *testing.T) {
+func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "5")

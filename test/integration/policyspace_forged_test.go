@@ -84,7 +84,7 @@ func (s *testScope) getCounter(ctx context.Context, namespace string) (*corev1.R
 }
 
 // A review that goes on from a state that is not stored is not the API server's: nothing is booked for it.
-func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
+func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "2")
@@ -114,7 +114,7 @@ func TestPolicySpaceQuotaOfReviewsThatGoOnFromNothing(t *testing.T) {
 }
 
 // Whoever knows what is stored can have room booked, and takes it from nobody, however often they do.
-func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
+func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "", "pods", "6")
@@ -177,7 +177,7 @@ func TestPolicySpaceQuotaOfForgedReviews(t *testing.T) {
 }
 
 // One forged review, as anyone may send it, does not have the next real pod denied.
-func TestPolicySpaceQuotaOfOneForgedReview(t *testing.T) {
+func TestPolicySpaceQuotaAllowsPodsAfterOneForgedReview(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "2")

@@ -76,7 +76,7 @@ func configMapIn(namespace, name string) *corev1.ConfigMap {
 }
 
 // The source's own example, from the tree to its message for the fourth pod.
-func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
+func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
@@ -117,7 +117,7 @@ func TestPolicySpaceQuotaOfTheSourcesExample(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), newPod("audit", "not-below")))
 }
 
-func TestPolicySpaceQuota(t *testing.T) {
+func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "", "pods", "4", "services", "1")
@@ -205,7 +205,7 @@ func TestPolicySpaceQuota(t *testing.T) {
 
 // What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to
 // count.
-func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
+func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "requests.cpu", "2")
@@ -259,7 +259,7 @@ func TestPolicySpaceQuotaBesideOthers(t *testing.T) {
 }
 
 // Of what a nearer policyspace refuses nothing is taken from one above.
-func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
+func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("outer", "", "pods", "12")
@@ -284,7 +284,7 @@ func TestPolicySpaceQuotaWithinAnother(t *testing.T) {
 
 // Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once,
 // and no less.
-func TestPolicySpaceQuotaUnderLoad(t *testing.T) {
+func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
 	cluster, err := startTestCluster(t.Context())

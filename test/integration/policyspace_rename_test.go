@@ -73,7 +73,7 @@ func (s *testScope) waitInSpace(namespace, space string) {
 }
 
 // However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
-func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
+func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 	t.Parallel()
 	for name, rename := range map[string]func(s *testScope, namespaces []string){
 		"at once": func(s *testScope, namespaces []string) {
@@ -152,7 +152,7 @@ func TestPolicySpaceQuotaOfWhatIsRenamed(t *testing.T) {
 }
 
 // When nothing moves between two policyspaces any more, each counts its own.
-func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
+func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "3")
@@ -184,7 +184,7 @@ func TestPolicySpacesShareUsageForAWhile(t *testing.T) {
 
 // When the root of a tree is renamed, a prune by both names deletes what is left of the old one, and the operator says
 // what that is.
-func TestPolicySpaceThatIsARenamedRoot(t *testing.T) {
+func TestPolicySpaceReportsObjectsOfARenamedRoot(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	tree := func(root string) string {

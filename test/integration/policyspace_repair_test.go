@@ -128,7 +128,7 @@ func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...s
 
 // Whatever becomes of the ResourceQuota that counts, it is repaired, and nothing is allowed meanwhile that would exceed
 // a quota.
-func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
+func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	first, second := s.createFullSpace("a")
@@ -143,7 +143,7 @@ func TestPolicySpaceQuotaIsRepaired(t *testing.T) {
 }
 
 // What was spoiled while the operator was down is repaired when it is back.
-func TestPolicySpaceQuotaIsRepairedAfterARestart(t *testing.T) {
+func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}

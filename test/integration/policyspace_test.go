@@ -87,7 +87,7 @@ func (s *testScope) spaceDepths(c *assert.CollectT, namespace string) map[string
 	return found
 }
 
-func TestPolicySpaceIsInherited(t *testing.T) {
+func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "")
@@ -153,7 +153,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane-of-moves
 }
 
 // Wherever a namespace moves, and a policyspace with it, what both places grant is granted at every moment.
-func TestPolicySpaceMoves(t *testing.T) {
+func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for _, at := range [][2]string{{"root", ""}, {"a", "root"}, {"b", "root"}, {"team", "a"}} {
@@ -231,7 +231,7 @@ func TestPolicySpaceMoves(t *testing.T) {
 
 // Of a namespace whose policyspace does not exist, nothing is known: a new one waits, and an older one keeps what it
 // has.
-func TestPolicySpaceThatIsMissing(t *testing.T) {
+func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("n", s.inSpace("late"))
@@ -264,7 +264,7 @@ func TestPolicySpaceThatIsMissing(t *testing.T) {
 	})
 }
 
-func TestPolicySpaceIsRefused(t *testing.T) {
+func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "")
@@ -294,7 +294,7 @@ func TestPolicySpaceIsRefused(t *testing.T) {
 }
 
 // Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
-func TestPolicySpaceUse(t *testing.T) {
+func TestPolicySpaceRequiresUse(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "")

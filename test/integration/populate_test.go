@@ -178,7 +178,7 @@ func TestExistingNamespacesArePopulatedByANewTemplate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestSixtyObjects(t *testing.T) {
+func TestManyObjectsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	var objects []string
@@ -191,7 +191,7 @@ func TestSixtyObjects(t *testing.T) {
 	require.Equal(t, map[string]int{"patch configmaps": 60, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
-func TestUnicode(t *testing.T) {
+func TestUnicodeValuesArePreserved(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const value = "Grüße, 世界 🎉 \u0085\u2028\u00a0\ufeff\u200f \U0001F468\u200d\U0001F469 $(NAMESPACE)…"
@@ -201,7 +201,7 @@ func TestUnicode(t *testing.T) {
 }
 
 // Whatever a user is called, the name is a value and nothing else.
-func TestCreatorMayBeCalledAnything(t *testing.T) {
+func TestCreatorMayHaveAnyName(t *testing.T) {
 	t.Parallel()
 	for short, name := range map[string]string{
 		"plain":     "jane",
@@ -242,7 +242,7 @@ subjects:
 }
 
 // Who created a namespace that is older than the operator, nobody knows.
-func TestUnknownCreator(t *testing.T) {
+func TestUnknownCreatorLeavesObjectsOut(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))
@@ -261,7 +261,7 @@ func TestUnknownCreator(t *testing.T) {
 	require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation, "nobody becomes the creator later")
 }
 
-func TestKindInstalledAfterTheTemplate(t *testing.T) {
+func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: 3\n"
@@ -293,7 +293,7 @@ func TestKindInstalledAfterTheTemplate(t *testing.T) {
 }
 
 // A definition may go, with all its objects, and come back.
-func TestKindIsUninstalledAndInstalledAgain(t *testing.T) {
+func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const gadget = "apiVersion: example.com/v1\nkind: Gadget\nmetadata:\n  name: g\nspec:\n  size: 3\n"
@@ -344,7 +344,7 @@ spec:
 `
 
 // A field that a template no longer declares goes, and nothing else does.
-func TestRemovedFieldIsRemoved(t *testing.T) {
+func TestFieldNoLongerDeclaredIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	declared := func(data string) string {
@@ -364,7 +364,7 @@ func TestRemovedFieldIsRemoved(t *testing.T) {
 }
 
 // A Job's template can't be changed: it is replaced only where the administrator says so.
-func TestJobIsReplacedWithConsentOnly(t *testing.T) {
+func TestJobIsReplacedOnlyWithConsent(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	job := func(image, annotations string) string {
@@ -414,7 +414,7 @@ spec:
 	require.NotEqual(t, first.GetUID(), s.mustGet(ns, first).GetUID())
 }
 
-func TestRoleRefIsReplaced(t *testing.T) {
+func TestBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	binding := func(role string) string {
@@ -446,7 +446,7 @@ subjects:
 }
 
 // What can't be applied keeps nothing else from arriving.
-func TestFailureBesideGoodObjects(t *testing.T) {
+func TestFailingObjectDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	var good []string
 	for i := range 9 {
@@ -501,7 +501,7 @@ spec:
 }
 
 // Admission that says no, and later yes.
-func TestObjectDeniedByAdmission(t *testing.T) {
+func TestObjectDeniedByAdmissionIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	policy := strings.ReplaceAll(`
@@ -549,7 +549,7 @@ spec:
 }
 
 // Of two templates that declare one object, the later name wins, until it goes.
-func TestObjectDeclaredTwice(t *testing.T) {
+func TestObjectDeclaredTwiceComesFromTheLaterTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	earlier := s.createTemplate("a", documents(configMap("settings", "a"), configMap("only-a", "a")))
@@ -587,7 +587,7 @@ func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) met
 	return metav1.Condition{}
 }
 
-func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
+func TestOverlaysFollowNamespaceLabels(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", documents(configMap("settings", "base"), configMap("extra", "base")),
@@ -623,7 +623,7 @@ func TestOverlaysFollowTheNamespacesLabels(t *testing.T) {
 		"nothing changed here")
 }
 
-func TestOptOut(t *testing.T) {
+func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	out := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
@@ -662,7 +662,7 @@ func TestOptOut(t *testing.T) {
 }
 
 // The default namespace is one like any other; those of the system and the operator are not.
-func TestNamespacesThatAreNeverPopulated(t *testing.T) {
+func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", configMap(s.id, "v"))

@@ -68,7 +68,7 @@ func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) 
 	})
 }
 
-func TestPruneObjectsThatATemplateNoLongerDeclares(t *testing.T) {
+func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: reader\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
@@ -110,7 +110,7 @@ func TestRenamedObjectIsReplaced(t *testing.T) {
 }
 
 // A template that is deleted, switched off or no longer selects a namespace takes its objects along only if it says so.
-func TestDeletionPolicy(t *testing.T) {
+func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(s *testScope, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
 		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
@@ -172,7 +172,7 @@ func (s *testScope) waitDeleted(object client.Object) {
 }
 
 // A template that was switched off and comes back finds its objects as its own.
-func TestTemplateSwitchedOffAndOn(t *testing.T) {
+func TestReenabledTemplateOwnsItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
@@ -189,7 +189,7 @@ func TestTemplateSwitchedOffAndOn(t *testing.T) {
 }
 
 // A namespace that is opted out keeps a template with deletionPolicy Delete from nothing, and keeps its objects.
-func TestDeletedTemplateLeavesOptedOutNamespacesAlone(t *testing.T) {
+func TestDeletedTemplateKeepsObjectsOfOptedOutNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects2)
@@ -318,7 +318,7 @@ func TestDefaultServiceAccountIsAdopted(t *testing.T) {
 }
 
 // A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.
-func TestRecreatedObjectIsOurs(t *testing.T) {
+func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
@@ -377,7 +377,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 }
 
 // An object that is to take the place of another, and can't be applied, leaves that one there.
-func TestFailureKeepsWhatItWasToReplace(t *testing.T) {
+func TestFailedReplacementKeepsThePreviousObject(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	quota := func(name, pods string) string {
@@ -398,7 +398,7 @@ func TestFailureKeepsWhatItWasToReplace(t *testing.T) {
 
 // The label of a template with deletionPolicy Delete, put by a user on what the operator populated for another one,
 // takes nothing away.
-func TestRelabelledObjectSurvivesTheOtherTemplate(t *testing.T) {
+func TestRelabeledObjectSurvivesDeletionOfTheOtherTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("a", configMap("settings", "a"))
@@ -434,7 +434,7 @@ func (s *testScope) addFinalizer(ns *corev1.Namespace, like client.Object) (rele
 }
 
 // Whoever deletes a populated object that a finalizer holds gets it back when it is gone.
-func TestObjectHeldByAFinalizerComesBack(t *testing.T) {
+func TestDeletedObjectIsRecreatedOnceItsFinalizerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -453,7 +453,7 @@ func TestObjectHeldByAFinalizerComesBack(t *testing.T) {
 }
 
 // A template with deletionPolicy Delete is there as long as one of its objects is.
-func TestTemplateWaitsForItsObjects(t *testing.T) {
+func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletesObjects2)
@@ -474,7 +474,7 @@ func TestTemplateWaitsForItsObjects(t *testing.T) {
 }
 
 // A namespace that is being deleted keeps nobody waiting, and nothing is created in it.
-func TestNamespaceThatCannotEnd(t *testing.T) {
+func TestTerminatingNamespaceDoesNotBlockTemplateDeletion(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletesObjects2)
@@ -493,7 +493,7 @@ func TestNamespaceThatCannotEnd(t *testing.T) {
 }
 
 // A user who changes objects all the time keeps the operator neither from changing nor from deleting them.
-func TestObjectsThatNeverRestAreAppliedAndPruned(t *testing.T) {
+func TestConstantlyChangedObjectsAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: viewers}\n" +

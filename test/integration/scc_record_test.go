@@ -50,7 +50,7 @@ func annotationPatch(key, value string) client.Patch {
 }
 
 // Every update that is judged records which constraint admits the pod, whatever the update says about that.
-func TestSCCRecordAtUpdates(t *testing.T) {
+func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -133,7 +133,7 @@ func (s *testScope) roleBindingName(namespace, constraint string) string {
 }
 
 // Subresources that copy annotations to a pod change no record, and do what they are for, with the operator or without.
-func TestSCCRecordBySubresources(t *testing.T) {
+func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -216,7 +216,7 @@ func TestSCCRecordBySubresources(t *testing.T) {
 }
 
 // Windows pods get no further than Linux pods.
-func TestSCCOfWindowsPods(t *testing.T) {
+func TestSCCRestrictsWindowsPods(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name

@@ -18,7 +18,7 @@ import (
 
 // Whoever creates a deleted ServiceAccount or Namespace again inherits no constraint, whether the operator saw the
 // deletion or not.
-func TestSCCReferencesEnd(t *testing.T) {
+func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	a, b := s.createNamespace("a").Name, s.createNamespace("b").Name

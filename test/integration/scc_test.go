@@ -247,7 +247,7 @@ func (s *testScope) createSCCRole(constraint string) string {
 }
 
 // Without a constraint nobody is asked about pods, and what is exempt is never asked about.
-func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
+func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	hooks := func() (names []string) {
@@ -280,7 +280,7 @@ func TestSCCOnlyWhileThereAreConstraints(t *testing.T) {
 }
 
 // The source document's stricter rule, and the stricter guard.
-func TestSCCStrictly(t *testing.T) {
+func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	require.NoError(t, s.operator.Kill())
@@ -310,7 +310,7 @@ func TestSCCStrictly(t *testing.T) {
 }
 
 // Constraints that are older than their validation keep nobody's pods out.
-func TestSCCThatIsBroken(t *testing.T) {
+func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	definition := `{"spec": {"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
@@ -337,7 +337,7 @@ func TestSCCThatIsBroken(t *testing.T) {
 }
 
 // No block is given twice, whoever dies meanwhile and whoever leads, and a young namespace's first pod waits for it.
-func TestSCCAllocations(t *testing.T) {
+func TestSCCAllocationsAreUnique(t *testing.T) {
 	t.Parallel()
 	const namespaces = 300
 	s := newSCCScope(t)

@@ -38,7 +38,7 @@ type testScope struct {
 }
 
 // testLabel carries, on a namespace, the id of the scene that it is of.
-const testLabel = "scene"
+const testLabel = "test"
 
 // maxIDLength leaves room in a name for what tells a scene's objects apart.
 const maxIDLength = 40

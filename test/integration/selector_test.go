@@ -46,7 +46,7 @@ func (w *warningRecorder) take() []string {
 
 // The policy that asks for permission is bound in such a way that it says which templates select a namespace, and
 // refuses nothing. That is held against the selectors of Go.
-func TestAdmissionSelectsAsGoDoes(t *testing.T) {
+func TestAdmissionSelectsLikeGo(t *testing.T) {
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
 	cluster := newTestCluster(t)
@@ -169,7 +169,7 @@ func (g selectorGenerator) template(name string, selector *metav1.LabelSelector)
 }
 
 // The selector stands in several expressions. All are the one that is tested.
-func TestAdmissionSelectsTheSameEverywhere(t *testing.T) {
+func TestAdmissionPoliciesUseOneSelectorExpression(t *testing.T) {
 	t.Parallel()
 	one := func(text string) string {
 		return strings.NewReplacer("oldObject.", "object.", "params.spec.namespaces.labelSelector", "selector",
@@ -189,7 +189,7 @@ func TestAdmissionSelectsTheSameEverywhere(t *testing.T) {
 }
 
 // The namespaces of the system stand in several expressions. All name those that Go does.
-func TestAdmissionLeavesTheSameNamespacesAlone(t *testing.T) {
+func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	lists := regexp.MustCompile(`\['kube-[^\]]*\]`)
 	for file, count := range map[string]int{"initialization.yaml": 3, "template-use.yaml": 2} {

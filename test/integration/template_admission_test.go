@@ -51,7 +51,7 @@ subjects:
 `
 
 // Nobody has the operator grant what they could not grant, by whatever request.
-func TestAdmissionOfTemplatesGoesByTheirAuthorsRights(t *testing.T) {
+func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.author()

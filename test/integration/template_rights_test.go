@@ -60,7 +60,7 @@ spec: {hard: {pods: "PODS"}}
 
 // Server-side apply creates and changes: `create` alone neither raises a quota that is there, nor one that another
 // template declares.
-func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
+func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	creates := s.templateAuthor("creates",
@@ -80,7 +80,7 @@ func TestAdmissionOfTemplatesTakesPatchOnWhatTheyDeclare(t *testing.T) {
 }
 
 // A template whose name comes later takes the place of another's objects: its author must be able to change the other.
-func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing.T) {
+func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ours := s.createTemplate("m-ours", strings.Replace(budget, "PODS", "1", 1))
@@ -115,7 +115,7 @@ func TestAdmissionOfTemplatesTakesPatchOnTheTemplatesThatTheyOverride(t *testing
 }
 
 // Whoever writes templates, and nothing else, has nothing deleted by one: not by an edit, nor by its end.
-func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
+func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
@@ -183,7 +183,7 @@ func TestAdmissionOfTemplatesTakesDeleteOnWhatTheyPrune(t *testing.T) {
 }
 
 // Without the operator, templates can be disabled where nothing is deleted then, and administrators can delete any.
-func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
+func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	author := s.templateAuthor("author")
@@ -206,7 +206,7 @@ func TestAdmissionOfTemplatesWithoutTheOperator(t *testing.T) {
 }
 
 // A binding grants what its Role says beside it, and nothing else under that name.
-func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
+func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles", "rolebindings"))
@@ -273,7 +273,7 @@ func TestAdmissionOfTemplatesKeepsBindingsToTheirRoles(t *testing.T) {
 }
 
 // What nstpl keeps for itself in namespaces is declared by nobody, neither as it is written nor as it is stamped.
-func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
+func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
@@ -303,7 +303,7 @@ func TestAdmissionOfTemplatesKeepsReservedObjects(t *testing.T) {
 
 // A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of
 // others slow.
-func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
+func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	roles := func(count int) string {
@@ -372,7 +372,7 @@ func TestAdmissionOfTemplatesBoundsTheirWork(t *testing.T) {
 }
 
 // The most expensive selector that is accepted costs the creation of a namespace a few milliseconds.
-func TestAdmissionOfTemplatesBoundsWhatTheyCostNamespaces(t *testing.T) {
+func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	s := newScope(t, newTestCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration

@@ -49,7 +49,7 @@ func (p testUser) trySubresource(subresource, name, field, key string, value *st
 }
 
 // Through subresources, what templates select by is changed by users who may use all templates, such as the operator.
-func TestTemplateUseBySubresource(t *testing.T) {
+func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	privileged := s.createTemplate("privileged", configMap("a", "v"), requiresUse,
@@ -198,7 +198,7 @@ func (s *testScope) expectOperatorNotDenied() {
 
 // For some time after its start, the API server may not know the kind of the parameters. Until it does, it refuses
 // whatever may have a namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
-func TestTemplateUseWithoutParameters(t *testing.T) {
+func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	template := s.createTemplate("defaults", configMap("a", "v"))
@@ -240,7 +240,7 @@ func TestTemplateUseWithoutParameters(t *testing.T) {
 }
 
 // The operator goes on after a start of the API server, whether that knows the kind of the parameters at once or not.
-func TestRestartOfTheAPIServer(t *testing.T) {
+func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	template := s.createTemplate("defaults", configMap("a", "0"))

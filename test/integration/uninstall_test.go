@@ -44,7 +44,7 @@ func (s *testScope) objectUIDs(namespace string) map[string]types.UID {
 // As docs/operations.md has it: first the definitions, while the operator lets go of what they define, and then all
 // else. What was populated stays, whatever the templates say of their own deletion, and one template does not clear
 // away what another one declared.
-func TestUninstall(t *testing.T) {
+func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	folder, _, err := controlplane.Manifests(controlplane.Version())
