@@ -1,197 +1,21 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// testUser is a plain user: who may do everything to namespaces, and use nothing of nstpl's own.
-type testUser struct {
-	kubernetes.Interface
-	scope *testScope
-	name  string
-}
-
-// newUser returns a user with a certificate, so that the name can be any.
-func (s *testScope) newUser(name string, groups ...string) testUser {
-	s.t.Helper()
-	s.grant(s.name("people"),
-		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("people")},
-		rbacv1.PolicyRule{APIGroups: []string{""},
-			Resources: []string{
-				"namespaces", "namespaces/status", "namespaces/finalize", "configmaps", "resourcequotas/status",
-			},
-			Verbs: []string{"get", "list", "create", "update", "patch", "delete"}})
-	config, err := s.controlPlane.UserConfig(name, append(groups, s.name("people"))...)
-	require.NoError(s.t, err)
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	p := testUser{Interface: clients, scope: s, name: name}
-	s.eventually(func(c *assert.CollectT) {
-		_, err := p.CoreV1().Namespaces().List(s.t.Context(), metav1.ListOptions{Limit: 1})
-		assert.NoError(c, err)
-	})
-	return p
-}
-
-// grant gives somebody a rule everywhere. What is there already stays.
-func (s *testScope) grant(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
-	s.t.Helper()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
-	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), role)))
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-	}
-	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), binding)))
-}
-
-func (p testUser) grant(verb, resource string, names ...string) {
-	p.scope.t.Helper()
-	p.scope.grant(p.scope.name(verb), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: p.name},
-		rbacv1.PolicyRule{
-			APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{resource}, ResourceNames: names,
-			Verbs: []string{verb},
-		})
-}
-
-// createNamespace creates a namespace of the scene with labels and annotations.
-func (p testUser) createNamespace(short string, labels, annotations map[string]string) (*corev1.Namespace, error) {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: p.scope.name(short), Labels: map[string]string{testLabel: p.scope.id}, Annotations: annotations,
-	}}
-	maps.Copy(ns.Labels, labels)
-	return p.CoreV1().Namespaces().Create(p.scope.t.Context(), ns, metav1.CreateOptions{})
-}
-
-// metadataWrites are all the ways in which a client may change the metadata of a namespace. A nil value takes away.
-func (p testUser) metadataWrites(field, key string, value *string) map[string]func(name string) error {
-	s := p.scope
-	merge, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
-	require.NoError(s.t, err)
-	patch := func(kind types.PatchType, body []byte, subresources ...string) func(string) error {
-		return func(name string) error {
-			options := metav1.PatchOptions{}
-			if kind == types.ApplyPatchType {
-				options = metav1.PatchOptions{FieldManager: "somebody", Force: new(true)}
-			}
-			_, err := p.CoreV1().Namespaces().Patch(s.t.Context(), name, kind, body, options, subresources...)
-			return err
-		}
-	}
-	put := func(subresource string) func(string) error {
-		return func(name string) error {
-			ns, err := p.CoreV1().Namespaces().Get(s.t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			setMetadata(&ns.ObjectMeta, field, key, value)
-			request := p.CoreV1().RESTClient().Put().Resource("namespaces").Name(name).Body(ns)
-			if subresource != "" {
-				request = request.SubResource(subresource)
-			}
-			return request.Do(s.t.Context()).Error()
-		}
-	}
-	ways := map[string]func(string) error{
-		"merge patch":           patch(types.MergePatchType, merge),
-		"strategic merge patch": patch(types.StrategicMergePatchType, merge),
-		"merge patch of status": patch(types.MergePatchType, merge, "status"),
-		"update":                put(""), "update of status": put("status"), "update of finalize": put("finalize"),
-	}
-	if value != nil {
-		pointer := "/metadata/" + field + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-		operations, err := json.Marshal([]map[string]any{{"op": "add", "path": pointer, "value": *value}})
-		require.NoError(s.t, err)
-		ways["JSON patch"] = patch(types.JSONPatchType, operations)
-		ways["apply"] = func(name string) error {
-			body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Namespace",
-				"metadata": map[string]any{"name": name, field: map[string]any{key: value}}})
-			require.NoError(s.t, err)
-			return patch(types.ApplyPatchType, body)(name)
-		}
-	}
-	return ways
-}
-
-func setMetadata(meta *metav1.ObjectMeta, field, key string, value *string) {
-	values := &meta.Annotations
-	if field == "labels" {
-		values = &meta.Labels
-	}
-	if *values == nil {
-		*values = map[string]string{}
-	}
-	if delete(*values, key); value != nil {
-		(*values)[key] = *value
-	}
-}
-
-// expectAllDenied tries all ways to change a namespace, none of which may work.
-func (p testUser) expectAllDenied(ns *corev1.Namespace, field, key string, value *string, says ...string) {
-	p.scope.t.Helper()
-	for way, try := range p.metadataWrites(field, key, value) {
-		err := try(ns.Name)
-		require.True(p.scope.t, apierrors.IsForbidden(err), "%s: %v", way, err)
-		for _, text := range says {
-			require.ErrorContains(p.scope.t, err, text, way)
-		}
-	}
-}
-
-// isSubresourceWrite reports whether one of the ways is a request to a subresource.
-func isSubresourceWrite(way string) bool { return strings.Contains(way, " of ") }
-
-// expectUseDenied tries all ways to have a namespace selected by a template, none of which may work. Subresources do not
-// look up the template.
-func (p testUser) expectUseDenied(
-	ns *corev1.Namespace, field, key string, value *string, template *v1alpha1.NamespaceTemplate,
-) {
-	p.scope.t.Helper()
-	for way, try := range p.metadataWrites(field, key, value) {
-		err := try(ns.Name)
-		require.True(p.scope.t, apierrors.IsForbidden(err), "%s: %v", way, err)
-		if isSubresourceWrite(way) {
-			require.ErrorContains(p.scope.t, err, "ask for the verb use on all namespacetemplates", way)
-		} else {
-			require.ErrorContains(p.scope.t, err, "may not use NamespaceTemplate "+template.Name, way)
-		}
-	}
-}
-
-// grantUseOfAllTemplates gives a user the verb use on all templates. It returns when labels can be changed through subresources.
-func (p testUser) grantUseOfAllTemplates() {
-	p.scope.t.Helper()
-	p.scope.grant(p.scope.name("use-all-"+p.name), userSubject(p.name), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
-		Verbs: []string{"use"},
-	})
-	p.scope.eventually(func(c *assert.CollectT) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: p.name, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "use", Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.NamespaceTemplates.Resource,
-			},
-		}}
-		assert.NoError(c, p.scope.client.Create(p.scope.t.Context(), review))
-		assert.True(c, review.Status.Allowed)
-	})
-}
 
 func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	t.Parallel()
@@ -215,7 +39,8 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
-	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
+	require.NoError(t,
+		jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
 	is(s.name("applied"), jane.name)
 
 	older := s.preexistingNamespace()
@@ -256,10 +81,6 @@ func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
 			s.waitPresent(ns, configMap("who", name))
 		})
 	}
-}
-
-func requiresUse(template *v1alpha1.NamespaceTemplate) {
-	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 }
 
 func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
@@ -311,9 +132,10 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 	})
 
 	// Out and in again is no way around.
-	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""), func(ns *corev1.Namespace) {
-		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
-	})
+	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""),
+		func(ns *corev1.Namespace) {
+			ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
+		})
 	jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) {
 		err := jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
@@ -363,8 +185,10 @@ func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace,
 	}}
-	require.NoError(t, s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType,
-		[]byte(`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), list,
+			mergePatch(
+				`{"data": {"users": "\n  system:serviceaccount:ci:builder \n\nrobot\n", "groups": "robots\n\n"}}`)))
 	listed := []testUser{s.newUser("system:serviceaccount:ci:builder"), s.newUser("robot"), s.newUser("r2d2", "robots")}
 	s.eventually(func(c *assert.CollectT) {
 		probe, err := listed[2].CoreV1().Namespaces().Create(t.Context(), s.newNamespace("probe"),
@@ -390,7 +214,7 @@ func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 
 	// Without some of the lists, and without any, namespaces are created as ever.
 	require.NoError(t,
-		s.client.Patch(t.Context(), list, client.RawPatch(types.MergePatchType, []byte(`{"data": null}`))))
+		s.client.Patch(t.Context(), list, mergePatch(`{"data": null}`)))
 	s.eventually(func(c *assert.CollectT) {
 		probe, err := listed[1].CoreV1().Namespaces().Create(t.Context(), s.newNamespace("probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -406,7 +230,7 @@ func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.initializer("network")
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	jane := s.newUser(s.name("jane"))
 	ns, err := jane.createNamespace("a", nil, nil)
 	require.NoError(t, err)
@@ -510,11 +334,11 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 			metav1.PatchOptions{})
 		return err
 	}
-	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
+	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
 	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
-	labelled := newConfigMap("labelled")
+	labelled := newConfigMap("", "labelled")
 	labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
 	require.ErrorContains(t, err, says+"/any")
@@ -537,21 +361,15 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "of one template only")
 	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
 	s.delete(ns)
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c,
-			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})))
-	})
+	s.waitDeleted(ns)
 }
 
 func TestAdmissionProtectsOperatorPermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	jane := s.newUser(s.name("jane"))
-	s.grant(s.name("roles"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: jane.name},
-		rbacv1.PolicyRule{
-			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
-			Verbs: []string{"create", "update", "patch"},
-		})
+	s.grant(s.name("roles"), userSubject(jane.name),
+		policyRule("create update patch", rbacv1.GroupName, "clusterroles"))
 	labels := map[string]string{v1alpha1.AggregateLabel: "true"}
 	create := func(short string, labels map[string]string) error {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Labels: labels}}

@@ -20,10 +20,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-func podQuota(name string) string {
-	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: \"100\"}}\n"
-}
-
 // policyTree is a tree of policies: paths and what the files hold.
 type policyTree map[string]string
 
@@ -110,9 +106,10 @@ func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	ordinary := s.createTemplate("ordinary", configMap("ordinary", "1"))
 	s.waitPopulated(ns)
-	foreign := documents(role("undeclared-role"), viewerBinding("undeclared-binding"), podQuota("undeclared-quota"))
+	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"),
+		podQuota("undeclared-quota"))
 	// One has the name of what the tree declares.
-	before := documents(foreign, role("job-creator"))
+	before := documents(foreign, readerRole("job-creator", "configmaps"))
 	s.createObjects(ns.Name, before)
 	contents := s.storedContents(ns, before)
 
@@ -135,10 +132,9 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	s.waitEvent(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
 	untouched := func(value string) {
 		t.Helper()
-		s.updateTemplate(ordinary, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = rawObjects(t, configMap("ordinary", value))
-		})
-		s.waitPresent(ns, configMap("ordinary", value)) // other templates go on, and the operator has looked at the namespace
+		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", value)))
+		// other templates go on, and the operator has looked at the namespace
+		s.waitPresent(ns, configMap("ordinary", value))
 		require.Equal(t, contents, s.storedContents(ns, before))
 		s.waitAbsent(ns, documents(viewerBinding(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
 		s.waitInTree(ns, false)
@@ -173,7 +169,9 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 
 	// It moves within the tree as any other, and whoever leaves it comes back only if adopted.
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
-	s.eventually(func(c *assert.CollectT) { assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name)) })
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
+	})
 	s.waitPresent(ns, viewerBinding(root+".viewers"))
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.waitInTree(ns, false)
@@ -182,9 +180,7 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
 	s.waitNotAdopted(ns, root)
 	kept := s.storedContents(ns, foreign)
-	s.updateTemplate(ordinary, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, configMap("ordinary", "4"))
-	})
+	s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
 	s.waitPresent(ns, configMap("ordinary", "4"))
 	require.Equal(t, kept, s.storedContents(ns, foreign))
 }
@@ -195,13 +191,14 @@ func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "")
 	s.createSpace("team", "root")
-	foreign := documents(role("undeclared-role"), podQuota("undeclared-quota"))
+	foreign := documents(readerRole("undeclared-role", "configmaps"), podQuota("undeclared-quota"))
 	// As a root and below it.
 	inRoot, inTeam := s.populatedIn("in-root", "root"), s.populatedIn("in-team", "team")
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
 		s.createObjects(ns.Name, foreign)
 	}
-	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(s.name("team")+"/"+s.name("new"), s.name("new"))
+	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(s.name("team")+"/"+s.name("new"),
+		s.name("new"))
 	s.mustApplyTree(s.name("root"), files, false)
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	s.waitInTree(added, true)
@@ -233,7 +230,7 @@ func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	s.mustApplyTree(root, files, false)
 	require.NoError(t, s.operator.Kill())
 	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
-	foreign := documents(role("undeclared-role"), viewerBinding("undeclared-binding"))
+	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"))
 	for _, object := range parseYAML(t, foreign) { // not held, since the operator did not mark the namespace
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
@@ -253,15 +250,10 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("n")
 	s.grant(s.name("namespaces"), userSubject("nadia"),
-		rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"namespaces", "namespaces/status"},
-			Verbs: []string{"create", "patch", "list"},
-		})
-	config, err := s.controlPlane.UserConfig("nadia")
-	require.NoError(t, err)
-	nadia := s.newReadyClient(config)
+		policyRule("create patch list", "", "namespaces namespaces/status"))
+	nadia, _ := s.newWarnedUser("nadia")
 	patch := func(body string, status bool) error {
-		raw := client.RawPatch("application/merge-patch+json", []byte(body))
+		raw := mergePatch(body)
 		if status {
 			return nadia.Status().Patch(t.Context(), ns.DeepCopy(), raw)
 		}
@@ -308,7 +300,7 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 	})
 	require.ErrorContains(t, patch(adopt, false), "needs the verb delete")
 	rules.Rules = append(rules.Rules,
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"delete"}})
+		policyRule("delete", "", "resourcequotas"))
 	require.NoError(t, s.client.Update(t.Context(), rules))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch(adopt, false)) })
 	require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": null}}}`, false))
@@ -318,18 +310,14 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 func TestTreeApplyWarnsAboutUnadoptedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	said := &warningRecorder{}
-	config, err := s.controlPlane.UserConfig("applier-of-trees", "system:masters")
-	require.NoError(t, err)
-	config.WarningHandlerWithContext = said
-	applier := s.newReadyClient(config)
+	applier, warnings := s.newWarnedUser("applier-of-trees", "system:masters")
 	ns := s.createNamespace("n")
 	move := func(tree string) []string {
 		t.Helper()
 		body := `{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + tree + `"}}}`
 		require.NoError(t,
-			applier.Patch(t.Context(), ns.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body))))
-		return said.take()
+			applier.Patch(t.Context(), ns.DeepCopy(), mergePatch(body)))
+		return warnings.take()
 	}
 	first := move("eng")
 	require.Len(t, first, 1)

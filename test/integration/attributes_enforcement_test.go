@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,22 +13,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// countWebhookCalls returns how often the API server has called a webhook, by its own count, and how often it has looked at the
-// webhook's matchConditions and left it alone.
+// countWebhookCalls returns how often the API server has called a webhook, by its own count, and how often it has
+// looked at the webhook's matchConditions and left it alone.
 func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook string) (calls, spared int, err error) {
 	clients, err := kubernetes.NewForConfig(cluster.controlPlane.RESTConfig())
 	if err != nil {
@@ -81,16 +78,17 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	require.Empty(t, s.attributeWebhooks())
-	protected := newConfigMap("protected")
+	protected := newConfigMap("", "protected")
 	protected.Namespace, protected.Labels = ns, map[string]string{s.name("env"): "x"}
 	require.NoError(t, s.client.Create(t.Context(), protected))
-	rule := s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	rule := s.protectAttribute("", "env",
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 	require.Equal(t, []string{attributesWebhook}, s.attributeWebhooks())
 
 	before, sparedBefore, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
 	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
-		object := newConfigMap(fmt.Sprint("other-", i))
+		object := newConfigMap("", fmt.Sprint("other-", i))
 		object.Namespace = ns
 		object.Labels, object.Annotations = map[string]string{"app": "x"},
 			map[string]string{s.name("env"): "an annotation is no label"}
@@ -99,7 +97,8 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 		require.NoError(t, s.client.Update(t.Context(), object))
 		require.NoError(t, s.client.Delete(t.Context(), object))
 	}
-	web := s.createDeployment(ns, "web", 2, nil)
+	web := newDeployment(ns, "web", 2, nil)
+	require.NoError(t, s.client.Create(t.Context(), web))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
 	require.NoError(t, s.client.Delete(t.Context(), web, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	protected.Data = map[string]string{"left": "alone"}
@@ -111,7 +110,7 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	require.Equal(t, before, after)
 	require.Greater(t, sparedAfter, sparedBefore+40)
 
-	refused := newConfigMap("refused")
+	refused := newConfigMap("", "refused")
 	refused.Namespace, refused.Labels = ns, map[string]string{s.name("env"): "x"}
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
 	after, _, err = cluster.countWebhookCalls(t.Context(), attributesWebhook)
@@ -125,51 +124,11 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	})
 
 	// A restart writes nothing.
-	rule = s.protectAttribute("", "env-again", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
-	at, err := s.audit.Now()
-	require.NoError(t, err)
-	s.restartOperator(t)
+	rule = s.protectAttribute("", "env-again",
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+	s.expectRestartWritesNothing("protectedattribute")
 	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
-	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total",
-			`controller="protectedattribute"`, `result="success"`)
-		assert.NoError(c, err)
-		assert.Positive(c, looks)
-	})
-	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
 	s.waitEnforced(rule)
-}
-
-// createDeployment creates a Deployment whose pods have labels.
-func (s *testScope) createDeployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
-	s.t.Helper()
-	web := s.newDeployment(namespace, name, replicas, labels)
-	require.NoError(s.t, s.client.Create(s.t.Context(), web))
-	return web
-}
-
-func (s *testScope) newDeployment(namespace, name string, replicas int32, labels map[string]string) *appsv1.Deployment {
-	all := map[string]string{"app": name}
-	maps.Copy(all, labels)
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: all},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{
-					Name: "a", Image: "registry.example.com/a",
-				}}},
-			},
-		},
-	}
-}
-
-func (s *testScope) listPods(namespace, app string) []corev1.Pod {
-	pods := &corev1.PodList{}
-	require.NoError(s.t,
-		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
-	return pods.Items
 }
 
 // Whoever writes the template answers for the pods. Those who copy it, who report on pods and who clean up go on.
@@ -178,13 +137,14 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
 	key := s.name("env")
-	rule := s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"), "prod")
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind,
+		s.createAttributeRole("", "deployer"), "prod")
 	rule.GuardDeletion = true
 	s.protectAttribute("", "env", rule)
 	jane, deployer := s.newAllVerbsClient(s.name("jane")), s.newAllVerbsClient(s.name("deployer"))
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("deployer"), userSubject(s.name("deployer")))
 	prod := map[string]string{key: "prod"}
-	web := s.newDeployment(ns, "web", 2, prod)
+	web := newDeployment(ns, "web", 2, prod)
 	require.ErrorContains(t, jane.Create(t.Context(), web.DeepCopy()),
 		fmt.Sprintf("set label %s in spec.template of Deployment %s/web", key, ns))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, deployer.Create(t.Context(), web.DeepCopy())) })
@@ -197,15 +157,16 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 
 	// What leaves the attribute alone passes: scaling, rolling out something else, a kubelet's and a controller's
 	// reports.
-	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 3}}`))
+	scale := mergePatch(`{"spec": {"replicas": 3}}`)
 	require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
-	require.NoError(t, jane.Patch(t.Context(), web.DeepCopy(), client.RawPatch(types.MergePatchType,
-		[]byte(
-			`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`))))
+	require.NoError(t,
+		jane.Patch(t.Context(), web.DeepCopy(),
+			mergePatch(
+				`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`)))
 	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.listPods(ns, "web")), 3) })
 	pods = s.listPods(ns, "web")
 	report := func(body string) error {
-		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), mergePatch(body))
 	}
 	require.NoError(t, report(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
 	// But not what reaches it by a subresource.
@@ -240,12 +201,10 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // the garbage collector
 
 	// Whoever deletes the namespace needs no role for what is in it.
-	require.NoError(t, deployer.Create(t.Context(), s.newDeployment(ns, "more", 1, prod)))
+	require.NoError(t, deployer.Create(t.Context(), newDeployment(ns, "more", 1, prod)))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "more"), 1) })
 	require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns}, &corev1.Namespace{})))
-	})
+	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 }
 
 // The labels of Namespaces steer this system's own templates, and are in no namespace.
@@ -257,17 +216,19 @@ func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 	role := s.createAttributeRole("", "tiers")
 	s.protectAttribute("", "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
 	// A rule of the namespace's and a binding in it are not about the Namespace itself.
-	s.protectAttribute(ns.Name, "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
+	s.protectAttribute(ns.Name, "tier",
+		s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
 	jane := s.newUser(s.name("jane"))
 	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
-	inside := newConfigMap("inside")
+	inside := newConfigMap("", "inside")
 	inside.Labels = map[string]string{key: "gold"}
 	s.eventually(func(c *assert.CollectT) {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), inside, metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
 	jane.grantUseOfAllTemplates() // so that no policy refuses labels of subresources
-	jane.expectAllDenied(ns, "labels", key, new("gold"), "of Namespace "+ns.Name, "ask for a binding to ClusterRole "+role)
+	jane.expectAllDenied(ns, "labels", key, new("gold"), "of Namespace "+ns.Name,
+		"ask for a binding to ClusterRole "+role)
 	_, err := jane.createNamespace("b", map[string]string{key: "gold"}, nil)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	s.bindRole("", v1alpha1.ClusterRoleKind, role, userSubject(jane.name))
@@ -286,7 +247,9 @@ func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"), "prod"))
+	s.protectAttribute("", "env",
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"),
+			"prod"))
 	author := s.newAllVerbsClient(s.name("author"))
 	labelled := func(value string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {" + s.name("env") + ": " + value + "}}\n"
@@ -304,7 +267,8 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 			s.name("env"), s.name("setter")))
 	refused(s.newTemplate("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "prod", Namespaces: selectLabel("tier", "production"), Labels: map[string]string{s.name("env"): "prod"},
+			Name: "prod", Namespaces: selectLabel("tier", "production"),
+			Labels: map[string]string{s.name("env"): "prod"},
 		}}
 	}), "ClusterRole "+s.name("setter"))
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("other", configMap("b", "v"))))
@@ -358,7 +322,8 @@ func TestAttributesOfMirrorPodsAreNotChecked(t *testing.T) {
 		assert.NoError(c,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
 	})
-	rule := s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "setter"))
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind,
+		s.createAttributeRole("", "setter"))
 	rule.GuardDeletion = true
 	s.protectAttribute("", "tier", rule)
 	kubelet := s.newAllVerbsClient(s.name("kubelet"), "system:nodes")
@@ -372,7 +337,8 @@ func TestAttributesOfMirrorPodsAreNotChecked(t *testing.T) {
 	require.NoError(t, kubelet.Create(t.Context(), of("static", mirror)))
 	require.NoError(t, kubelet.Delete(t.Context(), of("static", nil)))
 	require.ErrorContains(t, kubelet.Create(t.Context(), of("plain", nil)), "may not set label")
-	require.ErrorContains(t, s.newAllVerbsClient(s.name("jane")).Create(t.Context(), of("forged", mirror)), "may not set label")
+	require.ErrorContains(t, s.newAllVerbsClient(s.name("jane")).Create(t.Context(), of("forged", mirror)),
+		"may not set label")
 }
 
 // A rule is not undermined by another, and says what is odd about its role.
@@ -380,15 +346,11 @@ func TestAttributeRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
-	said := &warningRecorder{}
-	config, err := s.controlPlane.UserConfig(s.name("jane"))
-	require.NoError(t, err)
-	config.WarningHandlerWithContext = said
 	s.grant(s.name("jane"), userSubject(s.name("jane")), rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group, ""}, Resources: []string{"protectedattributes", "namespaces"},
 		Verbs: []string{"*"},
 	})
-	jane := s.newReadyClient(config)
+	jane, warnings := s.newWarnedUser(s.name("jane"))
 	rule := func(short string, rule v1alpha1.AttributeRule) *v1alpha1.ProtectedAttribute {
 		return &v1alpha1.ProtectedAttribute{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name(short)}, AttributeRule: rule,
@@ -396,7 +358,7 @@ func TestAttributeRules(t *testing.T) {
 	}
 	own := rule("own", s.attributeRule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
 	require.NoError(t, jane.Create(t.Context(), own))
-	require.Contains(t, strings.Join(said.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
+	require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
 	s.waitEnforced(own)
 	edit := func(change func()) error {
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(own), own))
@@ -405,20 +367,21 @@ func TestAttributeRules(t *testing.T) {
 		return jane.Patch(t.Context(), own, client.MergeFrom(before))
 	}
 	require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
-	require.Empty(t, said.take(), "the rule is as it was")
+	require.Empty(t, warnings.take(), "the rule is as it was")
 	require.NoError(t,
 		s.client.Create(t.Context(),
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
 	require.NoError(t, edit(func() { own.GuardDeletion = true }))
-	require.Contains(t, strings.Join(said.take(), "\n"), "has no rules")
+	require.Contains(t, strings.Join(warnings.take(), "\n"), "has no rules")
 	setters := s.createAttributeRole(ns, "real-setters")
 	require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
-	require.Empty(t, said.take())
+	require.Empty(t, warnings.take())
 
 	s.protectAttribute("", "env",
-		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"), "prod"))
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"),
+			"prod"))
 	opening := rule("opening", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
-	err = jane.Create(t.Context(), opening)
+	err := jane.Create(t.Context(), opening)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
 	require.True(t, apierrors.IsForbidden(edit(func() { own.AttributeName = s.name("env") })), "nor by another name")
@@ -428,15 +391,13 @@ func TestAttributeRules(t *testing.T) {
 	first := rule("first", s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
 	require.NoError(t, jane.Create(t.Context(), first))
 	s.waitEnforced(first)
-	config = s.controlPlane.RESTConfig()
-	config.WarningHandlerWithContext = said
-	said.take()
+	admin, adminWarnings := s.newWarnedUser("admin-of-rules", "system:masters")
 	late := &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta:    metav1.ObjectMeta{Name: s.name("late")},
 		AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
 	}
-	require.NoError(t, s.newReadyClient(config).Create(t.Context(), late))
-	require.Contains(t, strings.Join(said.take(), "\n"),
+	require.NoError(t, admin.Create(t.Context(), late))
+	require.Contains(t, strings.Join(adminWarnings.take(), "\n"),
 		fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
 }
 
@@ -456,7 +417,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	for writer := range writers {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				object := newConfigMap(fmt.Sprintf("w-%d-%d", writer, i))
+				object := newConfigMap("", fmt.Sprintf("w-%d-%d", writer, i))
 				object.Namespace, object.Labels = ns, map[string]string{s.name("env"): "prod"}
 				began := time.Now().UnixNano()
 				err := jane.Create(ctx, object)
@@ -514,24 +475,24 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	s.bindRole("", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"),
-		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:masters"})
+		groupSubject("system:masters"))
 	rule := s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.name("deployer"))
 	rule.GuardDeletion = true
 	s.protectAttribute("", "env", rule)
 	prod := map[string]string{s.name("env"): "prod"}
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Create(t.Context(), s.newDeployment(ns, "web", 1, prod)))
+		assert.NoError(c, s.client.Create(t.Context(), newDeployment(ns, "web", 1, prod)))
 	})
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })
 	require.NoError(t, cluster.operator.Kill())
-	require.ErrorContains(t, s.client.Create(t.Context(), s.newDeployment(ns, "other", 1, prod)), attributesWebhook)
-	require.NoError(t, s.client.Create(t.Context(), s.newDeployment(ns, "plain", 1, nil)))
+	require.ErrorContains(t, s.client.Create(t.Context(), newDeployment(ns, "other", 1, prod)), attributesWebhook)
+	require.NoError(t, s.client.Create(t.Context(), newDeployment(ns, "plain", 1, nil)))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "plain"), 1) })
-	scale := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 2}}`))
-	require.NoError(t, s.client.Patch(t.Context(), s.newDeployment(ns, "web", 1, prod), scale))
+	scale := mergePatch(`{"spec": {"replicas": 2}}`)
+	require.NoError(t, s.client.Patch(t.Context(), newDeployment(ns, "web", 1, prod), scale))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
 	require.NoError(t, cluster.startOperator(t.Context()))
-	require.NoError(t, s.client.Create(t.Context(), s.newDeployment(ns, "other", 1, prod)))
+	require.NoError(t, s.client.Create(t.Context(), newDeployment(ns, "other", 1, prod)))
 
 	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -586,10 +547,8 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	s.protectAttribute("", "name", protected("app.kubernetes.io/name"))
 	s.protectAttribute("", "hostname", protected("kubernetes.io/hostname"))
 	s.protectAttribute("", "tenant", protected("tenant"))
-	s.grant(s.name("nodes"), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"},
-		rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "namespaces"}, Verbs: []string{"*"},
-		})
+	s.grant(s.name("nodes"), groupSubject("system:nodes"),
+		policyRule("*", "", "nodes nodes/status namespaces"))
 	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
 		config, err := s.controlPlane.UserConfig("system:node:"+name, groups...)
 		require.NoError(t, err)
@@ -601,8 +560,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	kubelet, registered := node("registered", "system:nodes")
 	require.NoError(t, kubelet.Create(t.Context(), registered.DeepCopy()))
 	relabel := func(key, value string, node *corev1.Node, subresource bool) error {
-		patch := client.RawPatch(types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, key, value))
+		patch := mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, key, value))
 		if subresource {
 			return kubelet.Status().Patch(t.Context(), node.DeepCopy(), patch)
 		}
@@ -620,8 +578,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	update := func(namespace string) error {
 		return s.client.Patch(t.Context(),
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
-			client.RawPatch(types.MergePatchType,
-				[]byte(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`)))
+			mergePatch(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`))
 	}
 	// With the operator, the same is refused that is without it.
 	for _, running := range []bool{true, false} {
@@ -660,9 +617,11 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		_, err := cluster.kubectl(t.Context(), "", "apply", "--filename", sample)
 		require.NoError(t, err)
 	}
-	_, err := cluster.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes", "--all")
+	_, err := cluster.kubectl(t.Context(), "", "wait", "--for=condition=Enforced", "clusterprotectedattributes",
+		"--all")
 	require.NoError(t, err)
-	dev, deployer, publisher := s.newAllVerbsClient("dev"), s.newAllVerbsClient("deployer"), s.newAllVerbsClient("publisher")
+	dev, deployer, publisher := s.newAllVerbsClient("dev"), s.newAllVerbsClient("deployer"),
+		s.newAllVerbsClient("publisher")
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, "prod-deployer", userSubject("deployer"))
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, "external-publisher", userSubject("publisher"))
 	pod := func(env, image string) *corev1.Pod {
@@ -681,7 +640,7 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		"ask for a binding to ClusterRole prod-deployer")
 	require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
 	require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
-	web := s.newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
+	web := newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
 	require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
 	require.NoError(t, deployer.Create(t.Context(), web))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })

@@ -171,7 +171,9 @@ func randomValue(random *rand.Rand, depth int) any {
 	case choice < 7:
 		return []any{randomValue(random, depth-1), randomValue(random, depth-1)}
 	case choice < 14:
-		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": randomValue(random, 0), "e": "f"}}}
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{
+			"a": randomValue(random, 0), "e": "f",
+		}}}
 	}
 	object := map[string]any{}
 	for range 3 {

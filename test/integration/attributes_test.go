@@ -8,14 +8,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -81,67 +78,6 @@ func (s *testScope) createAttributeRole(namespace, short string) string {
 	return s.name(short)
 }
 
-// bindRole binds a role to somebody, in a namespace or everywhere.
-func (s *testScope) bindRole(namespace, roleKind, role string, subject rbacv1.Subject) {
-	s.t.Helper()
-	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role}
-	var binding client.Object = &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-"}, RoleRef: ref, Subjects: []rbacv1.Subject{subject},
-	}
-	if namespace != "" {
-		binding = &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-", Namespace: namespace}, RoleRef: ref,
-			Subjects: []rbacv1.Subject{subject},
-		}
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), binding))
-}
-
-func userSubject(name string) rbacv1.Subject {
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
-}
-
-// allVerbsGroup is the group of those who may do everything, and hold none of the scene's roles.
-func (s *testScope) allVerbsGroup() string {
-	s.t.Helper()
-	s.grant(s.name("everybody"),
-		rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: s.name("everybody")},
-		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
-	return s.name("everybody")
-}
-
-// newReadyClient returns the client of somebody who may do everything that RBAC decides on, and waits until they may.
-func (s *testScope) newReadyClient(config *rest.Config) client.Client {
-	s.t.Helper()
-	someone, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-	require.NoError(s.t, err)
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, someone.List(s.t.Context(), &corev1.NamespaceList{}, client.Limit(1)))
-	})
-	return someone
-}
-
-func (s *testScope) newAllVerbsClient(name string, groups ...string) client.Client {
-	s.t.Helper()
-	config, err := s.controlPlane.UserConfig(name, append(groups, s.allVerbsGroup())...)
-	require.NoError(s.t, err)
-	return s.newReadyClient(config)
-}
-
-// newServiceAccountClient returns the client of a ServiceAccount, by a token.
-func (s *testScope) newServiceAccountClient(namespace, name string) client.Client {
-	s.t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	require.NoError(s.t, s.client.Create(s.t.Context(), account))
-	token := &authenticationv1.TokenRequest{}
-	require.NoError(s.t, s.client.SubResource("token").Create(s.t.Context(), account, token))
-	s.bindRole("", v1alpha1.ClusterRoleKind, s.allVerbsGroup(),
-		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name})
-	config := rest.AnonymousClientConfig(s.controlPlane.RESTConfig())
-	config.BearerToken = token.Status.Token
-	return s.newReadyClient(config)
-}
-
 // attributePlace is where in an object an attribute is.
 type attributePlace struct {
 	short, text string
@@ -182,7 +118,9 @@ type attributeCase struct {
 	listed       bool
 }
 
-var attributeCases = []attributeCase{{"any", "labels", false}, {"listed", "labels", true}, {"noted", "annotations", true}}
+var attributeCases = []attributeCase{
+	{"any", "labels", false}, {"listed", "labels", true}, {"noted", "annotations", true},
+}
 
 func (c attributeCase) allows(values ...string) bool {
 	return !c.listed || !slices.Contains(values, valueUnlisted)
@@ -200,7 +138,8 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 		for _, c := range attributeCases {
 			for _, p := range attributePlaces {
 				for _, value := range []string{valueNone, valueListed1, valueUnlisted} {
-					object := p.newObject(t, here, attributeObjectName(p, scope, c, value), c.field, s.name(c.short+scope), value)
+					object := p.newObject(t, here, attributeObjectName(p, scope, c, value), c.field,
+						s.name(c.short+scope), value)
 					require.NoError(t,
 						s.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),
 							client.FieldOwner("matrix")))
@@ -217,7 +156,8 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 		if c.listed {
 			values = []string{valueListed1, valueListed2}
 		}
-		rule := s.attributeRule(kind, c.short+v1alpha1.ClusterRoleKind, v1alpha1.ClusterRoleKind, clusterRole, values...)
+		rule := s.attributeRule(kind, c.short+v1alpha1.ClusterRoleKind, v1alpha1.ClusterRoleKind, clusterRole,
+			values...)
 		rule.GuardDeletion = true
 		s.protectAttribute("", c.short, rule)
 		rule = s.attributeRule(kind, c.short+v1alpha1.RoleKind, v1alpha1.RoleKind, role, values...)
@@ -245,15 +185,15 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 		actors["service account, "+name] = actor{s.newServiceAccountClient(here, account), binding.holds}
 		s.bindRole(binding.namespace, binding.roleKind, binding.role, userSubject(user))
 		s.bindRole(binding.namespace, binding.roleKind, binding.role,
-			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+			groupSubject(group))
 		s.bindRole(binding.namespace, binding.roleKind, binding.role,
-			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: here, Name: account})
+			accountSubject(here, account))
 	}
 	t.Run("as", func(t *testing.T) {
 		for name, actor := range actors {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
+				s := s.withT(t)
 				if actor.holds != "" { // until the bindings are known
 					c, p := attributeCases[0], attributePlaces[0]
 					s.eventually(func(collect *assert.CollectT) {
@@ -279,7 +219,9 @@ func attributeObjectName(p attributePlace, scope string, c attributeCase, value 
 }
 
 // tryAttributeWrites tries all ways to touch an attribute. Nothing is stored.
-func (s *testScope) tryAttributeWrites(who client.Client, namespace, scope string, c attributeCase, p attributePlace, holds bool) {
+func (s *testScope) tryAttributeWrites(
+	who client.Client, namespace, scope string, c attributeCase, p attributePlace, holds bool,
+) {
 	s.t.Helper()
 	ctx, key := s.t.Context(), s.name(c.short+scope)
 	check := func(err error, allowed bool, what ...any) {
@@ -293,7 +235,9 @@ func (s *testScope) tryAttributeWrites(who client.Client, namespace, scope strin
 		require.ErrorContains(s.t, err, key, message)
 	}
 	for _, move := range [][2]string{
-		{valueNone, valueListed1}, {valueNone, valueUnlisted}, {valueListed1, valueListed2}, {valueListed1, valueUnlisted}, {valueUnlisted, valueListed1}, {valueListed1, valueNone}, {valueUnlisted, valueNone}, {valueListed1, valueListed1},
+		{valueNone, valueListed1}, {valueNone, valueUnlisted}, {valueListed1, valueListed2},
+		{valueListed1, valueUnlisted}, {valueUnlisted, valueListed1}, {valueListed1, valueNone},
+		{valueUnlisted, valueNone}, {valueListed1, valueListed1},
 		{valueUnlisted, valueUnlisted},
 	} {
 		from, to := move[0], move[1]
@@ -320,7 +264,8 @@ func (s *testScope) tryAttributeWrites(who client.Client, namespace, scope strin
 	}
 	for _, value := range []string{valueNone, valueListed1, valueUnlisted} {
 		object := p.newObject(s.t, namespace, attributeObjectName(p, scope, c, value), c.field, key, valueNone)
-		check(who.Delete(ctx, object, client.DryRunAll), value == valueNone || holds && c.allows(value), " delete ", value)
+		check(who.Delete(ctx, object, client.DryRunAll), value == valueNone || holds && c.allows(value), " delete ",
+			value)
 	}
 }
 

@@ -1,7 +1,12 @@
 package integration_test
 
 import (
+	"fmt"
 	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/audit"
@@ -11,16 +16,57 @@ type request = audit.Request
 
 const operatorUser = v1alpha1.OperatorUser
 
-// undeclaredName is a part of the names of what others create and an authoritative template has deleted.
+// undeclaredName is a part of the names of objects that others create and that an authoritative template deletes.
 const undeclaredName = "undeclared"
 
-// reboundName is a part of the names of RoleBindings that others created, and that the operator adopted and then had to
-// replace.
+// reboundName is a part of the names of RoleBindings that others create, and that the operator adopts and then replaces
+// because their roleRef changed.
 const reboundName = "rebound"
 
-// mayBeDeleted reports whether the operator may delete what others created.
+// mayBeDeleted reports whether the operator may delete an object that it did not create.
 func mayBeDeleted(r request) bool {
 	name := r.ObjectRef.Name
-	// the name is the operator's
 	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) || name == v1alpha1.QuotaName
+}
+
+// countWrites returns the number of write requests of the operator in a namespace, by verb and resource.
+func (s *testScope) countWrites(ns *corev1.Namespace) map[string]int {
+	s.t.Helper()
+	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
+}
+
+// writesSince returns the write requests of the operator after a position of the audit log that a function accepts.
+func (s *testScope) writesSince(position int, counted func(request) bool) []request {
+	s.t.Helper()
+	writes, err := s.audit.WritesSince(position, counted)
+	require.NoError(s.t, err)
+	return writes
+}
+
+// auditPosition returns the current end of the audit log.
+func (s *testScope) auditPosition() int {
+	s.t.Helper()
+	position, err := s.audit.Now()
+	require.NoError(s.t, err)
+	return position
+}
+
+// expectRestartWritesNothing restarts the operator, and fails if it writes anything until a controller has reconciled.
+func (s *testScope) expectRestartWritesNothing(controller string) {
+	s.t.Helper()
+	position := s.auditPosition()
+	s.restartOperator(s.t)
+	s.waitReconciled(controller)
+	require.Empty(s.t, s.writesSince(position, func(request) bool { return true }))
+}
+
+// waitReconciled waits until a controller of an operator that has just started has reconciled something.
+func (s *testScope) waitReconciled(controller string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		reconciled, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total",
+			fmt.Sprintf("controller=%q", controller), `result="success"`)
+		assert.NoError(c, err)
+		assert.Positive(c, reconciled)
+	})
 }

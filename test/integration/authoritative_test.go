@@ -26,28 +26,6 @@ func authoritative(policy v1alpha1.AuthoritativePolicy) func(*v1alpha1.Namespace
 	}
 }
 
-func role(name string) string {
-	return `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: ` + name + `}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
-`
-}
-
-func quotaOf(name string) string {
-	return "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: " + name + "}\nspec: {hard: {pods: 100}}\n"
-}
-
-// createObjects creates the objects of a YAML text in a namespace, as somebody else would.
-func (s *testScope) createObjects(namespace, objects string) {
-	s.t.Helper()
-	for _, object := range parseYAML(s.t, objects) {
-		object.SetNamespace(namespace)
-		require.NoError(s.t, s.client.Create(s.t.Context(), object))
-	}
-}
-
 // occupiedName is the name of a binding that is declared, and that others take.
 const occupiedName = "occupied-by-what-is-" + undeclaredName
 
@@ -65,17 +43,22 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	s := newScope(t, newTestCluster(t))
 	s.createSpace("a", "", "pods", "50")
 	inSpace := s.selectsSpace("a")
-	template := s.createTemplate("root", documents(role("declared"), viewerBinding("declared.binding"), viewerBinding(occupiedName)), inSpace,
+	template := s.createTemplate("root",
+		documents(readerRole("declared", "configmaps"), viewerBinding("declared.binding"), viewerBinding(occupiedName)),
+		inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	other := s.createTemplate("other", documents(role("of-another-template"), configMap("c", "v")), inSpace)
+	other := s.createTemplate("other", documents(readerRole("of-another-template", "configmaps"), configMap("c", "v")),
+		inSpace)
 	ns := s.createNamespace("n", s.inSpace("a"))
 	elsewhere := s.createNamespace("elsewhere")
 	s.waitInitialized(ns)
-	declared := documents(role("declared"), viewerBinding("declared.binding"), viewerBinding(occupiedName), role("of-another-template"))
+	declared := documents(readerRole("declared", "configmaps"), viewerBinding("declared.binding"),
+		viewerBinding(occupiedName), readerRole("of-another-template", "configmaps"))
 	s.waitPresent(ns, declared)
 
 	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
-	alien := documents(role("undeclared-secret-admin"), viewerBinding("undeclared-binding"), quotaOf("undeclared-quota"))
+	alien := documents(readerRole("undeclared-secret-admin", "configmaps"), viewerBinding("undeclared-binding"),
+		podQuota("undeclared-quota"))
 	s.createObjects(elsewhere.Name, alien)
 	s.createObjects(ns.Name, configMap("undeclared-but-free", "v"))
 	s.createObjects(ns.Name, alien)
@@ -84,7 +67,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
 	s.waitPresent(ns, declared)
 	s.waitPresent(ns, configMap("undeclared-but-free", "v"))
-	s.mustGet(ns, parseYAML(t, quotaOf(v1alpha1.QuotaName))[0])
+	s.mustGet(ns, parseYAML(t, podQuota(v1alpha1.QuotaName))[0])
 
 	// Declared, and otherwise: put right. Declared, and missing: created.
 	edited := &rbacv1.Role{
@@ -107,7 +90,8 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		s.eventually(func(c *assert.CollectT) {
 			err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
 			if apierrors.IsAlreadyExists(err) { // the operator was first
-				assert.NoError(c, client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
+				assert.NoError(c,
+					client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
 			}
 			assert.NoError(c, err)
 		})
@@ -117,7 +101,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	}
 
 	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
-	forged := parseYAML(t, role("undeclared-forged"))[0]
+	forged := parseYAML(t, readerRole("undeclared-forged", "configmaps"))[0]
 	forged.SetNamespace(ns.Name)
 	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
 	require.NoError(t, s.client.Create(t.Context(), forged))
@@ -125,13 +109,14 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 
 	// Added to what is declared while it is there by hand: taken over. Withdrawn: gone, as for any template.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = append(template.Spec.Templates, rawObjects(t, role("undeclared-later"))...)
+		template.Spec.Templates = append(template.Spec.Templates,
+			rawObjects(t, readerRole("undeclared-later", "configmaps"))...)
 	})
-	s.waitPresent(ns, role("undeclared-later"))
+	s.waitPresent(ns, readerRole("undeclared-later", "configmaps"))
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
 	})
-	s.waitAbsent(ns, role("undeclared-later"))
+	s.waitAbsent(ns, readerRole("undeclared-later", "configmaps"))
 
 	// What a template that can't be rendered may declare stays.
 	require.NoError(t, s.operator.Kill())
@@ -141,24 +126,24 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
 		}}
 	})
-	s.createObjects(ns.Name, role("undeclared-kept"))
+	s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 	})
-	s.waitPresent(ns, role("undeclared-kept"))
+	s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
 	s.updateTemplate(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
-	s.waitAbsent(ns, role("undeclared-kept"))
+	s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
 }
 
 // Who only wants to look at what would be deleted has it reported.
 func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("delete", role("declared"), authoritative(v1alpha1.AuthoritativeDelete))
+	s.createTemplate("delete", readerRole("declared", "configmaps"), authoritative(v1alpha1.AuthoritativeDelete))
 	template := s.createTemplate("report", configMap("c", "v"), authoritative(v1alpha1.AuthoritativeReport))
 	ns := s.createPopulatedNamespace("n")
-	s.createObjects(ns.Name, role("undeclared-secret-admin"))
+	s.createObjects(ns.Name, readerRole("undeclared-secret-admin", "configmaps"))
 	s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared",
 		"role.rbac.authorization.k8s.io/undeclared-secret-admin: no template declares it")
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -168,9 +153,9 @@ func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.EqualValues(c, 1, status.Namespaces.Drifted)
 	})
-	s.waitPresent(ns, role("undeclared-secret-admin"))
+	s.waitPresent(ns, readerRole("undeclared-secret-admin", "configmaps"))
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.AuthoritativePolicy = "" })
-	s.waitAbsent(ns, role("undeclared-secret-admin"))
+	s.waitAbsent(ns, readerRole("undeclared-secret-admin", "configmaps"))
 }
 
 // What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template
@@ -189,7 +174,7 @@ func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range []client.Object{
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}},
-			configMapIn(ns.Name, "kube-root-ca.crt"),
+			newConfigMap(ns.Name, "kube-root-ca.crt"),
 		} {
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 		}
@@ -197,13 +182,8 @@ func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 	author := s.newUser("author")
 	author.grant("create", "configmaps")
 	s.grant(s.name("templates"), userSubject("author"),
-		rbacv1.PolicyRule{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
-			Verbs: []string{"create"},
-		})
-	config, err := s.controlPlane.UserConfig("author")
-	require.NoError(t, err)
-	theirs, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	theirs, err := s.newUserClient("author")
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		err := theirs.Create(t.Context(),

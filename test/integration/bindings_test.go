@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,49 +16,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// roleNamed returns a Role that grants get on a resource.
-func roleNamed(name, resource string) string {
-	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: " + name + "}\n" +
-		"rules: [{apiGroups: [\"\"], resources: [" + resource + "], verbs: [get]}]\n"
-}
-
-// bindingTo returns a RoleBinding of a user to a Role.
-func bindingTo(name, role, user string) string {
-	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: " + name + "}\n" +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: " + role + "}\n" +
-		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + user + "}]\n"
-}
-
-// mayGet reports whether a user may get a resource in a namespace.
-func (s *testScope) mayGet(user, resource string, ns *corev1.Namespace) bool {
-	s.t.Helper()
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: ns.Name, Verb: "get", Resource: resource,
-		},
-	}}
-	require.NoError(s.t, s.client.Create(s.t.Context(), review))
-	return review.Status.Allowed
-}
-
-// putIn creates an object in a namespace.
-func (s *testScope) putIn(ns *corev1.Namespace, object string) *unstructured.Unstructured {
-	s.t.Helper()
-	put := parseYAML(s.t, object)[0]
-	put.SetNamespace(ns.Name)
-	require.NoError(s.t, s.client.Create(s.t.Context(), put))
-	return put
-}
-
-// waitNotPopulated waits until a namespace is not populated, for a reason that holds a text.
-func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
-	s.t.Helper()
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Contains(c, condition.Message, text)
-	})
-}
 
 // denyRole has the API server refuse the Roles of a name, until the function that is returned is called.
 func (s *testScope) denyRole(name string) (allow func()) {
@@ -88,7 +44,7 @@ spec:
 `)
 	_, err := s.kubectl(s.t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(s.t, err)
-	probe := parseYAML(s.t, roleNamed(name, "pods"))[0]
+	probe := parseYAML(s.t, readerRole(name, "pods"))[0]
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
 		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll),
@@ -104,7 +60,7 @@ spec:
 func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
+	role, binding := readerRole(s.id, "pods"), bindingToRole("workers", s.id, s.id)
 	allow := s.denyRole(s.id)
 	s.createTemplate("defaults", documents(binding, role, configMap("good", "v")))
 	ns := s.createNamespace("a")
@@ -115,7 +71,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	allow()
 	s.waitPopulated(ns)
 	s.waitPresent(ns, documents(role, binding))
-	require.True(t, s.mayGet(s.id, "pods", ns))
+	require.True(t, s.isAllowed(s.id, ns.Name, "get", "pods"))
 }
 
 // A wider Role that existed before is narrowed before anything binds it.
@@ -123,14 +79,14 @@ func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
-	s.putIn(ns, roleNamed("worker", "secrets"))
-	s.createTemplate("defaults", documents(bindingTo("workers", "worker", s.id), roleNamed("worker", "pods")))
+	s.createObjects(ns.Name, readerRole("worker", "secrets"))
+	s.createTemplate("defaults", documents(bindingToRole("workers", "worker", s.id), readerRole("worker", "pods")))
 	s.eventually(func(c *assert.CollectT) {
-		assert.False(c, s.mayGet(s.id, "secrets", ns))
-		assert.True(c, s.mayGet(s.id, "pods", ns))
+		assert.False(c, s.isAllowed(s.id, ns.Name, "get", "secrets"))
+		assert.True(c, s.isAllowed(s.id, ns.Name, "get", "pods"))
 	})
 	s.waitPopulated(ns)
-	role := s.mustGet(ns, parseYAML(t, roleNamed("worker", ""))[0])
+	role := s.mustGet(ns, parseYAML(t, readerRole("worker", ""))[0])
 	require.Equal(t, "true", role.GetAnnotations()[v1alpha1.AdoptedAnnotation])
 	writes := s.writesSince(0, func(r request) bool {
 		return r.ObjectRef.Namespace == ns.Name && r.ObjectRef.APIGroup == rbacv1.GroupName
@@ -148,10 +104,10 @@ func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	role, binding := roleNamed(s.id, "pods"), bindingTo("workers", s.id, s.id)
+	role, binding := readerRole(s.id, "pods"), bindingToRole("workers", s.id, s.id)
 	s.createTemplate("defaults", documents(role, binding))
 	ns := s.createPopulatedNamespace("a")
-	s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
+	s.eventually(func(c *assert.CollectT) { assert.True(c, s.isAllowed(s.id, ns.Name, "get", "pods")) })
 
 	allow := s.denyRole(s.id)
 	wider := s.mustGet(ns, parseYAML(t, role)[0])
@@ -161,7 +117,7 @@ func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), wider))
 	s.waitAbsent(ns, binding)
 	s.waitNotPopulated(ns, "deleted until its Role can be applied")
-	s.eventually(func(c *assert.CollectT) { assert.False(c, s.mayGet(s.id, "secrets", ns)) })
+	s.eventually(func(c *assert.CollectT) { assert.False(c, s.isAllowed(s.id, ns.Name, "get", "secrets")) })
 	allow()
 	s.waitPopulated(ns)
 	s.waitPresent(ns, documents(role, binding))
@@ -172,22 +128,22 @@ func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	earlier := s.createTemplate("a",
-		documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id),
-			bindingTo("others", "other", s.id)))
+		documents(readerRole("worker", "pods"), bindingToRole("workers", "worker", s.id),
+			bindingToRole("others", "other", s.id)))
 	older := s.createPopulatedNamespace("older")
-	s.waitPresent(older, bindingTo("workers", "worker", s.id))
+	s.waitPresent(older, bindingToRole("workers", "worker", s.id))
 
-	later := s.createTemplate("b", roleNamed("worker", "secrets"))
+	later := s.createTemplate("b", readerRole("worker", "secrets"))
 	newer := s.createPopulatedNamespace("newer")
 	for _, ns := range []*corev1.Namespace{older, newer} {
-		s.waitPresent(ns, documents(roleNamed("worker", "secrets"), bindingTo("others", "other", s.id)))
-		s.waitAbsent(ns, bindingTo("workers", "worker", s.id))
-		require.False(t, s.mayGet(s.id, "secrets", ns))
+		s.waitPresent(ns, documents(readerRole("worker", "secrets"), bindingToRole("others", "other", s.id)))
+		s.waitAbsent(ns, bindingToRole("workers", "worker", s.id))
+		require.False(t, s.isAllowed(s.id, ns.Name, "get", "secrets"))
 	}
 	s.delete(later)
 	s.waitDeleted(later)
 	for _, ns := range []*corev1.Namespace{older, newer} {
-		s.waitPresent(ns, documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+		s.waitPresent(ns, documents(readerRole("worker", "pods"), bindingToRole("workers", "worker", s.id)))
 	}
 	s.waitTemplateObserved(earlier)
 }
@@ -196,26 +152,16 @@ func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	gone := s.createTemplate("a", documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+	gone := s.createTemplate("a", documents(readerRole("worker", "pods"), bindingToRole("workers", "worker", s.id)))
 	ns := s.createPopulatedNamespace("a")
 	s.delete(gone)
 	s.waitDeleted(gone)
-	s.createTemplate("b", roleNamed("worker", "secrets"))
+	s.createTemplate("b", readerRole("worker", "secrets"))
 	s.waitNotPopulated(ns, "is left in the namespace and may bind it")
-	require.False(t, s.mayGet(s.id, "secrets", ns))
-	s.delete(s.mustGet(ns, parseYAML(t, bindingTo("workers", "worker", s.id))[0]))
-	s.waitPresent(ns, roleNamed("worker", "secrets"))
+	require.False(t, s.isAllowed(s.id, ns.Name, "get", "secrets"))
+	s.delete(s.mustGet(ns, parseYAML(t, bindingToRole("workers", "worker", s.id))[0]))
+	s.waitPresent(ns, readerRole("worker", "secrets"))
 	s.waitPopulated(ns)
-}
-
-// finalizer is a user's, so that a deletion does not end.
-const finalizer = "example.com/keep"
-
-func (s *testScope) setFinalizers(object *unstructured.Unstructured, finalizers ...string) {
-	s.t.Helper()
-	changed := object.DeepCopy()
-	changed.SetFinalizers(finalizers)
-	require.NoError(s.t, s.client.Patch(s.t.Context(), changed, client.MergeFrom(object)))
 }
 
 // What a template no longer grants ends, even where a user keeps the object by a finalizer.
@@ -224,7 +170,7 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 	for name, after := range map[string]func(s *testScope) string{
 		"no longer declared": func(*testScope) string { return configMap("other", "v") },
 		"another roleRef": func(s *testScope) string {
-			return documents(roleNamed("idle", "events"), bindingTo("workers", "idle", s.id))
+			return documents(readerRole("idle", "events"), bindingToRole("workers", "idle", s.id))
 		},
 	} {
 		for when, deletedBefore := range map[string]bool{"held": false, "held while it is being deleted": true} {
@@ -232,23 +178,22 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 				t.Parallel()
 				s := newScope(t, sharedCluster)
 				template := s.createTemplate("defaults",
-					documents(roleNamed("worker", "pods"), bindingTo("workers", "worker", s.id)))
+					documents(readerRole("worker", "pods"), bindingToRole("workers", "worker", s.id)))
 				ns := s.createPopulatedNamespace("a")
-				binding := s.mustGet(ns, parseYAML(t, bindingTo("workers", "worker", s.id))[0])
-				s.setFinalizers(binding, finalizer)
+				binding := s.mustGet(ns, parseYAML(t, bindingToRole("workers", "worker", s.id))[0])
+				removeFinalizer := s.addFinalizer(ns, binding)
 				if deletedBefore {
 					s.delete(binding)
 				}
-				s.eventually(func(c *assert.CollectT) { assert.True(c, s.mayGet(s.id, "pods", ns)) })
+				s.eventually(func(c *assert.CollectT) { assert.True(c, s.isAllowed(s.id, ns.Name, "get", "pods")) })
 
 				s.updateTemplate(template, withObjects(t, after(s)))
 				s.eventually(func(c *assert.CollectT) {
-					assert.False(c, s.mayGet(s.id, "pods", ns))
+					assert.False(c, s.isAllowed(s.id, ns.Name, "get", "pods"))
 					assert.NotNil(c, s.mustGet(ns, binding).GetDeletionTimestamp())
 				})
-				s.waitNotPopulated(ns, finalizer)
-				binding = s.mustGet(ns, binding)
-				s.setFinalizers(binding)
+				s.waitNotPopulated(ns, testFinalizer)
+				removeFinalizer()
 				s.waitPopulated(ns)
 				s.waitPresent(ns, after(s))
 			})
@@ -285,9 +230,7 @@ func TestDriftIsDetectedDespiteForgedManagedFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			reports := s.createTemplate("report", configMap("reported", "v"), func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.DriftPolicy = v1alpha1.DriftReport
-			})
+			reports := s.createTemplate("report", configMap("reported", "v"), reportsDrift)
 			template := s.createTemplate("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
 			ns := s.createPopulatedNamespace("a")
 			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply,

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,9 +19,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
 	healthy := s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
-	broken := s.createTemplate("broken", widget, withSelectorLabel("broken"), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-	})
+	broken := s.createTemplate("broken", widget, withSelectorLabel("broken"), deletesObjects)
 	held := s.createPopulatedNamespace("held", withLabel("of", "broken"))
 	s.waitPresent(held, widget)
 
@@ -55,9 +52,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
 
 	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken)))
-	})
+	s.waitDeleted(broken)
 	s.waitAbsent(held, widget)
 }
 

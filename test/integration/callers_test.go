@@ -106,9 +106,7 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, text, dir), 0o600))
 	}
-	cluster, err := startTestCluster(t.Context(), "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t, "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
 	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 
 	// The API server is answered: templates are vetted, and quotas counted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,26 +31,26 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// testCluster is a control plane with the project's manifests, and at most one operator.
+// testCluster is a control plane with the project's manifests, and an operator that the tests start and stop.
 type testCluster struct {
 	controlPlane *controlplane.Cluster
-	// client is the administrator's.
+	// client has the permissions of an administrator.
 	client client.Client
 	audit  *audit.Log
-	// dir holds what isn't the control plane's: the operator's kubeconfig, logs.
+	// dir is a folder for the operator's kubeconfig and logs.
 	dir string
 	// operatorKubeconfig names the operator's ServiceAccount as the user.
 	operatorKubeconfig string
 	operator           *operator.Process
-	// webhookAddress is where each operator of the world serves, so that a restart changes nothing.
+	// webhookAddress is the address at which all operators of the cluster serve webhooks, one after the other.
 	webhookAddress string
-	// behindService says that a service is asked there, and operators serve elsewhere.
+	// behindService means that a service listens at webhookAddress, and that operators serve at other addresses.
 	behindService bool
 	// olderTaken counts the older namespaces in use.
 	preexistingUsed atomic.Int32
 }
 
-// additionalKindsRole lets the operator populate what it may not by default, as an administrator would.
+// additionalKindsRole lets the operator populate kinds for which it has no permissions by default.
 const additionalKindsRole = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -69,10 +70,11 @@ rules:
   verbs: [list, watch, create, patch, delete]
 `
 
-// startTestCluster starts a control plane whose API server has additional arguments.
+// startTestCluster starts a control plane and installs nstpl on it, without an operator. The arguments of the API
+// server are added to those that the tests need.
 func startTestCluster(ctx context.Context, apiServerArgs ...string) (cluster *testCluster, err error) {
 	cluster = &testCluster{}
-	if cluster.dir, err = os.MkdirTemp("", "nstpl-world-"); err != nil {
+	if cluster.dir, err = os.MkdirTemp("", "nstpl-cluster-"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -107,17 +109,24 @@ func startTestCluster(ctx context.Context, apiServerArgs ...string) (cluster *te
 	return cluster, cluster.install(ctx)
 }
 
-// newTestCluster gives a test a world of its own, with an operator.
-func newTestCluster(t *testing.T) *testCluster {
+// newClusterWithoutOperator starts a cluster for one test.
+func newClusterWithoutOperator(t *testing.T, apiServerArgs ...string) *testCluster {
 	t.Helper()
-	cluster, err := startTestCluster(t.Context())
+	cluster, err := startTestCluster(t.Context(), apiServerArgs...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	return cluster
+}
+
+// newTestCluster starts a cluster with an operator for one test.
+func newTestCluster(t *testing.T) *testCluster {
+	t.Helper()
+	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context()))
 	return cluster
 }
 
-// preexistingNamespaces are there before the manifests are.
+// preexistingNamespaces is the number of namespaces that are created before nstpl is installed.
 const preexistingNamespaces = 24
 
 func preexistingName(number int) string { return fmt.Sprintf("older-%02d", number) }
@@ -154,8 +163,8 @@ func (cluster *testCluster) install(ctx context.Context) error {
 	return operator.WriteKubeconfig(ctx, cluster.controlPlane, cluster.operatorKubeconfig)
 }
 
-// waitAdmissionPolicies returns when the API server goes by the admission policies, which stamp or refuse a forged creator. Until it
-// has their parameters, it refuses all namespaces.
+// waitAdmissionPolicies waits until the API server enforces the admission policies, which replace or deny a forged
+// creator. Until it knows their parameters, it denies all namespaces.
 func (cluster *testCluster) waitAdmissionPolicies(ctx context.Context) error {
 	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), v1alpha1.CreatorAnnotation) || err == nil &&
@@ -163,12 +172,15 @@ func (cluster *testCluster) waitAdmissionPolicies(ctx context.Context) error {
 	})
 }
 
+// hasStampedCreator reports whether admission has replaced the creator that waitDryRunNamespace forges.
 func hasStampedCreator(probe *corev1.Namespace) bool {
 	return probe.Annotations[v1alpha1.CreatorAnnotation] != "nobody"
 }
 
-// waitDryRunNamespace has a namespace with a forged creator created, by a dry run, until what becomes of it is as expected.
-func (cluster *testCluster) waitDryRunNamespace(ctx context.Context, expected func(*corev1.Namespace, error) bool) error {
+// waitDryRunNamespace creates a namespace with a forged creator by dry runs, until the result is as expected.
+func (cluster *testCluster) waitDryRunNamespace(
+	ctx context.Context, expected func(*corev1.Namespace, error) bool,
+) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -179,44 +191,48 @@ func (cluster *testCluster) waitDryRunNamespace(ctx context.Context, expected fu
 		})
 }
 
-// waitAggregatedRules returns when the rules of the operator's ClusterRole are the sum of the others'.
+// waitAggregatedRules waits until the operator's aggregated ClusterRole has the rules of all its parts.
 func (cluster *testCluster) waitAggregatedRules(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
-			parts, sum := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
-			if err := cluster.client.List(ctx, parts, client.MatchingLabels{v1alpha1.AggregateLabel: "true"}); err != nil {
+			parts, aggregated := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
+			if err := cluster.client.List(ctx, parts,
+				client.MatchingLabels{v1alpha1.AggregateLabel: "true"}); err != nil {
 				return false, err
 			}
-			if err := cluster.client.Get(ctx, client.ObjectKey{Name: "nstpl-operator-populate"}, sum); err != nil {
+			if err := cluster.client.Get(ctx, client.ObjectKey{Name: "nstpl-operator-populate"},
+				aggregated); err != nil {
 				return false, err
 			}
 			rules := 0
 			for _, part := range parts.Items {
 				rules += len(part.Rules)
 			}
-			return len(sum.Rules) == rules, nil
+			return len(aggregated.Rules) == rules, nil
 		})
 }
 
-// startOperator starts an operator and returns when it is ready, and creators are stamped.
+// startOperator starts the operator. It returns when the operator is ready and namespaces get their creators.
 func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) error {
-	next, err := startReplica(ctx, cluster, append([]string{"--leader-elect=false"}, flags...)...)
+	next, err := cluster.startReplica(ctx, append([]string{"--leader-elect=false"}, flags...)...)
 	if err != nil {
 		return err
 	}
 	cluster.operator = next
-	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool { return err == nil && hasStampedCreator(probe) })
+	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
+		return err == nil && hasStampedCreator(probe)
+	})
 }
 
-// restartOperator kills the operator as a crash would, and starts another.
+// restartOperator kills the operator and starts it again.
 func (cluster *testCluster) restartOperator(t *testing.T) {
 	t.Helper()
 	require.NoError(t, cluster.operator.Kill())
 	require.NoError(t, cluster.startOperator(t.Context()))
 }
 
-// stop stops everything. It fails if something was deleted that the operator had not created, and if the operator says
-// that it did what it must not.
+// stop stops the operator and the control plane. It fails if the operator deleted objects that it had not created, or
+// logged something that it must never log.
 func (cluster *testCluster) stop() error {
 	var errs []error
 	if cluster.operator != nil {
@@ -228,7 +244,7 @@ func (cluster *testCluster) stop() error {
 	return errors.Join(append(errs, os.RemoveAll(cluster.dir))...)
 }
 
-// kubectl runs the cluster's own kubectl as its administrator.
+// kubectl runs the kubectl of the cluster's version as an administrator, and returns its standard output.
 func (cluster *testCluster) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, cluster.controlPlane.Kubectl,
 		append([]string{"--kubeconfig", cluster.controlPlane.Kubeconfig}, args...)...)
@@ -239,4 +255,41 @@ func (cluster *testCluster) kubectl(ctx context.Context, stdin string, args ...s
 		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &stderr)
 	}
 	return stdout.String(), nil
+}
+
+// startReplica starts an operator, which may be one of several, and returns when it is ready.
+func (cluster *testCluster) startReplica(ctx context.Context, flags ...string) (*operator.Process, error) {
+	options := operator.Options{
+		Binary: operatorBinary, Dir: cluster.dir, Kubeconfig: cluster.operatorKubeconfig, Flags: flags,
+	}
+	if cluster.behindService {
+		options.Service = cluster.webhookAddress
+	} else if isFree(cluster.webhookAddress) {
+		options.Webhooks = cluster.webhookAddress
+	}
+	o, err := operator.Start(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.AwaitReady(ctx); err != nil {
+		return nil, errors.Join(err, o.Kill())
+	}
+	return o, nil
+}
+
+// isFree reports whether no process, such as another replica, listens at an address.
+func isFree(address string) bool {
+	listener, err := net.Listen("tcp", address)
+	return err == nil && listener.Close() == nil
+}
+
+// newService starts a service in front of the webhooks of the operators that start from now on. It has their
+// certificate.
+func newService(t *testing.T, cluster *testCluster) *operator.Service {
+	t.Helper()
+	cluster.behindService = true
+	service, err := operator.NewService(t.Context(), cluster.client, cluster.webhookAddress)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	return service
 }

@@ -23,8 +23,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// sprocketDefinition is a custom resource with lists that are merged by key, fields without a schema, and the subresources
-// status and scale.
+// sprocketDefinition is a custom resource with lists that are merged by key, fields without a schema, and the
+// subresources status and scale.
 const sprocketDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -137,9 +137,8 @@ func newDriftFixture(t *testing.T, kind string, change ...func(*v1alpha1.Namespa
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
 		}))
 	}
-	config, err := s.controlPlane.UserConfig(name)
-	require.NoError(t, err)
-	e.admin, err = client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	var err error
+	e.admin, err = s.newUserClient(name)
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, e.patch(`{}`, client.DryRunAll)) })
 	return e
@@ -152,7 +151,7 @@ func (e driftFixture) getObject() *unstructured.Unstructured {
 }
 
 func (e driftFixture) patch(body string, options ...client.PatchOption) error {
-	return e.admin.Patch(e.t.Context(), e.getObject(), client.RawPatch(types.MergePatchType, []byte(body)), options...)
+	return e.admin.Patch(e.t.Context(), e.getObject(), mergePatch(body), options...)
 }
 
 // update reads the object, changes it, and replaces it whatever was written in between.
@@ -302,7 +301,8 @@ func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), sprocketDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = sharedCluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "sprockets.example.com")
+	_, err = sharedCluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd",
+		"sprockets.example.com")
 	require.NoError(t, err)
 	_, err = sharedCluster.kubectl(t.Context(), deploymentsRole, "apply", "--filename", "-")
 	require.NoError(t, err)
@@ -324,12 +324,9 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			e.expectOrdinaryWritesAllowed()
 			// Whoever may patch the template may do all this.
 			e.grant(e.name("patch"),
-				rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: e.name("admin")},
-				rbacv1.PolicyRule{
-					APIGroups:     []string{v1alpha1.GroupVersion.Group},
-					Resources:     []string{v1alpha1.NamespaceTemplates.Resource},
-					ResourceNames: []string{e.name("defaults")}, Verbs: []string{"patch"},
-				})
+				userSubject(e.name("admin")),
+				policyRule("patch", v1alpha1.GroupVersion.Group, v1alpha1.NamespaceTemplates.Resource,
+					e.name("defaults")))
 			e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.apply(v1alpha1.FieldManager)) })
 		})
 		t.Run(kind+"/Correct", func(t *testing.T) {
@@ -348,7 +345,8 @@ func TestDriftCannotBeHidden(t *testing.T) {
 	}
 }
 
-// expectOrdinaryWritesAllowed are the ways in which a user changes a populated object without hiding anything. All of them are allowed.
+// expectOrdinaryWritesAllowed are the ways in which a user changes a populated object without hiding anything. All of
+// them are allowed.
 func (e driftFixture) expectOrdinaryWritesAllowed() {
 	e.t.Helper()
 	edit := guardedKinds[e.kind].edit
@@ -410,7 +408,9 @@ func (e driftFixture) expectOrdinaryWritesAllowed() {
 func (e driftFixture) operatorFields() string {
 	e.t.Helper()
 	fields := ""
-	changeOperatorEntry(e.getObject(), func(entry *metav1.ManagedFieldsEntry) { fields = entry.FieldsV1.GetRawString() })
+	changeOperatorEntry(e.getObject(), func(entry *metav1.ManagedFieldsEntry) {
+		fields = entry.FieldsV1.GetRawString()
+	})
 	return fields
 }
 
@@ -422,7 +422,8 @@ func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&data, "  key-%d: v\n", i)
 	}
-	s.createTemplate("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(), reportsDrift)
+	s.createTemplate("defaults", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n"+data.String(),
+		reportsDrift)
 	ns := s.createPopulatedNamespace("a")
 	jane := s.newUser(s.name("jane"))
 	patch := func(body string, options metav1.PatchOptions) error {

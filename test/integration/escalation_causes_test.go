@@ -25,10 +25,11 @@ func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 	creates := s.newTemplateAuthor("create-author", createOnlyRules...)
 	patches := s.newTemplateAuthor("patch-author", policyRule("patch", "", "configmaps resourcequotas serviceaccounts"),
 		policyRule("patch", "networking.k8s.io", "networkpolicies"))
-	both := s.newTemplateAuthor("both-author", policyRule("create patch", "", "configmaps resourcequotas serviceaccounts"),
+	both := s.newTemplateAuthor("both-author",
+		policyRule("create patch", "", "configmaps resourcequotas serviceaccounts"),
 		policyRule("create patch", "networking.k8s.io", "networkpolicies"))
 	declared := map[string]string{
-		"quota":     quotaOf("existing"),
+		"quota":     podQuota("existing"),
 		"configmap": configMap("existing", "changed"),
 		"account":   "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, annotations: {eks.amazonaws.com/role-arn: mine}}\n",
 		"policy":    "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: existing}\nspec: {podSelector: {}}\n",
@@ -42,8 +43,10 @@ func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 	// An edit is judged like a creation.
 	own := s.newTemplate("own", configMap("own", "v"))
 	require.NoError(t, both.Create(t.Context(), own))
-	s.expectDenied(s.patchSpecAs(creates, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
-	require.NoError(t, s.patchSpecAs(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+	s.expectDenied(s.patchSpecAs(creates, own,
+		map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+	require.NoError(t,
+		s.patchSpecAs(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
 }
 
 // patchSpecAs patches the spec of a template as a user.
@@ -76,9 +79,9 @@ var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.Namespa
 		}}})
 	},
 	"disabled": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json",
-			[]byte(
-				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`)))
+		return user.Patch(s.t.Context(), template.DeepCopy(),
+			mergePatch(
+				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`))
 	},
 	"another selector": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.patchSpecAs(user, template,
@@ -125,10 +128,6 @@ func TestAuthorsNeedDeleteOnPrunedKinds(t *testing.T) {
 	}
 }
 
-func deletesObjects(template *v1alpha1.NamespaceTemplate) {
-	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-}
-
 // No right on objects is needed to disable or delete a template whose objects stay.
 func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 	t.Parallel()
@@ -162,7 +161,8 @@ func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	s.expectDenied(other.Create(t.Context(), s.newTemplate("token", configMap("$(CREATOR)", "overridden"))))
 	mine := s.newTemplate("z", configMap("mine", "v"))
 	require.NoError(t, other.Create(t.Context(), mine))
-	s.expectDenied(s.patchSpecAs(other, mine, map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
+	s.expectDenied(s.patchSpecAs(other, mine,
+		map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
 	require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
 	s.waitPresent(ns, configMap("existing", "v"))
 

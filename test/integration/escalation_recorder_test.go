@@ -107,7 +107,9 @@ func (r *recorder) record(kind schema.GroupVersionResource, event watch.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastRevisions[kind] = revision
-	gone := slices.ContainsFunc(r.takenPrefixes, func(prefix string) bool { return strings.HasPrefix(namespaceOrName(object), prefix) })
+	gone := slices.ContainsFunc(r.takenPrefixes, func(prefix string) bool {
+		return strings.HasPrefix(namespaceOrName(object), prefix)
+	})
 	if event.Type != watch.Bookmark && strings.HasPrefix(namespaceOrName(object), r.prefix) && !gone {
 		r.records = append(r.records,
 			escalation.Record{Revision: revision, Object: object, Deleted: event.Type == watch.Deleted})
@@ -171,7 +173,8 @@ func newMarker(kind schema.GroupVersionResource, prefix string) *unstructured.Un
 	return object
 }
 
-// waitRecorded returns when everything that was written before is recorded, and a revision at which all of that was written.
+// waitRecorded returns when everything that was written before is recorded, and a revision at which all of that was
+// written.
 func (r *recorder) waitRecorded(ctx context.Context) (uint64, error) {
 	wanted := map[schema.GroupVersionResource]uint64{}
 	var first uint64
@@ -200,7 +203,8 @@ func (r *recorder) waitRecorded(ctx context.Context) (uint64, error) {
 		})
 }
 
-// isCreatedByKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated it.
+// isCreatedByKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated
+// it.
 func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
 	return !populated &&
@@ -208,7 +212,8 @@ func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 			object.GetName() == "kube-root-ca.crt")
 }
 
-// takeRecords returns the records of namespaces and templates with a prefix, with their writers, and records no more of them.
+// takeRecords returns the records of namespaces and templates with a prefix, with their writers, and records no more of
+// them.
 func (r *recorder) takeRecords(prefix string) []escalation.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

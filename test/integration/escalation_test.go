@@ -82,7 +82,8 @@ type fuzzer struct {
 func newFuzzer(t *testing.T) *fuzzer {
 	t.Helper()
 	f := &fuzzer{
-		testCluster: newTestCluster(t), seed: *escalationSeed, begin: time.Now(), clusterRoles: map[string][]rbacv1.PolicyRule{},
+		testCluster: newTestCluster(t), seed: *escalationSeed, begin: time.Now(),
+		clusterRoles: map[string][]rbacv1.PolicyRule{},
 	}
 	if f.seed == 0 {
 		f.seed = rand.Uint64()
@@ -112,7 +113,8 @@ func newFuzzer(t *testing.T) *fuzzer {
 	return f
 }
 
-// denyLabeledRolesPolicy has the API server refuse Roles of the operator that have a label, or whose namespaces have it.
+// denyLabeledRolesPolicy has the API server refuse Roles of the operator that have a label, or whose namespaces have
+// it.
 const denyLabeledRolesPolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -247,7 +249,7 @@ func (r *roundRunner) createAuthor(ctx context.Context) error {
 	if err := r.client.Create(ctx, binding); err != nil {
 		return err
 	}
-	user, err := r.newClientOf(author.Name)
+	user, err := r.newUserClient(author.Name)
 	if err != nil {
 		return err
 	}
@@ -260,15 +262,6 @@ func (r *roundRunner) createAuthor(ctx context.Context) error {
 			}
 			return user.Create(ctx, probe, client.DryRunAll) == nil, nil
 		})
-}
-
-// newClientOf returns a client of a user.
-func (r *roundRunner) newClientOf(name string, groups ...string) (client.Client, error) {
-	config, err := r.controlPlane.UserConfig(name, groups...)
-	if err != nil {
-		return nil, err
-	}
-	return client.New(config, client.Options{Scheme: r.client.Scheme(), Mapper: r.client.RESTMapper()})
 }
 
 func (r *roundRunner) runStep(ctx context.Context, step escalation.Step) error {
@@ -346,7 +339,7 @@ func (r *roundRunner) deleteTemplate(ctx context.Context, step escalation.Step) 
 
 // createNamespace has the user whom an annotation names create a namespace.
 func (r *roundRunner) createNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
-	creator, err := r.newClientOf(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
+	creator, err := r.newUserClient(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
 	if err != nil {
 		return err
 	}

@@ -11,55 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
 )
-
-// impersonate returns the clients of a user, with no right but those that bindings give.
-func (cluster *testCluster) impersonate(t *testing.T, user string, groups ...string) kubernetes.Interface {
-	t.Helper()
-	config := cluster.controlPlane.RESTConfig()
-	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	return clients
-}
-
-// allow gives a user a ClusterRole everywhere.
-func (s *testScope) allow(user, role string) {
-	s.t.Helper()
-	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: s.id + "-"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}))
-}
-
-// initializer has the scene's namespaces wait for an initializer. It returns when the API server puts it on their list.
-func (s *testScope) initializer(name string) {
-	s.t.Helper()
-	configuration := &v1alpha1.NamespaceInitializationConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(name)},
-		Initializers: []v1alpha1.Initializer{{
-			Name: s.name(name), NamespaceSelector: selectLabel(testLabel, s.id).LabelSelector, TimeoutSeconds: 3600,
-		}},
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name("probe"), Labels: map[string]string{testLabel: s.id},
-		}}
-		assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll))
-		assert.Contains(c, probe.Annotations[v1alpha1.PendingAnnotation], s.name(name))
-	})
-}
 
 // finishInitialization ends the initialization of a namespace, as its last initializer.
 func (s *testScope) finishInitialization(ns *corev1.Namespace) {
@@ -67,17 +26,13 @@ func (s *testScope) finishInitialization(ns *corev1.Namespace) {
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
 }
 
-func newConfigMap(name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-}
-
 func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
-	s.initializer("network")
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	user := s.impersonate(t, s.name("jane"))
-	s.allow(s.name("jane"), "edit")
+	s.bindClusterRole(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
 	s.eventually(func(c *assert.CollectT) { // until RBAC lets the user
 		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
@@ -96,11 +51,12 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	// Nobody without the verb initialize writes meanwhile, in whatever way.
 	done := make(chan error, 3)
 	go func() {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
+			metav1.CreateOptions{})
 		done <- err
 	}()
 	go func() {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("dry"),
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "dry"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		done <- err
 	}()
@@ -133,7 +89,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 	s.createTemplate("failing", failingObject)
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	user := s.impersonate(t, s.name("jane"))
-	s.allow(s.name("jane"), "edit")
+	s.bindClusterRole(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -141,7 +97,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		var status apierrors.APIStatus
 		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(
-			newConfigMap("mine")).MaxRetries(0).
+			newConfigMap("", "mine")).MaxRetries(0).
 			Do(t.Context()).Error()
 		// 403 until RBAC lets the user
 		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) {
@@ -157,10 +113,11 @@ func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
 	user := s.impersonate(t, s.name("jane"))
-	s.allow(s.name("jane"), "edit")
+	s.bindClusterRole(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
 	s.eventually(func(c *assert.CollectT) {
-		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
+			metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
 	asked, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="hold"`)
@@ -175,7 +132,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	s.createTemplate("defaults", configMap("a", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	other := s.impersonate(t, s.name("jane"))
-	s.allow(s.name("jane"), "edit")
+	s.bindClusterRole(s.name("jane"), "edit")
 	elsewhere := s.createPopulatedNamespace("elsewhere")
 	require.NoError(t, cluster.operator.Kill())
 
@@ -196,11 +153,11 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	require.Equal(t, "admin", ns.Annotations[v1alpha1.CreatorAnnotation])
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	s.eventually(func(c *assert.CollectT) {
-		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), newConfigMap("mine"),
+		_, err := other.CoreV1().ConfigMaps(elsewhere.Name).Create(t.Context(), newConfigMap("", "mine"),
 			metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
+	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
 	require.ErrorContains(t, err, "hold.policy.nstpl.dev")
 	err = s.client.Create(t.Context(), s.newTemplate("more", configMap("b", "v")))
 	require.ErrorContains(t, err, "template.policy.nstpl.dev", "who grants what can't be looked at")
@@ -208,7 +165,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context()))
 	s.waitPopulated(ns)
 	s.waitPresent(ns, configMap("a", "v"))
-	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("mine"), metav1.CreateOptions{})
+	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -230,7 +187,8 @@ subjects:
 	})
 	_, err := cluster.kubectl(t.Context(), "", "apply", "--filename", "../../manifests/samples/namespace-creator.yaml")
 	require.NoError(t, err)
-	_, err = cluster.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators", "--clusterrole=namespace-creator",
+	_, err = cluster.kubectl(t.Context(), "", "create", "clusterrolebinding", "creators",
+		"--clusterrole=namespace-creator",
 		"--group=creators")
 	require.NoError(t, err)
 	var group sync.WaitGroup
@@ -260,7 +218,7 @@ func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface,
 		}
 	}
 	for {
-		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, newConfigMap("mine"), metav1.CreateOptions{})
+		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, newConfigMap("", "mine"), metav1.CreateOptions{})
 		if err == nil {
 			return nil
 		}

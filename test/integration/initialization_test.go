@@ -21,11 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// failingObject is refused by every API server.
-const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"-1\"\n"
-
-// createInitializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server puts
-// them on their list.
+// createInitializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server
+// puts them on their list.
 func (s *testScope) createInitializers(
 	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
 ) *v1alpha1.NamespaceInitializationConfiguration {
@@ -55,18 +52,6 @@ func (s *testScope) waitPendingOnCreation(entries ...string) {
 		}}
 		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
 			assert.Subset(c, initialize.Pending(probe), entries)
-		}
-	})
-}
-
-// waitInitialized waits until a namespace is no longer initializing.
-func (s *testScope) waitInitialized(ns *corev1.Namespace) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		found := &corev1.Namespace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
-			assert.NotContains(c, found.Labels, v1alpha1.InitializingLabel)
-			assert.NotContains(c, found.Annotations, v1alpha1.PendingAnnotation)
 		}
 	})
 }
@@ -112,8 +97,8 @@ func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
 		}},
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), role))
-	s.allow(s.name(short), role.Name)
-	s.allow(s.name(short), "nstpl-initialize")
+	s.bindClusterRole(s.name(short), role.Name)
+	s.bindClusterRole(s.name(short), "nstpl-initialize")
 	return s.impersonate(s.t, s.name(short))
 }
 
@@ -191,7 +176,7 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 		})
 	}
 	stranger := s.impersonate(t, s.name("stranger"))
-	s.allow(s.name("stranger"), s.name("network"))
+	s.bindClusterRole(s.name("stranger"), s.name("network"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.ErrorContains(c, s.finishInitializer(stranger, probe, "dns", metav1.UpdateOptions{}),
 			"ask for the verb initialize on namespaces")
@@ -423,11 +408,7 @@ func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 	for name, end := range map[string]func(*testScope, *v1alpha1.NamespaceTemplate){
 		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
 		"switched off": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
-			s.patchTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Annotations = map[string]string{
-					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
-				}
-			})
+			s.patchTemplate(template, disablesTemplate)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -439,7 +420,9 @@ func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 			s.expectStillPending(ns, v1alpha1.TemplateInitializer)
 			end(s, template)
 			s.waitInitialized(ns)
-			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Zero(c, condition) })
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.Zero(c, condition)
+			})
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -43,9 +42,7 @@ func (s *testScope) waitOtherLeaseHolder(than string) {
 // what it learns then.
 func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
-	cluster, err := startTestCluster(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "suspended")
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true", through.kubeconfig))
 	suspended := cluster.operator
@@ -56,8 +53,9 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	for _, short := range []string{"a", "b", "c"} {
 		all = append(all, s.createPopulatedNamespace(short))
 	}
-	cluster.operator, err = startReplica(t.Context(), cluster, "--leader-elect=true")
+	standby, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
+	cluster.operator = standby
 	require.NotEmpty(t, s.writesSince(0, through.sentBy))
 
 	leader := s.leaseHolder()
@@ -90,14 +88,12 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 // A replica that takes over does nothing before it knows what the leader knew: its watches may be late.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
-	cluster, err := startTestCluster(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	const stage = "stage"
 	for _, name := range []string{"one", "two"} {
-		s.createTemplate(name, configMap(name, "v"), deletesObjects2, func(template *v1alpha1.NamespaceTemplate) {
+		s.createTemplate(name, configMap(name, "v"), deletesObjects, func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces = selectLabel(stage, name)
 		})
 	}
@@ -110,7 +106,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	}
 	gone := s.createPopulatedNamespace("gone", in("one"))
 	through := newProxy(t, cluster, "late")
-	late, err := startReplica(t.Context(), cluster, "--leader-elect=true", through.kubeconfig)
+	late, err := cluster.startReplica(t.Context(), "--leader-elect=true", through.kubeconfig)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = late.Kill() })
 
@@ -125,10 +121,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	}
 	born := s.createPopulatedNamespace("born", in("two"))
 	s.delete(gone)
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c,
-			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(gone), &corev1.Namespace{})))
-	})
+	s.waitDeleted(gone)
 	leader := s.leaseHolder()
 	require.NoError(t, cluster.operator.Stop())
 	cluster.operator = late

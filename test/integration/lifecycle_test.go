@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -60,17 +59,6 @@ func TestManyNamespacesArePopulatedWithOneWritePerObject(t *testing.T) {
 		})))
 }
 
-// concurrently does n things at the same time.
-func concurrently(n int, do func(i int) error) error {
-	errs := make([]error, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { errs[i] = do(i) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
 // A namespace may go at any moment, and come back at once under its name: it is another one then.
 func TestRecreatedNamespacesArePopulated(t *testing.T) {
 	t.Parallel()
@@ -81,7 +69,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 		for i := range names {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
+				s := s.withT(t)
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
 					ns := s.recreateNamespace(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
@@ -101,22 +89,6 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: names, Populated: names}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
-}
-
-// recreateNamespace creates a namespace as soon as its name is free.
-func (s *testScope) recreateNamespace(short string, change func(*corev1.Namespace)) *corev1.Namespace {
-	s.t.Helper()
-	var created *corev1.Namespace
-	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name(short), Labels: map[string]string{testLabel: s.id},
-		}}
-		change(ns)
-		if assert.NoError(c, s.createAsCreator(ns)) {
-			created = ns
-		}
-	})
-	return created
 }
 
 // waitIdleAfterStart waits until an operator that was just started has looked at everything and has nothing left to do. It returns
@@ -158,13 +130,6 @@ func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 // idleLabel selects the namespaces that rested creates.
 const idleLabel = "rested"
 
-func (s *testScope) auditPosition() int {
-	s.t.Helper()
-	point, err := s.audit.Now()
-	require.NoError(s.t, err)
-	return point
-}
-
 // What happens while nobody looks is found at the next start; what is right is not written again.
 func TestRestartWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
@@ -174,7 +139,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 	broken := s.createTemplate("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	})
-	withdrawn := s.createTemplate("withdrawn", configMap("withdrawn", "v"), deletesObjects2)
+	withdrawn := s.createTemplate("withdrawn", configMap("withdrawn", "v"), deletesObjects)
 	overridden := s.createTemplate("a-overridden", configMap("left", "never"))
 	orphaned := s.createTemplate("orphaned", configMap("orphaned", "v"))
 	ns := s.createNamespace("a", withCreator("jane"))
@@ -211,7 +176,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 	s.waitIdleAfterStart(0)
 
 	t.Run("writes nothing", func(t *testing.T) {
-		s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
+		s := s.withT(t)
 		for round := range 2 {
 			point := s.auditPosition()
 			s.restartOperator(t)
@@ -220,12 +185,10 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 	})
 
 	t.Run("finds what happened while it was down", func(t *testing.T) {
-		s := &testScope{testCluster: s.testCluster, t: t, id: s.id}
+		s := s.withT(t)
 		require.NoError(t, s.operator.Kill())
 		s.disableVetting()
-		s.patchTemplate(adopting, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = rawObjects(t, configMap("new", "v"))
-		})
+		s.patchTemplate(adopting, withObjects(t, configMap("new", "v")))
 		s.patchTemplate(overridden, withObjects(t, ""))
 		s.delete(withdrawn)
 		s.delete(orphaned)
@@ -324,14 +287,12 @@ const leaseTakeover = 45 * time.Second
 // was led elsewhere.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster, err := startTestCluster(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", documents(configMap("a", "v"), configMap("b", "v")))
 	takeOver := func(end func(*operator.Process) error, short string) {
-		second, err := startReplica(t.Context(), cluster, "--leader-elect=true", "--shutdown-delay-duration=1s")
+		second, err := cluster.startReplica(t.Context(), "--leader-elect=true", "--shutdown-delay-duration=1s")
 		require.NoError(t, err)
 		before := s.createPopulatedNamespace(short + "-before")
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(before))

@@ -86,7 +86,8 @@ func TestReapplyingManifestsKeepsWrittenData(t *testing.T) {
 	require.NoError(t, err)
 	written := func() (webhooks, secret string) {
 		t.Helper()
-		webhooks, err := sharedCluster.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName,
+		webhooks, err := sharedCluster.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration",
+			v1alpha1.WebhookName,
 			"-o", "jsonpath={.webhooks}")
 		require.NoError(t, err)
 		secret, err = sharedCluster.kubectl(t.Context(), "", "get", "secret", v1alpha1.WebhookSecret, "-n",

@@ -14,9 +14,7 @@ import (
 // time that passes between attempts by then.
 func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	t.Parallel()
-	cluster, err := startTestCluster(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "cut-off")
 	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
 	s := newScope(t, cluster)

@@ -85,16 +85,6 @@ func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 	}
 }
 
-func (s *testScope) newNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name(short), Labels: map[string]string{testLabel: s.id},
-	}}
-	for _, apply := range change {
-		apply(ns)
-	}
-	return ns
-}
-
 // expectStoredAsPreviewed previews namespaces that are not there, creates them and compares.
 func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
 	s.t.Helper()
@@ -104,7 +94,8 @@ func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTempl
 		s.waitTemplateObserved(template)
 		found := &v1alpha1.NamespaceTemplate{}
 		require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found))
-		require.Equal(s.t, metav1.ConditionTrue, templateCondition(found.Status, v1alpha1.TemplateAccepted).Status, "%v",
+		require.Equal(s.t, metav1.ConditionTrue, templateCondition(found.Status, v1alpha1.TemplateAccepted).Status,
+			"%v",
 			found.Status)
 		index.Set(found)
 	}
@@ -140,7 +131,8 @@ func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declar
 		if len(annotations) > 0 || len(object.GetAnnotations()) > 0 {
 			require.Equal(s.t, object.GetAnnotations(), annotations)
 		}
-		require.Equal(s.t, uncompletedFields(object.Unstructured), uncompletedFields(stored), "%s in %s", object.ID(), ns.Name)
+		require.Equal(s.t, uncompletedFields(object.Unstructured), uncompletedFields(stored), "%s in %s", object.ID(),
+			ns.Name)
 	}
 	found := map[string]bool{}
 	for _, object := range s.listPopulatedObjects(ns, populate.KindsToObserve(preview.Templates, preview)) {
@@ -155,7 +147,9 @@ func uncompletedFields(object *unstructured.Unstructured) []any {
 	return []any{len(data), object.Object["rules"]}
 }
 
-func (s *testScope) listPopulatedObjects(ns *corev1.Namespace, kinds []schema.GroupKind) []*metav1.PartialObjectMetadata {
+func (s *testScope) listPopulatedObjects(
+	ns *corev1.Namespace, kinds []schema.GroupKind,
+) []*metav1.PartialObjectMetadata {
 	s.t.Helper()
 	metadataClient, err := metadata.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(s.t, err)

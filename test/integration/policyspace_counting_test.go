@@ -9,30 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// waitCounted waits until what is used in namespaces is counted for the last time: who writes while it is may be told of a
-// conflict.
-func (s *testScope) waitCounted(namespaces ...string) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		for _, ns := range namespaces {
-			counter := &corev1.ResourceQuota{}
-			if assert.NoError(c,
-				s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter)) {
-				assert.NotContains(c, counter.Spec.Hard, corev1.ResourceName(v1alpha1.RecountResource))
-				assert.Len(c, counter.Status.Hard, len(counter.Spec.Hard))
-				assert.Len(c, counter.Status.Used, len(counter.Spec.Hard))
-			}
-		}
-	})
-}
 
 // The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
 func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
@@ -42,9 +24,7 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	ns := s.createNamespaceInSpace("n", "a")
 	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
 	person := s.newUser("jane")
-	s.grant(s.name("quotas"), userSubject("jane"), rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"resourcequotas", "resourcequotas/status"}, Verbs: []string{"*"},
-	})
+	s.grant(s.name("quotas"), userSubject("jane"), policyRule("*", "", "resourcequotas resourcequotas/status"))
 	s.eventually(func(c *assert.CollectT) {
 		err := person.CoreV1().ResourceQuotas(ns).Delete(t.Context(), v1alpha1.QuotaName, metav1.DeleteOptions{})
 		assert.ErrorContains(c, err, "is managed by the operator: user jane needs the verb update on policyspaces/status")
@@ -158,7 +138,7 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	limit := s.newSpace("a", "")
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
-			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": {"hard": {"pods": 16}}}}`))))
+			mergePatch(`{"spec": {"quota": {"hard": {"pods": 16}}}}`)))
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 15/16", status.Quota)
 		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
@@ -169,7 +149,7 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	// And forgotten when it goes.
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
-			client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"quota": null}}`))))
+			mergePatch(`{"spec": {"quota": null}}`)))
 	for _, ns := range namespaces {
 		s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 		require.NoError(t, s.createWithRetries(newPod(ns, "more")))

@@ -31,8 +31,8 @@ func newUntrustedClient() *http.Client {
 	}
 }
 
-// sendForgedReview claims, as the API server would, that a namespace is about to use so many pods in all. It returns whether that
-// is allowed, and the HTTP status of an answer that is no review.
+// sendForgedReview claims, as the API server would, that a namespace is about to use so many pods in all. It returns
+// whether that is allowed, and the HTTP status of an answer that is no review.
 func (s *testScope) sendForgedReview(
 	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
 ) (allowed bool, status int, err error) {
@@ -78,11 +78,6 @@ func (s *testScope) sendForgedReview(
 	return answer.Response.Allowed, http.StatusOK, nil
 }
 
-func (s *testScope) getCounter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
-	counter := &corev1.ResourceQuota{}
-	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
-}
-
 // A review that goes on from a state that is not stored is not the API server's: nothing is booked for it.
 func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	t.Parallel()
@@ -120,7 +115,9 @@ func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 	s.createSpace("root", "", "pods", "6")
 	s.createSpace("a", "root", "pods", "4")
 	s.createSpace("b", "root", "pods", "6")
-	namespaces := []string{s.createNamespaceInSpace("n1", "a"), s.createNamespaceInSpace("n2", "a"), s.createNamespaceInSpace("n3", "b")}
+	namespaces := []string{
+		s.createNamespaceInSpace("n1", "a"), s.createNamespaceInSpace("n2", "a"), s.createNamespaceInSpace("n3", "b"),
+	}
 	s.waitCounted(namespaces...)
 	ctx, stop := context.WithCancel(t.Context())
 	var forgers sync.WaitGroup
@@ -136,7 +133,8 @@ func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 				}
 				used := current.Status.Used[corev1.ResourcePods]
 				for more := 6; more > 0; more-- {
-					if allowed, _, err := s.sendForgedReview(ctx, from, current, int(used.Value())+more); err == nil && allowed {
+					if allowed, _, err := s.sendForgedReview(ctx, from, current, int(used.Value())+more); err == nil &&
+						allowed {
 						once()
 					}
 				}

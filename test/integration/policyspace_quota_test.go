@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -18,62 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
-
-// createNamespaceInSpace creates a namespace in a policyspace and returns when it is open, and what the policyspace limits is counted.
-func (s *testScope) createNamespaceInSpace(short, space string) string {
-	s.t.Helper()
-	ns := s.createNamespace(short, s.inSpace(space))
-	s.waitInitialized(ns)
-	s.waitSpaceStatus(space, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
-	})
-	return ns.Name
-}
-
-// createWithRetries creates an object. Who is told to try again, or not told whether it is there, asks again, as Kubernetes' own
-// controllers do.
-func (s *testScope) createWithRetries(object client.Object) error {
-	again := func(err error) bool {
-		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
-	}
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
-	tried := false
-	return retry.OnError(backoff, again, func() error {
-		err := s.client.Create(context.WithoutCancel(s.t.Context()), object.DeepCopyObject().(client.Object))
-		if tried && apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		tried = true
-		return err
-	})
-}
-
-// waitUsage waits until a policyspace says what is used.
-func (s *testScope) waitUsage(short, quota string) {
-	s.t.Helper()
-	s.waitSpaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.Equal(c, quota, status.Quota)
-	})
-}
-
-// expectQuotaExceeded checks that a request is refused in the source's words.
-func (s *testScope) expectQuotaExceeded(err error, short, requested, limit string) {
-	s.t.Helper()
-	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
-	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit)
-	require.True(s.t, strings.HasSuffix(err.Error(), want), "%v\n%s", err, want)
-}
-
-func configMapIn(namespace, name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-}
 
 // The source's own example, from the tree to its message for the fourth pod.
 func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
@@ -123,7 +72,8 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.createSpace("root", "", "pods", "4", "services", "1")
 	s.createSpace("a", "root", "configmaps", "6", "pods", "2", "requests.cpu", "3")
 	s.createSpace("b", "root")
-	a1, a2, b := s.createNamespaceInSpace("a1", "a"), s.createNamespaceInSpace("a2", "a"), s.createNamespaceInSpace("b", "b")
+	a1, a2, b := s.createNamespaceInSpace("a1", "a"), s.createNamespaceInSpace("a2", "a"),
+		s.createNamespaceInSpace("b", "b")
 	s.waitCounted(a1, a2, b)
 	requesting := func(cpu string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -138,7 +88,8 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
 	s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
 	require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
-	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m", "pods=2,requests.cpu=3")
+	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m",
+		"pods=2,requests.cpu=3")
 	require.NoError(t, create(newPod(b, "p1")), "nothing limits cpu here")
 	require.NoError(t, create(newPod(b, "p2")))
 	s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
@@ -157,11 +108,11 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
 
 	// A dry run books nothing.
-	require.NoError(t, s.client.Create(t.Context(), configMapIn(a1, "dry"), client.DryRunAll))
+	require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
 	for i := range 4 {
-		require.NoError(t, create(configMapIn(a1, fmt.Sprint("c", i))))
+		require.NoError(t, create(newConfigMap(a1, fmt.Sprint("c", i))))
 	}
-	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=6")
+	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=6")
 	s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
 		"PolicySpaceQuotaExceeded",
 		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
@@ -175,23 +126,22 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	// A limit may be set below what is used. Then nothing new is let in, and all that is there stays.
 	require.NoError(t,
 		s.client.Patch(t.Context(), s.newSpace("a", ""),
-			client.RawPatch("application/merge-patch+json",
-				[]byte(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`))))
+			mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
 		if assert.NotNil(c, exceeded) {
 			assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
 		}
 	})
-	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=7", "configmaps=4")
-	updated := configMapIn(a1, "c0")
+	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=4")
+	updated := newConfigMap(a1, "c0")
 	updated.Data = map[string]string{"a": "b"}
 	require.NoError(t, s.client.Update(t.Context(), updated))
 	for i := range 2 {
-		s.delete(configMapIn(a1, fmt.Sprint("c", i)))
+		s.delete(newConfigMap(a1, fmt.Sprint("c", i)))
 	}
 	s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
-	s.expectQuotaExceeded(create(configMapIn(a2, "c")), "a", "configmaps=5", "configmaps=4")
+	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
 
 	// Who leaves takes what is used along; where nothing limits it, nothing counts.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
@@ -267,7 +217,8 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 	s.createSpace("large", "outer", "pods", "60")
 	var namespaces []string
 	for i := range 3 {
-		namespaces = append(namespaces, s.createNamespaceInSpace(fmt.Sprint("s", i), "small"), s.createNamespaceInSpace(fmt.Sprint("l", i), "large"))
+		namespaces = append(namespaces, s.createNamespaceInSpace(fmt.Sprint("s", i), "small"),
+			s.createNamespaceInSpace(fmt.Sprint("l", i), "large"))
 	}
 	var made atomic.Int32
 	require.NoError(t, concurrently(48, func(i int) error {
@@ -287,13 +238,12 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
-	cluster, err := startTestCluster(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.stop()) })
+	cluster := newClusterWithoutOperator(t)
 	service := newService(t, cluster)
-	cluster.operator, err = startReplica(t.Context(), cluster, "--leader-elect=true")
+	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
-	second, err := startReplica(t.Context(), cluster, "--leader-elect=true")
+	cluster.operator = first
+	second, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
 	service.Use(cluster.operator.Webhooks, second.Webhooks)
 

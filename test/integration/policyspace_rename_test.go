@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -60,18 +59,6 @@ func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop
 	}
 }
 
-func (s *testScope) moveNamespace(namespace, space string) {
-	s.t.Helper()
-	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name(space)))
-}
-
-// waitInSpace waits until a namespace is in a policyspace, by its depth labels.
-func (s *testScope) waitInSpace(namespace, space string) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.spaceDepths(c, namespace), space) })
-}
-
 // However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
 func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 	t.Parallel()
@@ -104,8 +91,7 @@ func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 			s.createSpace("engineering", "root", "pods", "3")
 			for i := range namespaces {
 				require.NoError(s.t, s.client.Patch(s.t.Context(), s.newSpace(fmt.Sprint("team", i), ""),
-					client.RawPatch("application/merge-patch+json",
-						fmt.Appendf(nil, `{"spec": {"parent": %q}}`, s.name("engineering")))))
+					mergePatch(fmt.Sprintf(`{"spec": {"parent": %q}}`, s.name("engineering")))))
 			}
 			s.delete(s.newSpace("eng", ""))
 		},

@@ -47,7 +47,7 @@ var counterDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota
 func patchesCounter(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
-		body := client.RawPatch("application/merge-patch+json", []byte(patch))
+		body := mergePatch(patch)
 		if subresource == "status" {
 			require.NoError(s.t, s.client.Status().Patch(s.t.Context(), counter.DeepCopy(), body))
 		} else {
@@ -56,7 +56,8 @@ func patchesCounter(subresource, patch string) func(*testScope, *corev1.Resource
 	}
 }
 
-// replacesCounter puts another ResourceQuota in the place of the one that counts, before the operator creates one again.
+// replacesCounter puts another ResourceQuota in the place of the one that counts, before the operator creates one
+// again.
 func replacesCounter(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
@@ -91,8 +92,8 @@ func (s *testScope) createFullSpace(short string) (first, second string) {
 	return first, second
 }
 
-// expectRepairedAndFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed since, in any
-// namespace.
+// expectRepairedAndFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed
+// since, in any namespace.
 func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}

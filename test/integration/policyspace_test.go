@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -10,82 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
-
-// createSpace creates a policyspace of the scene. hard is pairs of a resource and its limit.
-func (s *testScope) createSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
-	s.t.Helper()
-	space := s.newSpace(short, parent, hard...)
-	require.NoError(s.t, s.client.Create(s.t.Context(), space))
-	return space
-}
-
-func (s *testScope) newSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
-	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
-	if parent != "" {
-		space.Spec.Parent = s.name(parent)
-	}
-	if len(hard) > 0 {
-		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList(hard...)}
-	}
-	return space
-}
-
-func resourceList(pairs ...string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return list
-}
-
-// inSpace puts a namespace into a policyspace of the scene.
-func (s *testScope) inSpace(short string) func(*corev1.Namespace) {
-	return withLabel(v1alpha1.PolicySpaceLabel, s.name(short))
-}
-
-// selectsSpace selects the namespaces in a policyspace of the scene and below it.
-func (s *testScope) selectsSpace(short string) func(*v1alpha1.NamespaceTemplate) {
-	return func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: hierarchy.DepthLabel(s.name(short)), Operator: metav1.LabelSelectorOpExists},
-		}}
-	}
-}
-
-// waitSpaceStatus waits until a policyspace says what is expected.
-func (s *testScope) waitSpaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		space := &v1alpha1.PolicySpace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: s.name(short)}, space)) {
-			expect(c, space.Status)
-		}
-	})
-}
-
-// spaceDepths returns the depth labels of a namespace by the short names of policyspaces.
-func (s *testScope) spaceDepths(c *assert.CollectT, namespace string) map[string]string {
-	ns := &corev1.Namespace{}
-	if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: namespace}, ns)) {
-		return nil
-	}
-	found := map[string]string{}
-	for key, value := range hierarchy.OwnDepthLabels(ns) {
-		found[strings.TrimPrefix(strings.TrimSuffix(key, v1alpha1.DepthLabelSuffix), s.name(""))] = value
-	}
-	return found
-}
 
 func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	t.Parallel()
@@ -141,17 +72,6 @@ func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	})
 }
 
-// viewerBinding is a RoleBinding with a name that lets jane read ConfigMaps.
-func viewerBinding(name string) string {
-	return `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: ` + name + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane-of-moves}]
-`
-}
-
 // Wherever a namespace moves, and a policyspace with it, what both places grant is granted at every moment.
 func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	t.Parallel()
@@ -166,7 +86,7 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 
 	review := func() *authorizationv1.SubjectAccessReview {
 		return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "jane-of-moves",
+			User: viewer,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: ns.Name, Verb: "get", Resource: "configmaps",
 			},
@@ -197,7 +117,7 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 		body := `{"spec": {"parent": "` + s.name(parent) + `"}}`
 		target := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(space)}}
 		require.NoError(t,
-			s.client.Patch(t.Context(), target, client.RawPatch("application/merge-patch+json", []byte(body))))
+			s.client.Patch(t.Context(), target, mergePatch(body)))
 	}
 	for range 5 {
 		// The space moves, and its namespace with it.
@@ -216,7 +136,8 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	// The space is renamed: another one, with another template, takes its place in the same breath.
 	s.createSpace("a-renamed", "root")
 	require.NoError(t,
-		s.client.Create(t.Context(), s.newTemplate("a-renamed", viewerBinding("a-renamed.viewers"), s.selectsSpace("a-renamed"))))
+		s.client.Create(t.Context(),
+			s.newTemplate("a-renamed", viewerBinding("a-renamed.viewers"), s.selectsSpace("a-renamed"))))
 	moveTo("team", "a-renamed")
 	s.waitPresent(ns, viewerBinding("a-renamed.viewers"))
 	s.waitAbsent(ns, viewerBinding("a.viewers"))
@@ -272,7 +193,7 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	s.createSpace("c", "b")
 	circle := s.newSpace("a", "c")
 	err := s.client.Patch(t.Context(), circle,
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"parent": "`+s.name("c")+`"}}`)))
+		mergePatch(`{"spec": {"parent": "`+s.name("c")+`"}}`))
 	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is above itself")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("d", "d")), "can't be its own parent")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("e.f", "")), "a DNS label")
@@ -283,14 +204,11 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	}
 	require.Error(t, s.client.Create(t.Context(), s.newSpace("g", "", "pods", "-1")))
 	// A limit that can't be reached is said, and taken.
-	said := &warningRecorder{}
-	config, err := s.controlPlane.UserConfig("admin-of-spaces", "system:masters")
-	require.NoError(t, err)
-	config.WarningHandlerWithContext = said
-	require.NoError(t, s.newReadyClient(config).Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
+	admin, warnings := s.newWarnedUser("admin-of-spaces", "system:masters")
+	require.NoError(t, admin.Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
 	require.Equal(t,
 		[]string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") +
-			" above it to 5: the latter is met first"}, said.take())
+			" above it to 5: the latter is met first"}, warnings.take())
 }
 
 // Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
@@ -301,10 +219,7 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 	s.createSpace("b", "")
 	person := s.newUser(s.name("jane"))
 	s.grant(s.name("spaces"), userSubject(person.name),
-		rbacv1.PolicyRule{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"policyspaces"},
-			Verbs: []string{"create", "patch"},
-		})
+		policyRule("create patch", v1alpha1.GroupVersion.Group, "policyspaces"))
 	ns := func(short, space string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: s.name(short), Labels: map[string]string{v1alpha1.PolicySpaceLabel: s.name(space)},
@@ -337,9 +252,7 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 			[]byte(forged), metav1.PatchOptions{}, subresource)
 		require.ErrorContains(t, err, "are managed by the operator", "by %q", subresource)
 	}
-	config, err := s.controlPlane.UserConfig(person.name)
-	require.NoError(t, err)
-	jane, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	jane, err := s.newUserClient(person.name)
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		err := jane.Create(t.Context(), s.newSpace("below-b", "b"), client.DryRunAll)

@@ -18,120 +18,6 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// policyKinds is one object of each kind that a platform team hands out.
-const policyKinds = `
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: default-deny
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Egress]
-  egress:
-  - ports:
-    - {protocol: UDP, port: 53}
-    - {port: 5353}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: owner
-rules:
-- apiGroups: [""]
-  resources: [namespaces]
-  resourceNames: [$(NAMESPACE)]
-  verbs: [get, delete]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: owner
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: owner}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "team:$(NAMESPACE)"}
-- {kind: ServiceAccount, name: deployer}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata:
-  name: budget
-spec:
-  hard: {pods: "10", requests.cpu: 1500m, limits.memory: 4096Mi}
----
-apiVersion: v1
-kind: LimitRange
-metadata:
-  name: limits
-spec:
-  limits:
-  - type: Container
-    default: {memory: 256Mi}
-    defaultRequest: {cpu: 100m, memory: 128Mi}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata:
-  name: deployer
-automountServiceAccountToken: false
----
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: settings
-  labels: {team: platform}
-  annotations: {example.com/doc: "see https://example.com/$(NAMESPACE)"}
-data:
-  namespace: $(NAMESPACE)
-  literal: $$(NAMESPACE) and ${NAMESPACE}
----
-apiVersion: v1
-kind: Secret
-metadata:
-  name: pull
-type: Opaque
-stringData:
-  token: secret of $(NAMESPACE)
-data:
-  raw: AAEC
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata:
-  name: budget
-spec:
-  minAvailable: 1
-  selector:
-    matchLabels: {app: web}
-`
-
-// storedPolicyKinds is policyKinds as it is stored in a namespace.
-func storedPolicyKinds(ns string) string {
-	return strings.NewReplacer(
-		"$$(NAMESPACE)", "$(NAMESPACE)", "$(NAMESPACE)", ns,
-		"kind: ServiceAccount, name: deployer", "kind: ServiceAccount, name: deployer, namespace: "+ns,
-		"4096Mi", "4Gi",
-		"\nstringData:\n  token: secret of $(NAMESPACE)\ndata:", "\ndata:",
-	).Replace(policyKinds)
-}
-
-func configMap(name, value string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata:\n  key: %q\n", name, value)
-}
-
-func documents(objects ...string) string {
-	return strings.Join(objects, "\n---\n")
-}
-
-func withCreator(name string) func(*corev1.Namespace) {
-	return func(ns *corev1.Namespace) {
-		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: name}
-	}
-}
-
-func withLabel(key, value string) func(*corev1.Namespace) {
-	return func(ns *corev1.Namespace) { ns.Labels[key] = value }
-}
-
 // The main job, with nothing but kubectl.
 func TestNewNamespaceIsPopulated(t *testing.T) {
 	t.Parallel()
@@ -319,30 +205,6 @@ func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 }
 
-const widgetDefinition = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: widgets.example.com
-spec:
-  group: example.com
-  names: {kind: Widget, plural: widgets}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            properties:
-              size: {type: integer}
-              color: {type: string, default: red}
-`
-
 // A field that a template no longer declares goes, and nothing else does.
 func TestFieldNoLongerDeclaredIsRemoved(t *testing.T) {
 	t.Parallel()
@@ -396,7 +258,7 @@ spec:
 	ns := s.createPopulatedNamespace("a")
 	first := s.mustGet(ns, parseYAML(t, job("v1", ""))[0])
 
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = rawObjects(t, job("v2", "")) })
+	s.updateTemplate(template, withObjects(t, job("v2", "")))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, v1alpha1.ReplaceAnnotation)
@@ -404,9 +266,7 @@ spec:
 	require.Equal(t, first.GetUID(), s.mustGet(ns, first).GetUID())
 
 	consent := v1alpha1.ReplaceAnnotation + `: "true"`
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, job("v2", consent))
-	})
+	s.updateTemplate(template, withObjects(t, job("v2", consent)))
 	s.waitPopulated(ns)
 	got, err := image(ns)()
 	require.NoError(t, err)
@@ -430,14 +290,12 @@ subjects:
 	}
 	template := s.createTemplate("access", binding("view"))
 	ns := s.createPopulatedNamespace("a")
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = rawObjects(t, binding("edit")) })
+	s.updateTemplate(template, withObjects(t, binding("edit")))
 	s.waitPresent(ns, binding("edit"))
 	s.waitPopulated(ns)
 
 	// A role that the operator may not bind leaves the binding as it was, not deleted.
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, binding("cluster-admin"))
-	})
+	s.updateTemplate(template, withObjects(t, binding("cluster-admin")))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
@@ -488,9 +346,7 @@ spec:
 			require.Equal(t, 9, s.countWrites(ns)["patch configmaps"],
 				"the good ones are written once, however often the bad one is tried")
 
-			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Templates = rawObjects(t, documents(good...))
-			})
+			s.updateTemplate(template, withObjects(t, documents(good...)))
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
 				assert.Empty(c, status.Failures)
@@ -578,15 +434,6 @@ func TestObjectDeclaredTwiceComesFromTheLaterTemplate(t *testing.T) {
 	})
 }
 
-func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
-	for _, condition := range status.Conditions {
-		if condition.Type == name {
-			return condition
-		}
-	}
-	return metav1.Condition{}
-}
-
 func TestOverlaysFollowNamespaceLabels(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -639,9 +486,7 @@ func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{OptedOut: 3}, status.Namespaces)
 	})
 	before := s.countWrites(ns)
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, configMap("settings", "v2"))
-	})
+	s.updateTemplate(template, withObjects(t, configMap("settings", "v2")))
 	stored := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	stored.Object["data"] = map[string]any{"key": "mine"}
 	require.NoError(t, s.client.Update(t.Context(), stored))

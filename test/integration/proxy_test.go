@@ -98,13 +98,14 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		server.Close()
 	})
 	path := filepath.Join(cluster.dir, name+".kubeconfig")
-	require.NoError(t, operator.WriteKubeconfig(t.Context(), cluster.controlPlane, path, func(cluster *clientcmdapi.Cluster) {
-		cluster.Server = server.URL
-		cluster.CertificateAuthority = ""
-		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
-			Type: "CERTIFICATE", Bytes: server.Certificate().Raw,
-		})
-	}))
+	require.NoError(t,
+		operator.WriteKubeconfig(t.Context(), cluster.controlPlane, path, func(cluster *clientcmdapi.Cluster) {
+			cluster.Server = server.URL
+			cluster.CertificateAuthority = ""
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
+				Type: "CERTIFICATE", Bytes: server.Certificate().Raw,
+			})
+		}))
 	p.kubeconfig = "--kubeconfig=" + path
 	return p
 }
@@ -160,8 +161,8 @@ func (p *proxy) watchesAfter(after time.Time) []proxiedRequest {
 	return slices.Clone(p.watches[first:])
 }
 
-// lastReadyAnswer returns when the operator was last told that the API server is ready, since it was cut off; the zero time
-// if it was not.
+// lastReadyAnswer returns when the operator was last told that the API server is ready, since it was cut off; the zero
+// time if it was not.
 func (p *proxy) lastReadyAnswer() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

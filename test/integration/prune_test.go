@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,18 +20,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func deletesObjects2(template *v1alpha1.NamespaceTemplate) {
-	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-}
-
-func withObjects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
-	t.Helper()
-	all := rawObjects(t, text)
-	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
-}
-
-// createForeignObjects puts objects of others into a namespace that look like the template's, and fails the test at its end if
-// one of them isn't there any more as it was.
+// createForeignObjects puts objects of others into a namespace that look like the template's, and fails the test at its
+// end if one of them isn't there any more as it was.
 func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) {
 	s.t.Helper()
 	var all []client.Object
@@ -86,7 +75,9 @@ func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	s.waitPresent(ns, configMap("keep", "v"))
 
 	// And everything.
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = []runtime.RawExtension{}
+	})
 	s.waitAbsent(ns, configMap("keep", ""))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "0 objects of "+template.Name)
@@ -118,11 +109,7 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 			s.waitDeleted(template)
 		},
 		"off": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
-			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Annotations = map[string]string{
-					v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable,
-				}
-			})
+			s.updateTemplate(template, disablesTemplate)
 		},
 		"relabelled": func(s *testScope, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
 			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, testLabel))
@@ -137,7 +124,7 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 		t.Run(way+"/delete", func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			template := s.createTemplate("defaults", policyKinds, deletesObjects2)
+			template := s.createTemplate("defaults", policyKinds, deletesObjects)
 			ns := s.createPopulatedNamespace("a")
 			s.createForeignObjects(ns, template.Name)
 			withdraw(s, template, ns)
@@ -163,23 +150,13 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 	}
 }
 
-func (s *testScope) waitDeleted(object client.Object) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), object.DeepCopyObject().(client.Object))
-		assert.True(c, apierrors.IsNotFound(err), "it is there: %v", err)
-	})
-}
-
 // A template that was switched off and comes back finds its objects as its own.
 func TestReenabledTemplateOwnsItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
 	ns := s.createPopulatedNamespace("a")
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
-	})
+	s.updateTemplate(template, disablesTemplate)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
 	s.updateTemplate(template, withObjects(t, configMap("keep", "v")))
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil })
@@ -192,7 +169,7 @@ func TestReenabledTemplateOwnsItsObjects(t *testing.T) {
 func TestDeletedTemplateKeepsObjectsOfOptedOutNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects2)
+	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects)
 	out, in := s.createPopulatedNamespace("out"), s.createPopulatedNamespace("in")
 	s.patchNamespace(out, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
 	s.waitCondition(out, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
@@ -206,7 +183,7 @@ func TestDeletedTemplateKeepsObjectsOfOptedOutNamespaces(t *testing.T) {
 func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects2)
+	template := s.createTemplate("defaults", configMap("settings", "v"), deletesObjects)
 	finalizers := func(want ...string) {
 		s.eventually(func(c *assert.CollectT) {
 			found := &v1alpha1.NamespaceTemplate{}
@@ -219,7 +196,7 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	})
 	finalizers()
-	s.updateTemplate(template, deletesObjects2)
+	s.updateTemplate(template, deletesObjects)
 	finalizers(v1alpha1.DeletionFinalizer)
 }
 
@@ -248,7 +225,7 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 				theirs = append(theirs, object)
 			}
 			template := s.createTemplate("defaults",
-				documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletesObjects2)
+				documents(configMap("same", "v"), configMap("different", "ours"), before, viewers), deletesObjects)
 			s.waitPopulated(ns)
 			s.waitPresent(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
 
@@ -276,7 +253,8 @@ func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
-	edit, view := roleBinding("team-"+reboundName, "edit", "team"), roleBinding("team-"+reboundName, "view", "team")
+	edit, view := bindingToClusterRole("team-"+reboundName, "edit", "team"),
+		bindingToClusterRole("team-"+reboundName, "view", "team")
 	theirs := parseYAML(t, edit)[0]
 	theirs.SetNamespace(ns.Name)
 	require.NoError(t, s.client.Create(t.Context(), theirs))
@@ -288,12 +266,6 @@ func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	s.waitPresent(ns, view)
 	s.waitPopulated(ns)
 	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
-}
-
-func roleBinding(name, clusterRole, group string) string {
-	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: " + name + "}\n" +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + clusterRole + "}\n" +
-		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: " + group + "}]\n"
 }
 
 // The ServiceAccount default, which Kubernetes creates without managedFields, is adopted like any object that existed
@@ -330,7 +302,9 @@ func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 	s.delete(theirs)
 	s.waitPresent(ns, configMap("settings", "ours"))
 	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = []runtime.RawExtension{} })
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Templates = []runtime.RawExtension{}
+	})
 	s.waitAbsent(ns, configMap("settings", ""))
 }
 
@@ -402,11 +376,12 @@ func TestRelabeledObjectSurvivesDeletionOfTheOtherTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("a", configMap("settings", "a"))
-	other := s.createTemplate("b", configMap("more", "b"), deletesObjects2)
+	other := s.createTemplate("b", configMap("more", "b"), deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
-	require.NoError(t, s.client.Patch(t.Context(), settings.DeepCopy(), client.RawPatch(types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, v1alpha1.TemplateNameLabel, other.Name))))
+	require.NoError(t,
+		s.client.Patch(t.Context(), settings.DeepCopy(),
+			mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.TemplateNameLabel, other.Name))))
 	s.delete(other)
 	s.waitDeleted(other)
 	s.waitAbsent(ns, configMap("more", ""))
@@ -416,21 +391,6 @@ func TestRelabeledObjectSurvivesDeletionOfTheOtherTemplate(t *testing.T) {
 		assert.Equal(c, settings.GetUID(), found.GetUID())
 		assert.Equal(c, s.name("a"), found.GetLabels()[v1alpha1.TemplateNameLabel])
 	})
-}
-
-const heldFinalizer = "example.com/held"
-
-// addFinalizer puts a finalizer on a stored object; release takes it off.
-func (s *testScope) addFinalizer(ns *corev1.Namespace, like client.Object) (release func()) {
-	s.t.Helper()
-	patch := func(finalizers string) {
-		s.t.Helper()
-		held := s.mustGet(ns, like)
-		require.NoError(s.t, s.client.Patch(s.t.Context(), held,
-			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+finalizers+`}}`))))
-	}
-	patch(`["` + heldFinalizer + `"]`)
-	return func() { s.t.Helper(); patch("null") }
 }
 
 // Whoever deletes a populated object that a finalizer holds gets it back when it is gone.
@@ -456,7 +416,7 @@ func TestDeletedObjectIsRecreatedOnceItsFinalizerIsRemoved(t *testing.T) {
 func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletesObjects2)
+	template := s.createTemplate("defaults", documents(configMap("held", "v"), configMap("free", "v")), deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	held := parseYAML(t, configMap("held", ""))[0]
 	release := s.addFinalizer(ns, held)
@@ -477,7 +437,8 @@ func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 func TestTerminatingNamespaceDoesNotBlockTemplateDeletion(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("held", "v")), deletesObjects2)
+	template := s.createTemplate("defaults", documents(configMap("settings", "v"), configMap("held", "v")),
+		deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	release := s.addFinalizer(ns, parseYAML(t, configMap("held", ""))[0])
 	s.delete(ns)

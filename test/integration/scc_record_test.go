@@ -14,27 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// newPodAdmin returns clients of a user who may do everything with pods in all namespaces, and nothing else.
-func (s *testScope) newPodAdmin(name string) (client.Client, kubernetes.Interface) {
-	s.t.Helper()
-	s.grant(s.name(name), userSubject(name), rbacv1.PolicyRule{
-		APIGroups: []string{""}, Verbs: []string{"*"}, Resources: []string{
-			"namespaces", "pods", "bindings", "pods/binding", "pods/ephemeralcontainers", "pods/eviction",
-			"pods/resize", "pods/status",
-		},
-	})
-	config, err := s.controlPlane.UserConfig(name)
-	require.NoError(s.t, err)
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	return s.newReadyClient(config), clients
-}
 
 // admittedBy returns the constraint that a pod names, and by whose right.
 func (s *testScope) admittedBy(pod *corev1.Pod) [2]string {
@@ -45,8 +28,7 @@ func (s *testScope) admittedBy(pod *corev1.Pod) [2]string {
 }
 
 func annotationPatch(key, value string) client.Patch {
-	return client.RawPatch(types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, key, value))
+	return mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, key, value))
 }
 
 // Every update that is judged records which constraint admits the pod, whatever the update says about that.
@@ -85,19 +67,21 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
 	require.NoError(t, err)
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
-		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+		accountSubject(ns, "default"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
 			jane.Patch(t.Context(), plain.DeepCopy(),
-				client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))))
+				mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)))
 		assert.NoError(c,
 			jane.Patch(t.Context(), plain.DeepCopy(),
-				client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": null}}}`))))
+				mergePatch(`{"metadata": {"labels": {"a": null}}}`)))
 		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.admittedBy(plain))
 	})
 	require.NoError(t,
 		s.client.Delete(t.Context(),
-			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.roleBindingName(ns, "privileged")}}))
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
+				Namespace: ns, Name: s.roleBindingName(ns, "privileged"),
+			}}))
 	image := func(name string) client.Patch {
 		return client.RawPatch(types.StrategicMergePatchType,
 			fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))

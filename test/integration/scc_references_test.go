@@ -113,14 +113,5 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	names("jane", user(a, "x"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
 
 	// A restart finds nothing to do.
-	at, err := s.audit.Now()
-	require.NoError(t, err)
-	s.restartOperator(t)
-	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total",
-			`controller="sccreference"`, `result="success"`)
-		assert.NoError(c, err)
-		assert.Positive(c, looks)
-	})
-	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
+	s.expectRestartWritesNothing("sccreference")
 }

@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,21 +70,6 @@ func newSCCScope(t *testing.T) *testScope {
 		}
 	})
 	return s
-}
-
-func newPod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
-	}
-	for _, do := range change {
-		do(p)
-	}
-	return p
-}
-
-func makesPrivileged(p *corev1.Pod) {
-	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 }
 
 func TestSCCOfPods(t *testing.T) {
@@ -146,8 +130,8 @@ func TestSCCOfPods(t *testing.T) {
 		s.client.Create(t.Context(),
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
-		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "infra"})
-	infra := s.newDeployment(ns, "infra", 1, nil)
+		accountSubject(ns, "infra"))
+	infra := newDeployment(ns, "infra", 1, nil)
 	infra.Spec.Template.Spec.ServiceAccountName = "infra"
 	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	require.NoError(t, jane.Create(t.Context(), infra))
@@ -158,7 +142,7 @@ func TestSCCOfPods(t *testing.T) {
 		}
 	})
 	// A Deployment whose service account may not has no pods, and its ReplicaSet says why.
-	other := s.newDeployment(ns, "other", 1, nil)
+	other := newDeployment(ns, "other", 1, nil)
 	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	require.NoError(t, operator.Create(t.Context(), other))
 	s.eventually(func(c *assert.CollectT) {
@@ -174,7 +158,7 @@ func TestSCCOfPods(t *testing.T) {
 
 	// What is there may change as long as some constraint admits it as it is.
 	patch := func(who client.Client, p *corev1.Pod, body string) error {
-		return who.Patch(t.Context(), p.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+		return who.Patch(t.Context(), p.DeepCopy(), mergePatch(body))
 	}
 	require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
 	require.ErrorContains(t,
@@ -292,13 +276,13 @@ func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
 	})
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
-		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"})
+		accountSubject(ns, "default"))
 	pod := newPod(ns, "p", makesPrivileged)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })
 	config, err := s.controlPlane.UserConfig("jane")
 	require.NoError(t, err)
 	s.grant(s.name("exec"), userSubject("jane"),
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"*"}, Verbs: []string{"*"}})
+		policyRule("*", "", "*"))
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
@@ -401,14 +385,5 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 	s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
 	s.eventually(unique)
 	// With everything in place, a restart gives nothing.
-	at, err := s.audit.Now()
-	require.NoError(t, err)
-	s.restartOperator(t)
-	s.eventually(func(c *assert.CollectT) {
-		looks, _, err := s.operator.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="allocation"`,
-			`result="success"`)
-		assert.NoError(c, err)
-		assert.Positive(c, looks)
-	})
-	require.Empty(t, s.writesSince(at, func(request) bool { return true }))
+	s.expectRestartWritesNothing("allocation")
 }

@@ -1,14 +1,12 @@
 package integration_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,26 +21,6 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 )
-
-// warningRecorder are what the API server says beside its answers.
-type warningRecorder struct {
-	mu    sync.Mutex
-	texts []string
-}
-
-func (w *warningRecorder) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts = append(w.texts, text)
-}
-
-func (w *warningRecorder) take() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	said := w.texts
-	w.texts = nil
-	return said
-}
 
 // The policy that asks for permission is bound in such a way that it says which templates select a namespace, and
 // refuses nothing. That is held against the selectors of Go.

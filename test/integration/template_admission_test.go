@@ -15,32 +15,6 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// author returns the client of somebody who may write templates, ConfigMaps and RoleBindings, and nothing else.
-func (s *testScope) author() client.Client {
-	s.t.Helper()
-	config, err := s.controlPlane.UserConfig(s.name("author"))
-	require.NoError(s.t, err)
-	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-	require.NoError(s.t, err)
-	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
-	s.grant(s.name("templates"), me, rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group},
-		Resources: []string{"namespacetemplates", "namespacetemplates/status"}, Verbs: []string{"*"},
-	})
-	s.grant(s.name("configmaps"), me,
-		rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch", "delete"},
-		})
-	s.grant(s.name("bindings"), me, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"},
-		Verbs: []string{"create", "patch", "delete"},
-	})
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, author.Create(s.t.Context(), s.newTemplate("probe", configMap("a", "v")), client.DryRunAll))
-	})
-	return author
-}
-
 const grant = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -54,7 +28,10 @@ subjects:
 func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	author := s.author()
+	author := s.newUserWithRules("author",
+		policyRule("*", v1alpha1.GroupVersion.Group, "namespacetemplates namespacetemplates/status"),
+		policyRule("create patch delete", "", "configmaps"),
+		policyRule("create patch delete", rbacv1.GroupName, "rolebindings"))
 	refused := func(err error) {
 		t.Helper()
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -104,7 +81,7 @@ func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 		}
 	})
 	patch := func(body string) error {
-		return author.Patch(t.Context(), theirs.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+		return author.Patch(t.Context(), theirs.DeepCopy(), mergePatch(body))
 	}
 	refused(patch(`{"spec": {"namespaces": {"labelSelector": {"matchLabels": null}}}}`))
 	refused(patch(`{"metadata": {"annotations": {"` + v1alpha1.TemplateApplyAnnotation + `": null}}}`))
@@ -112,11 +89,8 @@ func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 
 	// With the right to bind that very role, it is allowed.
-	me := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: s.name("author")}
-	s.grant(s.name("bind"), me, rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"admin"},
-		Verbs: []string{"bind"},
-	})
+	me := userSubject(s.name("author"))
+	s.grant(s.name("bind"), me, policyRule("bind", rbacv1.GroupName, "clusterroles", "admin"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), evil.DeepCopy(), client.DryRunAll))
 	})

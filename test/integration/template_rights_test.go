@@ -13,43 +13,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// templateAuthor returns the client of somebody who may write templates, and what the rules say besides.
-func (s *testScope) templateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
-	s.t.Helper()
-	rules = append(rules, rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
-		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
-	})
-	for i, rule := range rules {
-		s.grant(fmt.Sprintf("%s-%d", s.name(short), i), userSubject(s.name(short)), rule)
-	}
-	config, err := s.controlPlane.UserConfig(s.name(short))
-	require.NoError(s.t, err)
-	author, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-	require.NoError(s.t, err)
-	// The API server goes by the last right soon after the others.
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, author.List(s.t.Context(), &v1alpha1.NamespaceTemplateList{}))
-	})
-	return author
-}
-
-func mayOn(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
-}
-
-// forbids requires that vetting refuses a request, and says something.
-func forbids(t *testing.T, err error, says string) {
-	t.Helper()
-	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	require.ErrorContains(t, err, says)
-}
 
 const budget = `
 apiVersion: v1
@@ -63,15 +30,15 @@ spec: {hard: {pods: "PODS"}}
 func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	creates := s.templateAuthor("creates",
-		mayOn("", []string{"create"}, "resourcequotas", "configmaps", "serviceaccounts"))
+	creates := s.newTemplateAuthor("creates",
+		policyRule("create", "", "resourcequotas configmaps serviceaccounts"))
 	for _, object := range []string{
 		strings.Replace(budget, "PODS", "100", 1), configMap("a", "v"),
 		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default}",
 	} {
-		forbids(t, creates.Create(t.Context(), s.newTemplate("raise", object)), "may not patch")
+		expectForbidden(t, creates.Create(t.Context(), s.newTemplate("raise", object)), "may not patch")
 	}
-	changes := s.templateAuthor("changes", mayOn("", []string{"create", "patch"}, "resourcequotas", "configmaps"))
+	changes := s.newTemplateAuthor("changes", policyRule("create patch", "", "resourcequotas configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
 			changes.Create(t.Context(), s.newTemplate("probe", strings.Replace(budget, "PODS", "100", 1)),
@@ -84,31 +51,22 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ours := s.createTemplate("m-ours", strings.Replace(budget, "PODS", "1", 1))
-	s.grant(s.name("own"), userSubject(s.name("limited")), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
-		Verbs: []string{"create"},
-	})
-	s.grant(s.name("quotas"), userSubject(s.name("limited")), mayOn("", []string{"create", "patch"}, "resourcequotas"))
-	config, err := s.controlPlane.UserConfig(s.name("limited"))
-	require.NoError(t, err)
-	limited, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-	require.NoError(t, err)
+	limited := s.newUserWithRules("limited", policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"),
+		policyRule("create patch", "", "resourcequotas"))
 	raised := strings.Replace(budget, "PODS", "100", 1)
 	s.eventually(func(c *assert.CollectT) { // an earlier one is overridden itself
 		assert.NoError(c, limited.Create(t.Context(), s.newTemplate("a-mine", raised), client.DryRunAll))
 	})
 	for _, objects := range []string{raised, strings.Replace(raised, "name: budget", "name: bud$(NAMESPACE)", 1)} {
-		forbids(t, limited.Create(t.Context(), s.newTemplate("z-mine", objects)),
+		expectForbidden(t, limited.Create(t.Context(), s.newTemplate("z-mine", objects)),
 			`namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
 	}
 	elsewhere := s.newTemplate("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces = selectLabel(testLabel, "none")
 	})
 	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
-	s.grant(s.name("patch"), userSubject(s.name("limited")), rbacv1.PolicyRule{
-		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"namespacetemplates"},
-		ResourceNames: []string{ours.Name}, Verbs: []string{"patch"},
-	})
+	s.grant(s.name("patch"), userSubject(s.name("limited")),
+		policyRule("patch", v1alpha1.GroupVersion.Group, "namespacetemplates", ours.Name))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, limited.Create(t.Context(), s.newTemplate("z-mine", raised), client.DryRunAll))
 	})
@@ -118,8 +76,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
-	theirs := s.createTemplate("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletes)
+	theirs := s.createTemplate("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletesObjects)
 	stays := s.createTemplate("stays", configMap("c", "v"))
 	ns := s.createPopulatedNamespace("n")
 	all := documents(configMap("a", "v"), configMap("b", "v"), configMap("c", "v"))
@@ -136,45 +93,47 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	}
 	overlays, err := json.Marshal([]v1alpha1.Overlay{drop})
 	require.NoError(t, err)
-	bare := s.templateAuthor("bare")
-	writes := s.templateAuthor("writes", mayOn("", []string{"create", "patch"}, "configmaps"))
+	bare := s.newTemplateAuthor("bare")
+	writes := s.newTemplateAuthor("writes", policyRule("create patch", "", "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, writes.Create(t.Context(), s.newTemplate("probe", configMap("d", "v")), client.DryRunAll))
 	})
 	for name, author := range map[string]client.Client{"bare": bare, "writes": writes} {
 		patch := func(template *v1alpha1.NamespaceTemplate, body string) error {
-			return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
+			return author.Patch(t.Context(), template.DeepCopy(), mergePatch(body))
 		}
-		forbids(t, patch(theirs, `{"spec": {"templates": []}}`), says)
-		forbids(t, patch(stays, `{"spec": {"templates": []}}`), says)
-		forbids(t, patch(stays, `{"spec": {"templates": null}}`), says)
-		forbids(t, patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`),
+		expectForbidden(t, patch(theirs, `{"spec": {"templates": []}}`), says)
+		expectForbidden(t, patch(stays, `{"spec": {"templates": []}}`), says)
+		expectForbidden(t, patch(stays, `{"spec": {"templates": null}}`), says)
+		expectForbidden(t,
+			patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`),
 			says)
-		forbids(t, patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`),
+		expectForbidden(t,
+			patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`),
 			says)
-		forbids(t, patch(theirs,
+		expectForbidden(t, patch(theirs,
 			`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), says)
-		forbids(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), says)
+		expectForbidden(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), says)
 		if name == "writes" {
 			for _, template := range []*v1alpha1.NamespaceTemplate{theirs, stays} {
-				forbids(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), says)
+				expectForbidden(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), says)
 			}
 			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "which deletes nothing")
 		}
-		forbids(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
-		forbids(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{},
+		expectForbidden(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
+		expectForbidden(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{},
 			client.MatchingFields{"metadata.name": theirs.Name}), says)
 		require.NoError(t, patch(theirs, `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 	}
 	// What stays is its template's no longer, and nobody else prunes it by taking the template's name.
 	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
-	forbids(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("d", "v"))),
+	expectForbidden(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("d", "v"))),
 		"is left from template "+stays.Name)
 	require.NoError(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("c", "v"))))
 	s.waitPresent(ns, all)
 	require.Equal(t, before, s.objectUIDs(ns.Name))
 
-	s.grant(s.name("deletes"), userSubject(s.name("bare")), mayOn("", []string{"delete"}, "configmaps"))
+	s.grant(s.name("deletes"), userSubject(s.name("bare")), policyRule("delete", "", "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, client.IgnoreNotFound(bare.Delete(t.Context(), theirs.DeepCopy())))
 	})
@@ -186,14 +145,13 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	author := s.templateAuthor("author")
-	deletes := func(template *v1alpha1.NamespaceTemplate) { template.Spec.DeletionPolicy = v1alpha1.DeletionDelete }
-	theirs := s.createTemplate("theirs", configMap("a", "v"), deletes)
+	author := s.newTemplateAuthor("author")
+	theirs := s.createTemplate("theirs", configMap("a", "v"), deletesObjects)
 	stays := s.createTemplate("stays", configMap("b", "v"))
 	require.NoError(t, s.operator.Stop())
 	disable := func(template *v1alpha1.NamespaceTemplate) error {
-		return author.Patch(t.Context(), template.DeepCopy(), client.RawPatch(types.MergePatchType,
-			[]byte(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`)))
+		return author.Patch(t.Context(), template.DeepCopy(),
+			mergePatch(`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`))
 	}
 	require.NoError(t, disable(stays))
 	require.NoError(t, author.Delete(t.Context(), stays.DeepCopy()))
@@ -209,7 +167,7 @@ func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles", "rolebindings"))
+	author := s.newTemplateAuthor("rbac", policyRule("create patch", rbacv1.GroupName, "roles rolebindings"))
 	bind := func(role string) string {
 		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: squat}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: " + role +
 			"}\nsubjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + s.name("rbac") + "}]\n"
@@ -223,7 +181,7 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	})
 	for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
 		err := author.Create(t.Context(), s.newTemplate("version", documents(empty(version), bind("squat"))))
-		forbids(t, err,
+		expectForbidden(t, err,
 			"serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
 	}
 	overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
@@ -240,34 +198,31 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`,
 		`[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
 	} {
-		err := author.Create(t.Context(), s.newTemplate("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
-		forbids(t, err, "overlay o")
+		err := author.Create(t.Context(),
+			s.newTemplate("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
+		expectForbidden(t, err, "overlay o")
 	}
 	large := strings.Replace(empty("v1"), "{name: squat}",
 		"{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
-	forbids(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
 		"the operator adds its own")
 
 	// Somebody may escalate, but not bind, nor change the template that binds.
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
-	s.grant(s.name("escalates"), userSubject(s.name("escalator")),
-		mayOn(rbacv1.GroupName, []string{"create", "patch", "escalate"}, "roles"))
-	s.grant(s.name("creates"), userSubject(s.name("escalator")),
-		mayOn(v1alpha1.GroupVersion.Group, []string{"create"}, "namespacetemplates"))
-	config, err := s.controlPlane.UserConfig(s.name("escalator"))
-	require.NoError(t, err)
-	escalator, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-	require.NoError(t, err)
+	escalator := s.newUserWithRules("escalator",
+		policyRule("create patch escalate", rbacv1.GroupName, "roles"),
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
 			escalator.Create(t.Context(), s.newTemplate("a-probe", strings.Replace(wide, "squat", "other", 1)),
 				client.DryRunAll))
 	})
-	forbids(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)), "template "+s.name("z-squat")+" may bind it")
+	expectForbidden(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)),
+		"template "+s.name("z-squat")+" may bind it")
 	// And the other way round.
 	s.createTemplate("a-first", strings.Replace(wide, "squat", "first", 1))
-	forbids(t, author.Create(t.Context(),
+	expectForbidden(t, author.Create(t.Context(),
 		s.newTemplate("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
 		"another template may declare Role first too")
 }
@@ -279,7 +234,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
 		err := s.client.Create(t.Context(),
 			s.newTemplate("quota", strings.Replace(budget, "name: budget", "name: "+name, 1)))
-		forbids(t, err, "is reserved")
+		expectForbidden(t, err, "is reserved")
 	}
 	for _, metadata := range []string{
 		"labels: {policy/namespace-template-name: other}", "annotations: {policy.nstpl.dev/adopted: 'true'}",
@@ -288,7 +243,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 		"annotations: {policy.nstpl.dev/recounted: now}",
 	} {
 		object := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, " + metadata + "}\n"
-		forbids(t, s.client.Create(t.Context(), s.newTemplate("key", object)), "is set by nstpl itself")
+		expectForbidden(t, s.client.Create(t.Context(), s.newTemplate("key", object)), "is set by nstpl itself")
 	}
 	marked := s.newTemplate("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
@@ -296,7 +251,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 			Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
 		}}
 	})
-	forbids(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
+	expectForbidden(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
 	replaceable := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {policy/replace: 'true', policy.nstpl.dev/required-scc: restricted}}\n"
 	require.NoError(t, s.client.Create(t.Context(), s.newTemplate("allowed", replaceable), client.DryRunAll))
 }
@@ -323,17 +278,17 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 			})
 		}
 	}
-	author := s.templateAuthor("rbac", mayOn(rbacv1.GroupName, []string{"create", "patch"}, "roles"),
-		mayOn("", []string{"get"}, "pods"))
-	bare := s.templateAuthor("bare")
+	author := s.newTemplateAuthor("rbac", policyRule("create patch", rbacv1.GroupName, "roles"),
+		policyRule("get", "", "pods"))
+	bare := s.newTemplateAuthor("bare")
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), s.newTemplate("probe", roles(1)), client.DryRunAll))
 	})
 	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.newTemplate("many", roles(4000), sixOverlays))))
 	// Both are answered before anything is compiled: that would take longer than the API server waits.
-	forbids(t, bare.Create(t.Context(), s.newTemplate("many", roles(500), sixOverlays), client.DryRunAll),
+	expectForbidden(t, bare.Create(t.Context(), s.newTemplate("many", roles(500), sixOverlays), client.DryRunAll),
 		"may not create or patch roles")
-	forbids(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
 		"too many combinations")
 
 	for name, change := range map[string]func(*metav1.LabelSelector){

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -12,41 +11,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// newOperatorUser returns clients with the operator's own token.
-func (s *testScope) newOperatorUser() testUser {
-	s.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
-	require.NoError(s.t, err)
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	return testUser{Interface: clients, scope: s, name: operatorUser}
-}
-
-// trySubresource tries to change the metadata of a namespace through a subresource, by a dry run. A nil value takes
-// away.
-func (p testUser) trySubresource(subresource, name, field, key string, value *string) error {
-	ctx, namespaces := p.scope.t.Context(), p.CoreV1().Namespaces()
-	if subresource == "status" {
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}})
-		require.NoError(p.scope.t, err)
-		_, err = namespaces.Patch(ctx, name, types.MergePatchType, body,
-			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource)
-		return err
-	}
-	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	require.NoError(p.scope.t, err)
-	setMetadata(&ns.ObjectMeta, field, key, value)
-	_, err = namespaces.Finalize(ctx, ns, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
-}
 
 // Through subresources, what templates select by is changed by users who may use all templates, such as the operator.
 func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
@@ -78,7 +46,8 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 		_, err = one.createNamespace("of-one", map[string]string{"class": "privileged"}, nil)
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
 		for i, user := range []testUser{nobody, one, all} {
-			_, err := user.createNamespace(fmt.Sprint("out-", i), nil, map[string]string{v1alpha1.OptOutAnnotation: "true"})
+			_, err := user.createNamespace(fmt.Sprint("out-", i), nil,
+				map[string]string{v1alpha1.OptOutAnnotation: "true"})
 			assert.NoError(c, client.IgnoreAlreadyExists(err))
 		}
 	})
@@ -165,15 +134,15 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 // unknownParamKind is what the API server says while it does not know the kind of a policy's parameters.
 const unknownParamKind = "failed to find resource referenced by paramKind"
 
-// setParamKind has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for that
-// reason, or allowed.
+// setParamKind has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for
+// that reason, or allowed.
 func (s *testScope) setParamKind(kind string, refused bool) {
 	s.t.Helper()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
 	}
 	patch := `{"spec": {"paramKind": {"kind": "` + kind + `"}}}`
-	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, client.RawPatch(types.MergePatchType, []byte(patch))))
+	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, mergePatch(patch)))
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(s.t.Context(), s.newNamespace("probe"), client.DryRunAll)
 		if refused {
@@ -210,30 +179,22 @@ func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	s.setParamKind("NotInstalledYet", true)
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParamKind,
 		"a namespace that may not be held")
-	labelled := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
+	labelled := mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)
 	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParamKind)
 	jane := s.newUser("jane")
 	err := jane.trySubresource("status", held.Name, "labels", "a", new("b"))
 	require.ErrorContains(t, err, "ask for the verb use on all namespacetemplates")
 
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, documents(configMap("a", "w"), failingObject))
-	})
+	s.updateTemplate(template, withObjects(t, documents(configMap("a", "w"), failingObject)))
 	s.waitPresent(held, configMap("a", "w"))
 	s.waitNotPopulated(held, "resourcequota/bad")
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = rawObjects(t, configMap("a", "x"))
-	})
+	s.updateTemplate(template, withObjects(t, configMap("a", "x")))
 	s.waitPopulated(held)
-	finished := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`))
+	finished := mergePatch(`{"metadata": {"annotations": {"` + v1alpha1.PendingAnnotation + `": null}}}`)
 	require.NoError(t, s.client.Status().Patch(t.Context(), held.DeepCopy(), finished))
 	s.waitInitialized(held)
 	s.delete(deleted)
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c,
-			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKeyFromObject(deleted), &corev1.Namespace{})))
-	})
+	s.waitDeleted(deleted)
 	s.expectOperatorNotDenied()
 
 	s.setParamKind("NamespaceTemplate", false)
@@ -247,14 +208,10 @@ func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	for _, value := range []string{"1", "2"} {
 		require.NoError(t, s.controlPlane.Restart(t.Context(), "kube-apiserver"))
-		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = rawObjects(t, documents(configMap("a", value), failingObject))
-		})
+		s.updateTemplate(template, withObjects(t, documents(configMap("a", value), failingObject)))
 		s.waitPresent(ns, configMap("a", value))
 		s.waitNotPopulated(ns, "resourcequota/bad")
-		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Templates = rawObjects(t, configMap("a", value))
-		})
+		s.updateTemplate(template, withObjects(t, configMap("a", value)))
 		s.waitPopulated(ns)
 		next := s.newNamespace("created-" + value)
 		s.eventually(func(c *assert.CollectT) { // namespaces may be refused for half a minute

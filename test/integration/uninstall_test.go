@@ -4,11 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,14 +51,18 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 
 	s.createSpace("a", "", "pods", "50")
 	inSpace := s.selectsSpace("a") // deletionPolicy is Delete
-	s.createTemplate("z-authoritative", documents(role("root"), viewerBinding("root")), inSpace,
+	s.createTemplate("z-authoritative", documents(readerRole("root", "configmaps"), viewerBinding("root")), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	s.createTemplate("deleted", documents(role("of-another"), viewerBinding("of-another"), configMap("deleted", "v")), inSpace)
+	s.createTemplate("deleted",
+		documents(readerRole("of-another", "configmaps"), viewerBinding("of-another"), configMap("deleted", "v")),
+		inSpace)
 	s.createTemplate("orphaned", configMap("orphaned", "v"))
 	ns := s.createNamespace("n", s.inSpace("a"))
 	s.waitInitialized(ns)
-	s.waitPresent(ns, documents(role("root"), viewerBinding("root"), role("of-another"), viewerBinding("of-another"),
-		configMap("deleted", "v"), configMap("orphaned", "v")))
+	s.waitPresent(ns,
+		documents(readerRole("root", "configmaps"), viewerBinding("root"), readerRole("of-another", "configmaps"),
+			viewerBinding("of-another"),
+			configMap("deleted", "v"), configMap("orphaned", "v")))
 	s.waitUsage("a", "pods: 0/50")
 	s.waitPresent(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
 	before := s.objectUIDs(ns.Name)
@@ -82,8 +84,5 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	require.NoError(t,
 		s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
 	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}))
-	s.eventually(func(c *assert.CollectT) {
-		assert.True(c,
-			apierrors.IsNotFound(s.client.Get(t.Context(), client.ObjectKey{Name: ns.Name}, &corev1.Namespace{})))
-	})
+	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}})
 }

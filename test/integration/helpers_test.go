@@ -1,0 +1,495 @@
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// testScope separates a test from the others on its cluster: the templates that it creates select only the namespaces
+// that it creates, and all their names begin with its id.
+type testScope struct {
+	*testCluster
+	t  *testing.T
+	id string
+}
+
+// testLabel is the label of a namespace whose value is the id of its scope.
+const testLabel = "test"
+
+// maxIDLength is short enough for names to have a suffix.
+const maxIDLength = 40
+
+var invalidNameCharacters = regexp.MustCompile(`[^a-z0-9]+`)
+
+// newScope returns the scope of a test. If the test fails, it prints the operator's log about the scope's objects.
+func newScope(t *testing.T, cluster *testCluster) *testScope {
+	t.Helper()
+	id := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	id = strings.Trim(invalidNameCharacters.ReplaceAllString(id, "-"), "-")
+	if len(id) > maxIDLength {
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(id)) // it never fails
+		id = fmt.Sprintf("%s-%x", id[:maxIDLength-9], sum.Sum32())
+	}
+	s := &testScope{testCluster: cluster, t: t, id: id}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the operator's log of %s:\n%s", s.id, cluster.operator.Log(s.id))
+		}
+	})
+	return s
+}
+
+// withT returns the scope for a subtest, which shares its templates and namespaces.
+func (s *testScope) withT(t *testing.T) *testScope {
+	t.Helper()
+	return &testScope{testCluster: s.testCluster, t: t, id: s.id}
+}
+
+// name returns a name that no other scope uses.
+func (s *testScope) name(short string) string {
+	return s.id + "-" + short
+}
+
+// eventually repeats a check until it passes, and fails the test after a minute.
+func (s *testScope) eventually(check func(c *assert.CollectT)) {
+	s.t.Helper()
+	s.eventuallyWithin(time.Minute, check)
+}
+
+func (s *testScope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, check, limit, 10*time.Millisecond)
+}
+
+// concurrently calls a function n times at the same time, and returns when all calls have returned.
+func concurrently(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// newTemplate returns a template with the scope's selector and the objects of a YAML text.
+func (s *testScope) newTemplate(
+	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
+) *v1alpha1.NamespaceTemplate {
+	s.t.Helper()
+	template := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: selectLabel(testLabel, s.id), Templates: rawObjects(s.t, objects),
+		},
+	}
+	for _, apply := range change {
+		apply(template)
+	}
+	return template
+}
+
+// createTemplate creates a template and returns when the operator has observed it.
+func (s *testScope) createTemplate(
+	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
+) *v1alpha1.NamespaceTemplate {
+	s.t.Helper()
+	template := s.newTemplate(short, objects, change...)
+	require.NoError(s.t, s.client.Create(s.t.Context(), template))
+	s.waitTemplateObserved(template)
+	return template
+}
+
+// updateTemplate changes a template and returns when the operator has observed the change.
+func (s *testScope) updateTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+	s.t.Helper()
+	s.patchTemplate(template, change)
+	s.waitTemplateObserved(template)
+}
+
+// patchTemplate changes a template and returns at once.
+func (s *testScope) patchTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+	s.t.Helper()
+	old := &v1alpha1.NamespaceTemplate{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), old))
+	changed := old.DeepCopy()
+	change(changed)
+	require.NoError(s.t, s.client.Patch(s.t.Context(), changed, client.MergeFrom(old)))
+	template.ObjectMeta, template.Spec = changed.ObjectMeta, changed.Spec
+}
+
+// updateTemplateUnvetted changes a template in a way that vetting denies. Such templates exist if they were stored
+// before the webhook was installed. It restarts the operator.
+func (s *testScope) updateTemplateUnvetted(
+	template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate),
+) {
+	s.t.Helper()
+	require.NoError(s.t, s.operator.Kill())
+	s.disableVetting()
+	s.patchTemplate(template, change)
+	require.NoError(s.t, s.startOperator(s.t.Context()))
+	s.waitTemplateObserved(template)
+}
+
+// disableVetting deletes the webhook that vets templates, while the operator is down. The operator creates it again
+// when it starts.
+func (s *testScope) disableVetting() {
+	s.t.Helper()
+	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, webhooks))
+	webhooks.Webhooks = nil
+	require.NoError(s.t, s.client.Update(s.t.Context(), webhooks))
+	s.eventually(func(c *assert.CollectT) { // until the API server no longer calls the webhook
+		assert.NoError(c, s.client.Create(s.t.Context(), s.newTemplate("probe", configMap("a", "v")), client.DryRunAll))
+	})
+}
+
+// selectLabel returns a selector of namespaces with a label.
+func selectLabel(label, value string) v1alpha1.NamespaceSelector {
+	return v1alpha1.NamespaceSelector{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
+	}
+}
+
+// withObjects has a template declare the objects of a YAML text.
+func withObjects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
+	t.Helper()
+	all := rawObjects(t, text)
+	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
+}
+
+func deletesObjects(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+}
+
+func reportsDrift(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.DriftPolicy = v1alpha1.DriftReport
+}
+
+func ignoresFailures(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
+}
+
+func disablesTemplate(template *v1alpha1.NamespaceTemplate) {
+	template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+}
+
+// requiresUse has a template select only the namespaces of users who have the verb use on it.
+func requiresUse(template *v1alpha1.NamespaceTemplate) {
+	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+}
+
+// waitTemplateObserved waits until the operator has observed a template's generation.
+func (s *testScope) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
+	s.t.Helper()
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
+	})
+}
+
+// waitTemplateStatus waits until a template's status is as expected.
+func (s *testScope) waitTemplateStatus(
+	template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus),
+) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &v1alpha1.NamespaceTemplate{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found)) {
+			expect(c, found.Status)
+		}
+	})
+}
+
+// templateCondition returns a condition of a template, or the zero value if the template does not have it.
+func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
+	for _, condition := range status.Conditions {
+		if condition.Type == name {
+			return condition
+		}
+	}
+	return metav1.Condition{}
+}
+
+// waitDriftedNamespaces waits until a template's status counts a number of namespaces with drift.
+func (s *testScope) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, namespaces int32) {
+	s.t.Helper()
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, namespaces, status.Namespaces.Drifted)
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.TemplatePopulated).Status)
+	})
+}
+
+// newNamespace returns a namespace of the scope, which is not created yet.
+func (s *testScope) newNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name(short), Labels: map[string]string{testLabel: s.id},
+	}}
+	for _, apply := range change {
+		apply(ns)
+	}
+	return ns
+}
+
+func withLabel(key, value string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) { ns.Labels[key] = value }
+}
+
+// withCreator has createNamespace create a namespace as another user.
+func withCreator(name string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: name}
+	}
+}
+
+// createNamespace creates a namespace of the scope.
+func (s *testScope) createNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	ns := s.newNamespace(short, change...)
+	require.NoError(s.t, s.createAsCreator(ns))
+	return ns
+}
+
+// createAsCreator creates a namespace as the user that its creator annotation names, because the API server writes the
+// name of the requester there.
+func (s *testScope) createAsCreator(ns *corev1.Namespace) error {
+	creator, named := ns.Annotations[v1alpha1.CreatorAnnotation]
+	if !named {
+		return s.client.Create(s.t.Context(), ns)
+	}
+	user, err := s.newUserClient(creator, "system:masters")
+	if err != nil {
+		return err
+	}
+	return user.Create(s.t.Context(), ns)
+}
+
+// createPopulatedNamespace creates a namespace of the scope and returns when it is populated.
+func (s *testScope) createPopulatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	ns := s.createNamespace(short, change...)
+	s.waitPopulated(ns)
+	return ns
+}
+
+// preexistingNamespace returns a namespace that was created before nstpl was installed, so that its creator is unknown.
+// The namespace belongs to the scope only after applyLabels.
+func (s *testScope) preexistingNamespace(change ...func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	number := int(s.preexistingUsed.Add(1)) - 1
+	require.Less(s.t, number, preexistingNamespaces, "increase preexistingNamespaces")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: preexistingName(number), Labels: map[string]string{testLabel: s.id},
+	}}
+	for _, apply := range change {
+		apply(ns)
+	}
+	return ns
+}
+
+// applyLabels writes the labels of a preexisting namespace.
+func (s *testScope) applyLabels(ns *corev1.Namespace) {
+	s.t.Helper()
+	labels, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": ns.Labels}})
+	require.NoError(s.t, err)
+	s.patchNamespace(ns, string(labels))
+}
+
+// patchNamespace changes labels and annotations by a merge patch.
+func (s *testScope) patchNamespace(ns *corev1.Namespace, patch string) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Patch(s.t.Context(), ns.DeepCopy(), mergePatch(patch)))
+}
+
+// recreateNamespace creates a namespace as soon as no other of that name exists.
+func (s *testScope) recreateNamespace(short string, change func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	var created *corev1.Namespace
+	s.eventually(func(c *assert.CollectT) {
+		ns := s.newNamespace(short, change)
+		if assert.NoError(c, s.createAsCreator(ns)) {
+			created = ns
+		}
+	})
+	return created
+}
+
+// waitPopulated waits until a namespace's Populated condition is True.
+func (s *testScope) waitPopulated(ns *corev1.Namespace) {
+	s.t.Helper()
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionTrue, condition.Status, condition.Message)
+	})
+}
+
+// waitNotPopulated waits until a namespace's Populated condition is False, with a message that contains a text.
+func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
+	s.t.Helper()
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, text)
+	})
+}
+
+// waitInitialized waits until a namespace is no longer initializing.
+func (s *testScope) waitInitialized(ns *corev1.Namespace) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			assert.NotContains(c, found.Labels, v1alpha1.InitializingLabel)
+			assert.NotContains(c, found.Annotations, v1alpha1.PendingAnnotation)
+		}
+	})
+}
+
+// waitCondition waits until a namespace's Populated condition is as expected. A missing condition is the zero value.
+func (s *testScope) waitCondition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			expect(c, populatedCondition(found))
+		}
+	})
+}
+
+func populatedCondition(ns *corev1.Namespace) corev1.NamespaceCondition {
+	for _, condition := range ns.Status.Conditions {
+		if condition.Type == v1alpha1.NamespacePopulated {
+			return condition
+		}
+	}
+	return corev1.NamespaceCondition{}
+}
+
+// waitEvent waits for an Event about a namespace with a type, a reason, and a note that contains a text.
+func (s *testScope) waitEvent(ns *corev1.Namespace, eventType, reason, text string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		events := &eventsv1.EventList{}
+		if !assert.NoError(c, s.client.List(s.t.Context(), events, client.InNamespace(ns.Name))) {
+			return
+		}
+		var seen bytes.Buffer
+		for _, event := range events.Items {
+			fmt.Fprintf(&seen, "%s %s: %s\n", event.Type, event.Reason, event.Note)
+			if event.Type == eventType && event.Reason == reason && strings.Contains(event.Note, text) &&
+				event.Regarding.Kind == "Namespace" && event.Regarding.Name == ns.Name {
+				return
+			}
+		}
+		assert.Fail(c, "no such event", "%s %s: …%s…; the Events are:\n%s", eventType, reason, text, &seen)
+	})
+}
+
+// get reads the object from a namespace that has the kind and name of another object.
+func (s *testScope) get(ns *corev1.Namespace, like client.Object) (*unstructured.Unstructured, error) {
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(like.GetObjectKind().GroupVersionKind())
+	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns.Name, Name: like.GetName()}, found)
+	return found, err
+}
+
+// mustGet is like get, and fails the test if the object does not exist.
+func (s *testScope) mustGet(ns *corev1.Namespace, like client.Object) *unstructured.Unstructured {
+	s.t.Helper()
+	found, err := s.get(ns, like)
+	require.NoError(s.t, err)
+	return found
+}
+
+// createObjects creates the objects of a YAML text in a namespace, as an administrator.
+func (s *testScope) createObjects(
+	namespace, objects string, options ...client.CreateOption,
+) []*unstructured.Unstructured {
+	s.t.Helper()
+	created := parseYAML(s.t, objects)
+	for _, object := range created {
+		object.SetNamespace(namespace)
+		require.NoError(s.t, s.client.Create(s.t.Context(), object, options...))
+	}
+	return created
+}
+
+func (s *testScope) delete(object client.Object) {
+	s.t.Helper()
+	require.NoError(s.t, s.client.Delete(s.t.Context(), object))
+}
+
+// waitPresent waits until the objects of a YAML text exist in a namespace, with all the fields of the text.
+func (s *testScope) waitPresent(ns *corev1.Namespace, objects string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		for _, object := range parseYAML(s.t, objects) {
+			found, err := s.get(ns, object)
+			if assert.NoError(c, err) {
+				assert.Empty(c, differences(object.Object, found.Object), "in %s", object.GetName())
+			}
+		}
+	})
+}
+
+// waitAbsent waits until the objects of a YAML text do not exist in a namespace. Only their kinds and names matter.
+func (s *testScope) waitAbsent(ns *corev1.Namespace, objects string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		for _, object := range parseYAML(s.t, objects) {
+			found, err := s.get(ns, object)
+			assert.True(c, apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err), "%s exists: %v", object.GetName(),
+				found.Object)
+		}
+	})
+}
+
+// waitDeleted waits until an object does not exist.
+func (s *testScope) waitDeleted(object client.Object) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), object.DeepCopyObject().(client.Object))
+		assert.True(c, apierrors.IsNotFound(err), "it exists: %v", err)
+	})
+}
+
+// testFinalizer is a finalizer that no controller removes, so that the deletion of its object does not end.
+const testFinalizer = "example.com/keep"
+
+// addFinalizer adds testFinalizer to the object in a namespace that has the kind and name of another object, and
+// returns a function that removes it.
+func (s *testScope) addFinalizer(ns *corev1.Namespace, like client.Object) (remove func()) {
+	s.t.Helper()
+	patch := func(finalizers string) {
+		s.t.Helper()
+		require.NoError(s.t, s.client.Patch(s.t.Context(), s.mustGet(ns, like),
+			mergePatch(`{"metadata": {"finalizers": `+finalizers+`}}`)))
+	}
+	patch(`["` + testFinalizer + `"]`)
+	return func() { s.t.Helper(); patch("null") }
+}
+
+// mergePatch returns a JSON merge patch.
+func mergePatch(body string) client.Patch {
+	return client.RawPatch(types.MergePatchType, []byte(body))
+}
