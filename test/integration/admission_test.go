@@ -44,8 +44,8 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	is(s.name("applied"), jane.name)
 
 	older := s.preexistingNamespace()
-	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch needs a map to add to
-	// what is read is written back: the operator doesn't write in between
+	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch can only add to a map that exists
+	// The updates below replace the namespace as it was read, so the operator must not write in between.
 	s.waitPopulated(ns)
 	for _, who := range []testUser{jane, s.newUser(s.name("another"))} {
 		for _, value := range []*string{new("admin"), new(""), nil} {
@@ -103,7 +103,7 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 		require.ErrorContains(t, err, "may not use NamespaceTemplate "+template)
 		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+template)
 	}
-	s.eventually(func(c *assert.CollectT) { // until the API server knows both
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces both templates
 		_, err := jane.createNamespace("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, takenOff.Name)
 		_, err = jane.createNamespace("never", map[string]string{"class": "privileged", "restricted": ""}, nil)
@@ -122,7 +122,7 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
 	require.NoError(t, jane.metadataWrites("labels", "other", new("label"))["merge patch"](ns.Name))
 
-	// Switched off, a template is asked about all the same: somebody may switch it on again.
+	// The verb is needed for disabled templates too, because they may be enabled again.
 	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 	})
@@ -131,7 +131,7 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
 	})
 
-	// Out and in again is no way around.
+	// A user cannot avoid the check by opting out and in again.
 	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""),
 		func(ns *corev1.Namespace) {
 			ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
@@ -143,15 +143,15 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 	})
 	jane.expectUseDenied(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
 
-	// The right to one is no right to the other.
+	// The verb use on one template does not count for the other.
 	jane.grant("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, jane.metadataWrites("labels", "class", new("privileged"))["merge patch"](ns.Name))
 	})
 	s.waitPresent(ns, configMap("a", "v"))
-	s.waitPopulated(ns) // the operator writes no more, which an update would collide with
+	s.waitPopulated(ns) // then the operator no longer writes to the namespace, so that updates do not conflict
 	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
-	// Who has a match already may go on with everything else.
+	// Users without the verb may make other changes to a namespace that a template selects already.
 	require.NoError(t, s.newUser(s.name("another")).metadataWrites("labels", "other", new("change"))["update"](ns.Name))
 }
 
@@ -201,18 +201,18 @@ func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 		ns, err := who.createNamespace(fmt.Sprint(i), nil, nil)
 		require.NoError(t, err, who.name)
 		require.Equal(t, "true", ns.Annotations[v1alpha1.OptOutAnnotation], who.name)
-		s.eventually(func(c *assert.CollectT) { // whatever order the policies came in, it is open
+		s.eventually(func(c *assert.CollectT) { // the namespace is not held, whichever policy was evaluated first
 			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 			assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 		})
-		who.grantUseOfAllTemplates() // so that no other policy refuses to opt in through subresources
+		who.grantUseOfAllTemplates() // so that no other policy denies opting in through subresources
 		who.expectAllDenied(ns, "annotations", v1alpha1.OptOutAnnotation, nil, "optout")
 	}
 	ns, err := s.newUser("jane").createNamespace("populated", nil, nil)
 	require.NoError(t, err)
 	s.waitPopulated(ns)
 
-	// Without some of the lists, and without any, namespaces are created as ever.
+	// If the lists or the whole ConfigMap are missing, namespaces can be created all the same.
 	require.NoError(t,
 		s.client.Patch(t.Context(), list, mergePatch(`{"data": null}`)))
 	s.eventually(func(c *assert.CollectT) {
@@ -236,7 +236,7 @@ func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
-	jane.grantUseOfAllTemplates() // so that no other policy refuses labels
+	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
 	const says = "ask for the verb initialize on namespaces"
 	for _, value := range []*string{nil, new("false"), new("")} {
 		jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, value, says)
@@ -291,7 +291,8 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 	closed(born(s.name("a"), scene, nil), "namespace-template")
 	open(born(s.name("a"), map[string]string{"other": "label"}, nil))
 	open(born(s.name("a"), map[string]string{"off": s.id}, nil))
-	// The namespaces of Kubernetes exist, so a name that begins like theirs is like any other.
+	// Names that begin like those of Kubernetes' own namespaces are not special, because those namespaces exist
+	// already.
 	closed(born("kube-"+s.id, scene, nil), "namespace-template")
 	closed(born("kube-system-"+s.id, scene, nil), "namespace-template")
 	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -299,7 +300,7 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
 	closed(generated, "namespace-template")
-	// What a request says itself does not open.
+	// A label or annotation in the request cannot prevent initialization.
 	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
 		map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
 	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
@@ -316,7 +317,7 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	ns, err := jane.createNamespace("a", nil, nil)
 	require.NoError(t, err)
 	s.waitPopulated(ns)
-	jane.grantUseOfAllTemplates() // so that no other policy refuses labels
+	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
 	const says = "needs the verb patch on namespacetemplates"
 	jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
 	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
@@ -343,7 +344,7 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
 	require.ErrorContains(t, err, says+"/any")
 	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
-	// An empty name is that of any template.
+	// An empty name would stand for any template.
 	labelled.Labels[v1alpha1.TemplateNameLabel] = ""
 	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
 	require.ErrorContains(t, err, says+" in the API group")
@@ -354,7 +355,7 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)
 	}
 	require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
-	// Everything else about it is theirs, and whose template it is may say so.
+	// Users may change all other metadata, and users who may patch the template may set its label.
 	require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
 	jane.grant("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults")))) })

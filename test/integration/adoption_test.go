@@ -20,7 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// policyTree is a tree of policies: paths and what the files hold.
+// policyTree is a tree of policies: the contents of its files by path.
 type policyTree map[string]string
 
 func (f policyTree) addNamespace(path, name string) policyTree {
@@ -29,7 +29,7 @@ func (f policyTree) addNamespace(path, name string) policyTree {
 	return f
 }
 
-// applyTree does what "kubectl nstpl hydrate ROOT | kubectl apply" does, and returns what kubectl says.
+// applyTree does the same as "kubectl nstpl hydrate ROOT | kubectl apply", and returns the output of kubectl.
 func (s *testScope) applyTree(root string, files policyTree, adopt bool) (string, error) {
 	s.t.Helper()
 	fs := fstest.MapFS{}
@@ -60,7 +60,7 @@ func (s *testScope) mustApplyTree(root string, files policyTree, adopt bool) {
 	require.NoError(s.t, err)
 }
 
-// storedContents returns the objects of a YAML text as they are in a namespace, but for what Kubernetes counts.
+// storedContents returns the stored objects that a YAML text names, without the fields that change at every write.
 func (s *testScope) storedContents(ns *corev1.Namespace, objects string) []map[string]any {
 	s.t.Helper()
 	var found []map[string]any
@@ -74,7 +74,7 @@ func (s *testScope) storedContents(ns *corev1.Namespace, objects string) []map[s
 	return found
 }
 
-// waitInTree waits until a tree manages a namespace or does not.
+// waitInTree waits until a tree manages a namespace, or until no tree does.
 func (s *testScope) waitInTree(ns *corev1.Namespace, inTree bool) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
@@ -86,7 +86,7 @@ func (s *testScope) waitInTree(ns *corev1.Namespace, inTree bool) {
 	})
 }
 
-// waitNotAdopted waits until a namespace says that it is left alone.
+// waitNotAdopted waits until a namespace's condition reports that a tree does not manage it because it is not adopted.
 func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -97,7 +97,7 @@ func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 	})
 }
 
-// A namespace that existed before a tree declares it keeps all that it has until it is adopted.
+// A namespace that existed before a tree declares it keeps all its objects until it is adopted.
 func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -108,7 +108,7 @@ func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	s.waitPopulated(ns)
 	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"),
 		podQuota("undeclared-quota"))
-	// One has the name of what the tree declares.
+	// The last Role has the name of a Role that the tree declares.
 	before := documents(foreign, readerRole("job-creator", "configmaps"))
 	s.createObjects(ns.Name, before)
 	contents := s.storedContents(ns, before)
@@ -133,7 +133,7 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	untouched := func(value string) {
 		t.Helper()
 		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", value)))
-		// other templates go on, and the operator has looked at the namespace
+		// other templates still apply; this also shows that the operator has reconciled the namespace
 		s.waitPresent(ns, configMap("ordinary", value))
 		require.Equal(t, contents, s.storedContents(ns, before))
 		s.waitAbsent(ns, documents(viewerBinding(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
@@ -144,15 +144,15 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	s.waitSpaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 1, status.Namespaces)
 	})
-	s.createObjects(added.Name, foreign) // a namespace of the tree has what the tree declares, and nothing else
+	s.createObjects(added.Name, foreign) // undeclared objects are deleted in a namespace that the tree manages
 	s.waitAbsent(added, foreign)
 
-	// Neither a restart nor applying the tree again changes that.
+	// Neither a restart of the operator nor applying the tree again changes that.
 	s.restartOperator(t)
 	s.mustApplyTree(root, files, false)
 	untouched("3")
 
-	// Adopted, it is like the others, and stays so without the annotation.
+	// An adopted namespace is managed like the others, and stays managed when the annotation is removed.
 	s.mustApplyTree(root, files, true)
 	s.waitInTree(ns, true)
 	s.waitAbsent(ns, foreign)
@@ -167,7 +167,7 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 	require.False(t, hierarchy.Adopted(found))
 
-	// It moves within the tree as any other, and whoever leaves it comes back only if adopted.
+	// A namespace can move within the tree. A namespace that left the tree has to be adopted again.
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
@@ -185,15 +185,15 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	require.Equal(t, kept, s.storedContents(ns, foreign))
 }
 
-// A tree that takes over a policyspace leaves the namespaces in it as they are.
+// A tree with the names of existing policyspaces does not change the objects of the namespaces in them.
 func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "")
 	s.createSpace("team", "root")
 	foreign := documents(readerRole("undeclared-role", "configmaps"), podQuota("undeclared-quota"))
-	// As a root and below it.
-	inRoot, inTeam := s.populatedIn("in-root", "root"), s.populatedIn("in-team", "team")
+	// One namespace is in the root's policyspace, the other in a descendant.
+	inRoot, inTeam := s.createInitializedNamespaceIn("in-root", "root"), s.createInitializedNamespaceIn("in-team", "team")
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
 		s.createObjects(ns.Name, foreign)
 	}
@@ -213,15 +213,15 @@ func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	s.waitPresent(inRoot, foreign)
 }
 
-// populatedIn creates a namespace in a policyspace and returns when the operator has given it its place.
-func (s *testScope) populatedIn(short, space string) *corev1.Namespace {
+// createInitializedNamespaceIn creates a namespace in a policyspace and returns when it is initialized.
+func (s *testScope) createInitializedNamespaceIn(short, space string) *corev1.Namespace {
 	s.t.Helper()
 	ns := s.createNamespace(short, s.inSpace(space))
 	s.waitInitialized(ns)
 	return ns
 }
 
-// What is created in a tree while the operator is down is the tree's; what existed is not.
+// Namespaces that the tree creates while the operator is down belong to the tree; namespaces that existed do not.
 func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -231,7 +231,7 @@ func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	require.NoError(t, s.operator.Kill())
 	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"))
-	for _, object := range parseYAML(t, foreign) { // not held, since the operator did not mark the namespace
+	for _, object := range parseYAML(t, foreign) { // the write is not held, because no template selected the namespace when it was created
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
@@ -243,8 +243,8 @@ func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	s.waitPresent(ns, foreign)
 }
 
-// Only who may delete what would be deleted has a namespace adopted, and nobody but the operator says that it is in a
-// tree.
+// Only users who may delete Roles, RoleBindings and ResourceQuotas in a namespace can adopt it, and only the operator
+// can mark it as part of a tree.
 func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -274,7 +274,7 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 		}}
 		require.ErrorContains(t, nadia.Create(t.Context(), born), "nstpl-tree-guard")
 	}
-	// Of the three kinds, none can be left out.
+	// The user needs the permission on all three kinds.
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "nadia"},
 		Subjects:   []rbacv1.Subject{userSubject("nadia")},
@@ -306,7 +306,8 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 	require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.AdoptAnnotation+`": null}}}`, false))
 }
 
-// Whoever applies a tree is told at once what is left alone, and that another tree is left behind.
+// The API server warns users who apply a tree about namespaces that are not adopted, and about objects that move from
+// another tree.
 func TestTreeApplyWarnsAboutUnadoptedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -328,7 +329,7 @@ func TestTreeApplyWarnsAboutUnadoptedNamespaces(t *testing.T) {
 		"objects move from tree eng to tree engineering: if the root was renamed, prune the remaining objects with the selector policy.nstpl.dev/tree in (engineering,eng)")
 }
 
-// A root that is renamed keeps its namespaces, and one selector finds what is left of its old name.
+// Namespaces stay in a tree whose root is renamed, and one label selector finds the remaining objects of the old name.
 func TestTreeKeepsNamespacesWhenItsRootIsRenamed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -25,8 +25,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// countWebhookCalls returns how often the API server has called a webhook, by its own count, and how often it has
-// looked at the webhook's matchConditions and left it alone.
+// countWebhookCalls returns the API server's own counts of its calls of a webhook, and of the requests that the
+// webhook's matchConditions excluded.
 func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook string) (calls, spared int, err error) {
 	clients, err := kubernetes.NewForConfig(cluster.controlPlane.RESTConfig())
 	if err != nil {
@@ -55,7 +55,7 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	return calls, spared, err
 }
 
-// attributeWebhooks returns the names of the validating webhooks there are for attributes.
+// attributeWebhooks returns the names of the validating webhooks for attributes.
 func (s *testScope) attributeWebhooks() []string {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
@@ -71,7 +71,8 @@ func (s *testScope) attributeWebhooks() []string {
 
 const attributesWebhook = "attributes.policy.nstpl.dev"
 
-// Requests that touch nothing protected never leave the API server, and without a rule there is no webhook.
+// The API server calls the webhook only for requests that change a protected attribute. Without rules, the webhook does
+// not exist.
 func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -87,7 +88,7 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 
 	before, sparedBefore, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
 	require.NoError(t, err)
-	for i := range 20 { // all that Kubernetes does of itself too: replica sets, pods, tokens, leases
+	for i := range 20 { // the writes of Kubernetes' controllers meanwhile count as well: ReplicaSets, pods, tokens, leases
 		object := newConfigMap("", fmt.Sprint("other-", i))
 		object.Namespace = ns
 		object.Labels, object.Annotations = map[string]string{"app": "x"},
@@ -123,7 +124,7 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 		assert.NoError(c, s.client.Create(t.Context(), refused, client.DryRunAll))
 	})
 
-	// A restart writes nothing.
+	// A restart of the operator writes nothing.
 	rule = s.protectAttribute("", "env-again",
 		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 	s.expectRestartWritesNothing("protectedattribute")
@@ -131,7 +132,8 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	s.waitEnforced(rule)
 }
 
-// Whoever writes the template answers for the pods. Those who copy it, who report on pods and who clean up go on.
+// The user who writes a workload's template needs the role. Controllers that create pods from it, report on pods or
+// delete them do not.
 func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -155,8 +157,7 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	})
 	require.Equal(t, "prod", pods[0].Labels[key])
 
-	// What leaves the attribute alone passes: scaling, rolling out something else, a kubelet's and a controller's
-	// reports.
+	// Writes that do not change the attribute are allowed: scaling, a rollout, reports of kubelets and controllers.
 	scale := mergePatch(`{"spec": {"replicas": 3}}`)
 	require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
 	require.NoError(t,
@@ -169,7 +170,7 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), mergePatch(body))
 	}
 	require.NoError(t, report(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
-	// But not what reaches it by a subresource.
+	// Writes of subresources that change the attribute are denied.
 	require.ErrorContains(t, report(`{"metadata": {"labels": {"`+key+`": null}}}`), "remove label "+key)
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}},
@@ -185,7 +186,7 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(debug), debug))
 	require.Equal(t, "prod", debug.Labels[key], "%v", err)
 
-	// A guarded pod goes by those who may remove the label, in no way by others.
+	// With guardDeletion, only users who may remove the label can delete a pod, by any request.
 	forbidden := func(err error) {
 		t.Helper()
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -198,16 +199,16 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(&pods[0]), &corev1.Pod{}))
 	require.NoError(t, deployer.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
 	require.NoError(t, deployer.Delete(t.Context(), web.DeepCopy()))
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // the garbage collector
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // by the garbage collector
 
-	// Whoever deletes the namespace needs no role for what is in it.
+	// Deleting the namespace needs no role for the attributes of its objects.
 	require.NoError(t, deployer.Create(t.Context(), newDeployment(ns, "more", 1, prod)))
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "more"), 1) })
 	require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 }
 
-// The labels of Namespaces steer this system's own templates, and are in no namespace.
+// Templates select namespaces by labels, so a Namespace's labels are protected by cluster-wide rules and bindings only.
 func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -215,7 +216,7 @@ func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 	key := s.name("tier")
 	role := s.createAttributeRole("", "tiers")
 	s.protectAttribute("", "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
-	// A rule of the namespace's and a binding in it are not about the Namespace itself.
+	// A rule and a binding inside the namespace do not apply to the Namespace object.
 	s.protectAttribute(ns.Name, "tier",
 		s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, role))
 	jane := s.newUser(s.name("jane"))
@@ -226,7 +227,7 @@ func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), inside, metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	jane.grantUseOfAllTemplates() // so that no policy refuses labels of subresources
+	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels through subresources
 	jane.expectAllDenied(ns, "labels", key, new("gold"), "of Namespace "+ns.Name,
 		"ask for a binding to ClusterRole "+role)
 	_, err := jane.createNamespace("b", map[string]string{key: "gold"}, nil)
@@ -243,7 +244,8 @@ func TestAttributesOfNamespacesNeedClusterWideBindings(t *testing.T) {
 	require.NoError(t, other.metadataWrites("labels", "other", new("label"))["update of status"](ns.Name))
 }
 
-// Whoever writes a NamespaceTemplate answers for the attributes of its objects, and the operator populates them.
+// The author of a NamespaceTemplate needs the roles for the attributes of its objects. The operator needs none to
+// populate them.
 func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -272,7 +274,7 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 		}}
 	}), "ClusterRole "+s.name("setter"))
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("other", configMap("b", "v"))))
-	// A binding in one namespace is none for all.
+	// A template applies to all namespaces, so that a binding in one namespace does not suffice.
 	ns := s.createNamespace("a")
 	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.bindRole("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
@@ -281,7 +283,7 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	s.waitPresent(ns, labelled("prod"))
 	s.waitPopulated(ns)
 
-	// What is taken from namespaces is asked about as what is set is.
+	// Removing an attribute needs the role as well as setting it.
 	other := s.newAllVerbsClient(s.name("other"))
 	edit := func(change func(*v1alpha1.NamespaceTemplate)) error {
 		template := &v1alpha1.NamespaceTemplate{}
@@ -308,17 +310,16 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	rule.GuardDeletion = true
 	require.NoError(t, s.client.Update(t.Context(), rule))
 	s.waitEnforced(rule)
-	// An object that the template no longer declares is deleted in the namespaces that it selects, whatever its
-	// deletionPolicy says.
+	// Objects that the template no longer declares are deleted in selected namespaces under every deletionPolicy.
 	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
 }
 
-// A kubelet shows what it runs from its own files, whatever these say.
+// Mirror pods are not checked, because kubelets run their static pods in any case.
 func TestAttributesOfMirrorPodsAreNotChecked(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
-	s.eventually(func(c *assert.CollectT) { // without it, the API server refuses pods before anybody is asked
+	s.eventually(func(c *assert.CollectT) { // without it, the API server denies pods before it calls webhooks
 		assert.NoError(c,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "default"}, &corev1.ServiceAccount{}))
 	})
@@ -387,7 +388,7 @@ func TestAttributeRules(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(edit(func() { own.AttributeName = s.name("env") })), "nor by another name")
 	require.NoError(t, s.client.Create(t.Context(), opening), "an administrator may")
 
-	// The other way round it can't be refused, and is said.
+	// A cluster-wide rule that is created after a namespace's rule cannot be denied, so the API server warns.
 	first := rule("first", s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
 	require.NoError(t, jane.Create(t.Context(), first))
 	s.waitEnforced(first)
@@ -401,7 +402,7 @@ func TestAttributeRules(t *testing.T) {
 		fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
 }
 
-// While a rule is enforced, no write slips through, whatever else comes and goes.
+// While a rule is enforced, no write circumvents it, whichever other rules are created and deleted meanwhile.
 func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 6, 6
@@ -409,7 +410,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	jane := s.newAllVerbsClient(s.name("jane"))
-	var from, until atomic.Int64 // when the rule is known to be enforced, in nanoseconds; 0 is not
+	var from, until atomic.Int64 // the time from and until which the rule is known to be enforced, in nanoseconds; 0 is unknown
 	var passed, refusals atomic.Int64
 	var group sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
@@ -443,7 +444,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 			s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 		until.Store(0)
 		from.Store(time.Now().UnixNano())
-		// Others come and go, and the webhook is written each time.
+		// Other rules are created and deleted, so that the webhook configuration is written each time.
 		more := s.protectAttribute(ns, fmt.Sprint("more-", round),
 			s.attributeRule(v1alpha1.AnnotationAttribute, "more", v1alpha1.RoleKind, "any"))
 		another := s.protectAttribute("", fmt.Sprint("another-", round),
@@ -468,7 +469,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	}
 }
 
-// Without the operator, what touches a protected attribute is refused, and all else goes on.
+// Without the operator, writes that change a protected attribute are denied, and all others are allowed.
 func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -494,7 +495,7 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context()))
 	require.NoError(t, s.client.Create(t.Context(), newDeployment(ns, "other", 1, prod)))
 
-	// Nor is anything enforced without the configuration by which the API server asks, and that is said.
+	// Without the webhook configuration, nothing is enforced, and the rule's condition reports that.
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.WebhookName},
 	}
@@ -513,8 +514,8 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	s.waitEnforced(guarded)
 }
 
-// Without the operator, its own pods and those of kube-system can be replaced, and nodes register, whatever is
-// protected.
+// Without the operator, pods of its namespace and of kube-system can be replaced and nodes can register, even if their
+// attributes are protected.
 func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -534,7 +535,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
 				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 		})
-		s.eventually(func(c *assert.CollectT) { // until the namespace has its ServiceAccount
+		s.eventually(func(c *assert.CollectT) { // until the namespace has its default ServiceAccount
 			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))
 		})
 	}
@@ -580,7 +581,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
 			mergePatch(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`))
 	}
-	// With the operator, the same is refused that is without it.
+	// The same requests are denied with and without the operator.
 	for _, running := range []bool{true, false} {
 		if !running {
 			require.NoError(t, cluster.operator.Kill())
@@ -606,7 +607,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context()))
 }
 
-// The two examples of "Protected attributes", as the samples have them.
+// These are the two examples of the source document "Protected attributes", as manifests/samples contains them.
 func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -631,7 +632,7 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		}
 	}
 	const trusted, untrusted = "registry.example.com/a", "docker.io/a"
-	s.eventually(func(c *assert.CollectT) { // until the bindings and the policy are known
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces the bindings and the policy
 		assert.NoError(c, deployer.Create(t.Context(), pod("prod", trusted), client.DryRunAll))
 		assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll),
 			"registry.example.com only")
@@ -663,7 +664,7 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		"ask for a binding to ClusterRole external-publisher")
 	open := service(external)
 	require.NoError(t, publisher.Create(t.Context(), open))
-	// Others may change all but the label.
+	// Other users may change everything but the label.
 	open.Spec.Ports[0].Port = 8080
 	require.NoError(t, dev.Update(t.Context(), open))
 	open.Labels, open.Spec.Type = nil, corev1.ServiceTypeClusterIP

@@ -13,7 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// What a ControllerRevision keeps of a StatefulSet is protected as the StatefulSet is.
+// The copy of a StatefulSet in a ControllerRevision is protected like the StatefulSet.
 func TestAttributesOfControllerRevisionsAreProtected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))

@@ -18,8 +18,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// What the API server asks about is just what the engine finds touched, whatever the shape of objects. Only in lists of
-// templates it asks for more.
+// The matchConditions of the webhook find the same protected attributes as the engine, in objects of any shape. Only
+// for lists of templates do they match more.
 func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
@@ -42,7 +42,7 @@ func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 	}
 	rules := attributes.NewRules(clusterRules, nil)
 	nobody := func(v1alpha1.RoleReference) bool { return false }
-	// Objects are stored while nobody looks.
+	// The keeper of the objects is exempt from the rules.
 	keeper := s.schedulerClient()
 	random := rand.New(rand.NewPCG(1, 2))
 	calls := func() int {
@@ -53,7 +53,7 @@ func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 	refusals, more := 0, 0
 	for round := range rounds {
 		old, updated := randomShape(random, fmt.Sprint("s", round)), randomShape(random, fmt.Sprint("s", round))
-		if random.IntN(2) == 0 { // much as it was
+		if random.IntN(2) == 0 { // a small change
 			updated = old.DeepCopy()
 			changeRandomly(random, updated.Object)
 		}
@@ -94,7 +94,7 @@ func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 	require.Less(t, more, rounds/4)
 }
 
-// schedulerClient returns the client of a user who is asked nothing.
+// schedulerClient returns the client of a user who is exempt from rules about attributes.
 func (s *testScope) schedulerClient() client.Client {
 	s.t.Helper()
 	config := s.controlPlane.RESTConfig()
@@ -117,7 +117,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// toJSON is what an object is like as JSON.
+// toJSON returns an object as it is decoded from JSON.
 func toJSON(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	data, err := object.MarshalJSON()
@@ -127,7 +127,7 @@ func toJSON(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	return found.Object
 }
 
-// randomShape returns an object that has, at random, something where templates might be.
+// randomShape returns an object with random values in the fields that templates of workloads have.
 func randomShape(random *rand.Rand, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shape"})
@@ -146,7 +146,7 @@ func randomShape(random *rand.Rand, name string) *unstructured.Unstructured {
 		}
 		set(values)
 	}
-	if object.GetLabels()["B.example.com/d"] != "" { // no valid label
+	if object.GetLabels()["B.example.com/d"] != "" { // upper-case prefixes are not valid in label keys
 		object.SetLabels(nil)
 	}
 	return object
@@ -157,7 +157,7 @@ var shapeFields = []string{
 	"volumeClaimTemplate", "labels", "annotations", "a", "b.example.com/c",
 }
 
-// randomValue returns a value that tends to look like the templates of workloads.
+// randomValue returns a value that often has the structure of a workload's template.
 func randomValue(random *rand.Rand, depth int) any {
 	switch choice := random.IntN(24); {
 	case choice == 0 || depth == 0:
@@ -182,7 +182,7 @@ func randomValue(random *rand.Rand, depth int) any {
 	return object
 }
 
-// changeRandomly changes something somewhere.
+// changeRandomly changes or removes random fields of an object.
 func changeRandomly(random *rand.Rand, object map[string]any) {
 	for _, key := range shapeFields {
 		value, there := object[key]

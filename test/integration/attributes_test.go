@@ -18,7 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// attributeRule is about an attribute that is named as the scene is.
+// attributeRule returns a rule about an attribute whose name begins with the scope's id.
 func (s *testScope) attributeRule(
 	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
 ) v1alpha1.AttributeRule {
@@ -28,7 +28,7 @@ func (s *testScope) attributeRule(
 	}
 }
 
-// protectAttribute creates a rule, in a namespace or for the cluster, and returns when it is enforced.
+// protectAttribute creates a rule, in a namespace or cluster-wide, and returns when it is enforced.
 func (s *testScope) protectAttribute(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
 	s.t.Helper()
 	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
@@ -66,7 +66,7 @@ func attributeStatus(rule client.Object) v1alpha1.ProtectedAttributeStatus {
 	return rule.(*v1alpha1.ProtectedAttribute).Status
 }
 
-// createAttributeRole creates a ClusterRole, or a Role in a namespace, that gives a right which nobody else has.
+// createAttributeRole creates a ClusterRole, or a Role in a namespace, with a permission that no other role grants.
 func (s *testScope) createAttributeRole(namespace, short string) string {
 	s.t.Helper()
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
@@ -78,7 +78,7 @@ func (s *testScope) createAttributeRole(namespace, short string) string {
 	return s.name(short)
 }
 
-// attributePlace is where in an object an attribute is.
+// attributePlace is a place in an object that can have attributes.
 type attributePlace struct {
 	short, text string
 	path        []string
@@ -91,7 +91,7 @@ var attributePlaces = []attributePlace{
 		[]string{"spec", "template", "metadata"}},
 }
 
-// newObject returns an object with an attribute in a place, or without it if value is none.
+// newObject returns an object with an attribute in this place, or without it if the value is valueNone.
 func (p attributePlace) newObject(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
 	t.Helper()
 	object := parseYAML(t, p.text)[0]
@@ -104,7 +104,7 @@ func (p attributePlace) newObject(t *testing.T, namespace, name, field, key, val
 	return object
 }
 
-// Values of attributes: one and two are in the rules that list values, and other is not.
+// Values of attributes. Rules that list values list the first two.
 const (
 	valueNone     = "none"
 	valueListed1  = "one"
@@ -112,7 +112,7 @@ const (
 	valueUnlisted = "other"
 )
 
-// attributeCase is an attribute as a rule has it.
+// attributeCase is a protected attribute. If it is listed, its rule protects only the listed values.
 type attributeCase struct {
 	short, field string
 	listed       bool
@@ -126,8 +126,8 @@ func (c attributeCase) allows(values ...string) bool {
 	return !c.listed || !slices.Contains(values, valueUnlisted)
 }
 
-// Who holds the role that a rule names may touch an attribute, in whatever way they got it, and nobody else may in any
-// way.
+// Only the subjects of bindings to the role that a rule names can set the attribute, with every kind of binding and
+// request.
 func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -194,7 +194,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := s.withT(t)
-				if actor.holds != "" { // until the bindings are known
+				if actor.holds != "" { // until the API server knows the bindings
 					c, p := attributeCases[0], attributePlaces[0]
 					s.eventually(func(collect *assert.CollectT) {
 						probe := p.newObject(t, here, "probe", c.field, s.name(c.short+actor.holds), valueListed1)
@@ -218,7 +218,7 @@ func attributeObjectName(p attributePlace, scope string, c attributeCase, value 
 		map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
 }
 
-// tryAttributeWrites tries all ways to touch an attribute. Nothing is stored.
+// tryAttributeWrites tries all ways to set, change and remove an attribute, by dry runs.
 func (s *testScope) tryAttributeWrites(
 	who client.Client, namespace, scope string, c attributeCase, p attributePlace, holds bool,
 ) {

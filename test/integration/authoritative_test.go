@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// treePolicyKinds are those that a tree is authoritative for.
+// treePolicyKinds are the kinds that the templates of trees are authoritative for.
 var treePolicyKinds = []v1alpha1.GroupKind{
 	{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "RoleBinding"}, {Kind: "ResourceQuota"},
 }
@@ -26,10 +26,10 @@ func authoritative(policy v1alpha1.AuthoritativePolicy) func(*v1alpha1.Namespace
 	}
 }
 
-// occupiedName is the name of a binding that is declared, and that others take.
+// occupiedName is the name of a declared RoleBinding that others create first.
 const occupiedName = "occupied-by-what-is-" + undeclaredName
 
-// clusterAdminBinding is a binding to another role than viewer's.
+// clusterAdminBinding returns a RoleBinding whose roleRef differs from that of viewerBinding.
 func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -37,7 +37,7 @@ func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 	}
 }
 
-// The table "Namespace Scoped Policies" of the Git User Guide, row by row.
+// TestAuthoritativeTemplateDeletesOtherObjects follows the table "Namespace Scoped Policies" of the Git User Guide.
 func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -56,7 +56,8 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		viewerBinding(occupiedName), readerRole("of-another-template", "configmaps"))
 	s.waitPresent(ns, declared)
 
-	// Not declared, and there: deleted, and said. The others are not concerned, nor is what other namespaces have.
+	// Undeclared objects of the kinds are deleted and an Event reports it. Objects of other kinds and of other
+	// namespaces stay.
 	alien := documents(readerRole("undeclared-secret-admin", "configmaps"), viewerBinding("undeclared-binding"),
 		podQuota("undeclared-quota"))
 	s.createObjects(elsewhere.Name, alien)
@@ -69,7 +70,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	s.waitPresent(ns, configMap("undeclared-but-free", "v"))
 	s.mustGet(ns, parseYAML(t, podQuota(v1alpha1.QuotaName))[0])
 
-	// Declared, and otherwise: put right. Declared, and missing: created.
+	// A declared object that was changed is corrected, and one that was deleted is created again.
 	edited := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"},
 		Rules: []rbacv1.PolicyRule{{
@@ -81,7 +82,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	s.delete(edited)
 	s.waitPresent(ns, declared)
 
-	// Declared, and in its place a binding that can't be made so: made anew. It keeps nothing else from being deleted.
+	// A binding with another roleRef than the declared one is replaced. That does not delay deletions.
 	for _, first := range []func() error{
 		func() error { return s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
 		func() error { return nil },
@@ -89,7 +90,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		require.NoError(t, first())
 		s.eventually(func(c *assert.CollectT) {
 			err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
-			if apierrors.IsAlreadyExists(err) { // the operator was first
+			if apierrors.IsAlreadyExists(err) { // the operator has created its own first
 				assert.NoError(c,
 					client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
 			}
@@ -100,14 +101,14 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		s.waitAbsent(ns, viewerBinding("undeclared-beside"))
 	}
 
-	// Who forges the marks of a template keeps nothing: the label alone makes no object a template's.
+	// The template's label alone does not keep an object from being deleted.
 	forged := parseYAML(t, readerRole("undeclared-forged", "configmaps"))[0]
 	forged.SetNamespace(ns.Name)
 	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
 	require.NoError(t, s.client.Create(t.Context(), forged))
 	s.waitDeleted(forged)
 
-	// Added to what is declared while it is there by hand: taken over. Withdrawn: gone, as for any template.
+	// An object that is declared after a user has created it is taken over, and deleted when it is no longer declared.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = append(template.Spec.Templates,
 			rawObjects(t, readerRole("undeclared-later", "configmaps"))...)
@@ -118,7 +119,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 	s.waitAbsent(ns, readerRole("undeclared-later", "configmaps"))
 
-	// What a template that can't be rendered may declare stays.
+	// Objects that a template may declare stay while that template cannot be rendered.
 	require.NoError(t, s.operator.Kill())
 	s.disableVetting()
 	s.patchTemplate(other, func(template *v1alpha1.NamespaceTemplate) {
@@ -136,7 +137,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
 }
 
-// Who only wants to look at what would be deleted has it reported.
+// With the policy Report, undeclared objects are reported and not deleted.
 func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -158,8 +159,8 @@ func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 	s.waitAbsent(ns, readerRole("undeclared-secret-admin", "configmaps"))
 }
 
-// What Kubernetes puts into every namespace stays even if a template is authoritative for its kind, and a template
-// can't have deleted what its author may not delete.
+// Objects that Kubernetes creates in every namespace are never deleted. Authors need the permission to delete the kinds
+// for which their templates are authoritative.
 func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -17,7 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// denyRole has the API server refuse the Roles of a name, until the function that is returned is called.
+// denyRole has the API server deny the Roles of a name until the returned function is called.
 func (s *testScope) denyRole(name string) (allow func()) {
 	s.t.Helper()
 	policy := strings.NewReplacer("SCOPE", s.id, "NAME", name).Replace(`
@@ -56,7 +56,7 @@ spec:
 	}
 }
 
-// A RoleBinding whose Role is refused would grant what any other Role of that name grants.
+// A RoleBinding whose Role is denied is not applied, because it would grant the rules of any Role of that name.
 func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -74,7 +74,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	require.True(t, s.isAllowed(s.id, ns.Name, "get", "pods"))
 }
 
-// A wider Role that existed before is narrowed before anything binds it.
+// A Role that existed with more rules gets the declared rules before it is bound.
 func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -100,7 +100,7 @@ func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 	require.NotContains(t, order[:last], "rolebindings", "the Role is changed first")
 }
 
-// A RoleBinding that exists goes when its Role is replaced by another one that cannot be put right.
+// A RoleBinding is deleted when its Role was changed and cannot be corrected.
 func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -123,7 +123,7 @@ func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	s.waitPresent(ns, documents(role, binding))
 }
 
-// A template's RoleBinding never grants what another template's Role of the same name does.
+// A template's RoleBinding never binds a Role of the same name that another template declares.
 func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -148,7 +148,7 @@ func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 	s.waitTemplateObserved(earlier)
 }
 
-// RoleBindings that a template left behind keep its Role from being taken over by another template.
+// A template does not take over a Role while RoleBindings of a deleted template may bind it.
 func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -164,7 +164,7 @@ func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 	s.waitPopulated(ns)
 }
 
-// What a template no longer grants ends, even where a user keeps the object by a finalizer.
+// A grant that a template no longer declares ends, even if a finalizer keeps the object.
 func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(s *testScope) string{
@@ -201,7 +201,7 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 	}
 }
 
-// Users can write managedFields, and nothing that they write there hides what they changed.
+// The operator detects changes even if their authors also change managedFields.
 func TestDriftIsDetectedDespiteForgedManagedFields(t *testing.T) {
 	t.Parallel()
 	const tampered = "tampered"
@@ -233,12 +233,12 @@ func TestDriftIsDetectedDespiteForgedManagedFields(t *testing.T) {
 			reports := s.createTemplate("report", configMap("reported", "v"), reportsDrift)
 			template := s.createTemplate("correct", documents(configMap("corrected", "v"), configMap("dropped", "v")))
 			ns := s.createPopulatedNamespace("a")
-			// managedFields tell seconds apart. What a user writes in the very second of the operator's apply,
-			// admission refuses.
+			// Times in managedFields are in seconds. Admission denies forgeries within the second of the operator's
+			// apply.
 			applied := time.Now()
 			s.eventually(func(c *assert.CollectT) { assert.Greater(c, time.Now().Unix(), applied.Unix()) })
 			for _, name := range []string{"reported", "corrected", "dropped"} {
-				// The operator may have corrected the first of two writes before the second one comes.
+				// The operator may correct the first of two writes before the second one arrives.
 				require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 					object := s.mustGet(ns, parseYAML(t, configMap(name, ""))[0])
 					require.NoError(t, unstructured.SetNestedField(object.Object, tampered, "data", "key"))

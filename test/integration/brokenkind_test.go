@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// A kind whose conversion webhook can't be reached is listed by nobody, although its objects exist.
+// A kind whose conversion webhook is unreachable cannot be listed, although its objects exist.
 func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -56,14 +56,14 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	s.waitAbsent(held, widget)
 }
 
-// withSelectorLabel has a template select only namespaces that are labelled for it.
+// withSelectorLabel has a template select only namespaces with a value of the label "of".
 func withSelectorLabel(value string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels["of"] = value
 	}
 }
 
-// patchWidgetDefinition changes the definition of widgets.
+// patchWidgetDefinition changes the CustomResourceDefinition of Widget.example.com.
 func (s *testScope) patchWidgetDefinition(patch string) {
 	s.t.Helper()
 	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)

@@ -55,7 +55,7 @@ func (a certificateAuthority) issue(t *testing.T, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// writePEMFiles makes the files of a certificate and its key in a folder.
+// writePEMFiles writes a certificate and, unless it is nil, its key to files in a folder.
 func writePEMFiles(t *testing.T, dir, name string, certificate []byte, key crypto.PrivateKey) {
 	t.Helper()
 	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
@@ -70,7 +70,7 @@ func writePEMFiles(t *testing.T, dir, name string, certificate []byte, key crypt
 			0o600))
 }
 
-// The files by which an API server identifies itself to webhooks, as docs/operations.md has them.
+// These files give the API server a client certificate for webhooks, as docs/operations.md shows them.
 const (
 	admissionConfiguration = `
 apiVersion: apiserver.config.k8s.io/v1
@@ -93,7 +93,7 @@ users:
 `
 )
 
-// With client certificates, the webhooks answer the API server and nobody else.
+// With a CA for client certificates, the webhooks answer only requests with the API server's certificate.
 func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,7 +109,7 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	cluster := newClusterWithoutOperator(t, "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
 	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 
-	// The API server is answered: templates are vetted, and quotas counted.
+	// The API server's requests are answered: templates are vetted, and quotas are enforced.
 	s := newScope(t, cluster)
 	s.createTemplate("t", configMap("a", "v"))
 	s.createSpace("a", "", "pods", "1")
@@ -120,7 +120,7 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	s.delete(newPod(ns, "p"))
 	s.waitUsage("a", "pods: 0/1")
 
-	// Others are not.
+	// Requests without the certificate are rejected.
 	with := func(certificate tls.Certificate) *http.Client {
 		client := newUntrustedClient()
 		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
@@ -143,8 +143,8 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, allowed, "the API server's")
 
-	// Where the webhooks are is no secret that could identify the API server: it tells every user when they don't
-	// answer.
+	// A secret in the webhooks' URL could not replace the certificate: when a webhook does not answer, the API server
+	// shows the URL to users.
 	require.NoError(t, cluster.operator.Kill())
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("u", configMap("b", "v"))),
 		"https://"+cluster.webhookAddress+"/validate?timeout=")

@@ -157,7 +157,7 @@ func TestInvalidAttributeRulesAndConstraintsAreRejected(t *testing.T) {
 	}
 }
 
-// As OpenShift prints them.
+// OpenShift prints constraints in this form.
 func TestConstraintsWithNullFieldsAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), `
@@ -205,7 +205,7 @@ func TestTemplateDefaultsAreStored(t *testing.T) {
 	require.Equal(t, v1alpha1.DeletionOrphan, template.Spec.DeletionPolicy)
 }
 
-// Every field of an object is kept as it was written, known to the schema or not.
+// The API server stores every field of a declared object, whether or not the field is in its schema.
 func TestTemplatesKeepUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

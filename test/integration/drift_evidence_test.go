@@ -23,7 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// sprocketDefinition is a custom resource with lists that are merged by key, fields without a schema, and the
+// sprocketDefinition defines a custom resource with lists that are merged by key, fields without a schema, and the
 // subresources status and scale.
 const sprocketDefinition = `
 apiVersion: apiextensions.k8s.io/v1
@@ -70,8 +70,8 @@ rules:
 - {apiGroups: [apps], resources: [deployments], verbs: [list, watch, create, patch, delete]}
 `
 
-// guardedKinds are declared objects, and for each an edit of declared fields, and a node of FieldsV1 that has only
-// leaves below it.
+// guardedKinds has a declared object for each kind, an edit of its declared fields, and a node of FieldsV1 that has
+// only leaves below it.
 var guardedKinds = map[string]struct{ declared, edit, node string }{
 	"ConfigMap": {
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, labels: {a: b}}\ndata: {a: declared, b: declared}\n",
@@ -104,11 +104,12 @@ var guardedKinds = map[string]struct{ declared, edit, node string }{
 	},
 }
 
-// driftFixture is the scene of users who may edit everything in a namespace, and try to hide that they did.
+// driftFixture has a populated object, and a user who may edit everything in its namespace and tries to hide an edit.
 type driftFixture struct {
 	*testScope
 	ns *corev1.Namespace
-	// admin holds the ClusterRole admin in the namespace, and may write the kinds that admin leaves out.
+	// admin is the user. It has the ClusterRole admin in the namespace, and write permissions for kinds that admin does
+	// not cover.
 	admin client.Client
 	kind  string
 }
@@ -144,7 +145,7 @@ func newDriftFixture(t *testing.T, kind string, change ...func(*v1alpha1.Namespa
 	return e
 }
 
-// getObject reads the object.
+// getObject returns the stored object.
 func (e driftFixture) getObject() *unstructured.Unstructured {
 	e.t.Helper()
 	return e.mustGet(e.ns, parseYAML(e.t, guardedKinds[e.kind].declared)[0])
@@ -154,17 +155,17 @@ func (e driftFixture) patch(body string, options ...client.PatchOption) error {
 	return e.admin.Patch(e.t.Context(), e.getObject(), mergePatch(body), options...)
 }
 
-// update reads the object, changes it, and replaces it whatever was written in between.
+// update reads the object, changes it, and replaces the stored object without a check of its version.
 func (e driftFixture) update(change func(*unstructured.Unstructured), options ...client.UpdateOption) error {
 	object := e.getObject()
 	change(object)
-	if e.kind != "Sprocket" { // an update of a custom resource needs a version
+	if e.kind != "Sprocket" { // an update of a custom resource needs a resourceVersion
 		object.SetResourceVersion("")
 	}
 	return e.admin.Update(e.t.Context(), object, options...)
 }
 
-// edited returns the object with the edit made.
+// edited returns a copy of the object with the edit.
 func (e driftFixture) edited(object *unstructured.Unstructured) *unstructured.Unstructured {
 	e.t.Helper()
 	merged, err := mergePatched(object, guardedKinds[e.kind].edit)
@@ -172,7 +173,7 @@ func (e driftFixture) edited(object *unstructured.Unstructured) *unstructured.Un
 	return merged
 }
 
-// editedCopy is what a user applies who copies all that the operator wrote, but for the edit.
+// editedCopy returns the declared object with the operator's labels and annotations and the edit.
 func (e driftFixture) editedCopy() *unstructured.Unstructured {
 	e.t.Helper()
 	live, declared := e.getObject(), parseYAML(e.t, guardedKinds[e.kind].declared)[0]
@@ -182,13 +183,13 @@ func (e driftFixture) editedCopy() *unstructured.Unstructured {
 	return e.edited(declared)
 }
 
-// apply applies what was edited by server-side apply.
+// apply applies editedCopy by server-side apply.
 func (e driftFixture) apply(manager string, options ...client.ApplyOption) error {
 	return e.admin.Apply(e.t.Context(), client.ApplyConfigurationFromUnstructured(e.editedCopy()),
 		append(options, client.FieldOwner(manager), client.ForceOwnership)...)
 }
 
-// changeOperatorEntry changes the entry of the operator.
+// changeOperatorEntry changes the operator's entry in managedFields.
 func changeOperatorEntry(object *unstructured.Unstructured, change func(*metav1.ManagedFieldsEntry)) {
 	entries := object.GetManagedFields()
 	for i := range entries {
@@ -199,8 +200,8 @@ func changeOperatorEntry(object *unstructured.Unstructured, change func(*metav1.
 	object.SetManagedFields(entries)
 }
 
-// collapseField returns FieldsV1 in which a node that has nothing but leaves below it has none, so that it stands for
-// everything below it.
+// collapseField returns FieldsV1 in which a node has no leaves, which means that the manager owns everything below the
+// node.
 func collapseField(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.FieldsV1 {
 	t.Helper()
 	leaves := regexp.MustCompile(`"` + node + `":\{("[^"]+":\{\},?)+\}`)
@@ -208,7 +209,7 @@ func collapseField(t *testing.T, fields *metav1.FieldsV1, node string) *metav1.F
 	return metav1.NewFieldsV1(leaves.ReplaceAllString(fields.GetRawString(), `"`+node+`":{}`))
 }
 
-// hidingWrites are ways to hide an edit. Each returns the refusal.
+// hidingWrites returns the ways to hide an edit, by name. Each function returns the error of the API server.
 func (e driftFixture) hidingWrites() map[string]func() error {
 	before := e.getObject()
 	patches := func(body string, options ...client.PatchOption) func() error {
@@ -243,7 +244,7 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 			entry.Operation = metav1.ManagedFieldsOperationUpdate
 		}),
 		"of status": forged(func(entry *metav1.ManagedFieldsEntry) { entry.Subresource = "status" }),
-		// A request that changes times only changes nothing.
+		// A request that changes only times is a no-op, so this one also adds a finalizer.
 		"another time": updates(func(object *unstructured.Unstructured) {
 			object.SetFinalizers([]string{"example.com/mine"})
 			changeOperatorEntry(object, func(entry *metav1.ManagedFieldsEntry) {
@@ -260,7 +261,8 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 		"a field as whole": forged(func(entry *metav1.ManagedFieldsEntry) {
 			entry.FieldsV1 = collapseField(e.t, entry.FieldsV1, guardedKinds[e.kind].node)
 		}),
-		// The first write is an edit like any other, and lets the entry shrink. The second one is to bring it back.
+		// The first write is an ordinary edit, after which the operator owns less. The second write tries to restore
+		// that.
 		"edit, and replace with the old managedFields": func() error {
 			if err := e.patch(guardedKinds[e.kind].edit); err != nil {
 				return fmt.Errorf("an edit: %w", err)
@@ -269,7 +271,7 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 		},
 	}
 	if e.kind != "Sprocket" {
-		// For custom resources the API server takes an empty list for none.
+		// For custom resources, the API server treats an empty list like a missing one.
 		all["an empty list"] = updates(func(object *unstructured.Unstructured) {
 			object.SetManagedFields([]metav1.ManagedFieldsEntry{})
 		})
@@ -288,15 +290,15 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 			entry.FieldsV1 = metav1.NewFieldsV1(strings.Replace(entry.FieldsV1.GetRawString(), `{".":{},"f:name":{}}`,
 				"{}", 1))
 		})
-		// The API server would write down the same for an edit of all declared fields of an object without a schema.
+		// An edit of all declared fields of an object without a schema would change managedFields in the same way.
 		all["edit all below a field without schema"] = patches(
 			`{"spec": {"a": {"b": {"c": {"d": {"e": {"f": "changed", "g": "changed"}}}}}}}`)
 	}
 	return all
 }
 
-// A user who may edit populated objects can't hide the edit: the API server's record of what the operator applied is
-// changed by edits only.
+// A user who may edit populated objects cannot hide an edit, because only edits may change the operator's entry in
+// managedFields.
 func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), sprocketDefinition, "apply", "--filename", "-")
@@ -317,12 +319,12 @@ func TestDriftCannotBeHidden(t *testing.T) {
 				require.True(t, apierrors.IsForbidden(err), "%s: %v\n%v", name, err, e.getObject().GetManagedFields())
 				require.ErrorContains(t, err, "needs the verb patch on namespacetemplates/"+e.name("defaults"), name)
 			}
-			// Only edits went through, and they are seen.
+			// Only edits were allowed, and the operator reports them.
 			e.waitCondition(e.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Contains(c, condition.Message, "guarded: drifted: ")
 			})
 			e.expectOrdinaryWritesAllowed()
-			// Whoever may patch the template may do all this.
+			// A user who may patch the template is allowed all of this.
 			e.grant(e.name("patch"),
 				userSubject(e.name("admin")),
 				policyRule("patch", v1alpha1.GroupVersion.Group, v1alpha1.NamespaceTemplates.Resource,
@@ -334,8 +336,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			e := newDriftFixture(t, kind)
 			attacks := e.hidingWrites()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
-				// The operator may have corrected the edit in between: then there is nothing to hide, and nothing is
-				// refused.
+				// If the operator corrected the edit in between, the write hides nothing and is allowed.
 				if err := attacks[name](); err != nil {
 					require.True(t, apierrors.IsForbidden(err) || apierrors.IsConflict(err), "%s: %v", name, err)
 				}
@@ -345,8 +346,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 	}
 }
 
-// expectOrdinaryWritesAllowed are the ways in which a user changes a populated object without hiding anything. All of
-// them are allowed.
+// expectOrdinaryWritesAllowed fails unless the API server allows the writes that hide nothing.
 func (e driftFixture) expectOrdinaryWritesAllowed() {
 	e.t.Helper()
 	edit := guardedKinds[e.kind].edit
@@ -388,11 +388,11 @@ func (e driftFixture) expectOrdinaryWritesAllowed() {
 			options...)
 	}
 	require.NoError(e.t, scale(2, "kubectl", types.MergePatchType))
-	if e.kind == "Deployment" { // scales of custom resources can't be applied
+	if e.kind == "Deployment" { // the scale of a custom resource cannot be applied
 		require.NoError(e.t, scale(3, v1alpha1.FieldManager, types.ApplyPatchType))
 	}
 	require.NotContains(e.t, e.operatorFields(), "f:replicas", "scaling is drift, whichever manager the request names")
-	if e.kind == "Deployment" { // admin may not write its status
+	if e.kind == "Deployment" { // the ClusterRole admin cannot write its status
 		return
 	}
 	status := e.getObject()
@@ -404,7 +404,7 @@ func (e driftFixture) expectOrdinaryWritesAllowed() {
 	require.NotEmpty(e.t, e.operatorFields(), "subresources reset nothing")
 }
 
-// operatorFields returns what the operator owns of the object.
+// operatorFields returns the fields of the object that the operator owns.
 func (e driftFixture) operatorFields() string {
 	e.t.Helper()
 	fields := ""
@@ -414,7 +414,7 @@ func (e driftFixture) operatorFields() string {
 	return fields
 }
 
-// What is compared is little, however large the object is.
+// Admission compares little data, however large the object is.
 func TestLargePopulatedObjectsCanBeEdited(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -21,12 +21,11 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// correctionLimit is how long drift may last here. The goal, one second, is for a machine that does nothing else: make
-// bench measures it.
+// correctionLimit is the longest time until drift is corrected. The goal is one second on an idle machine, which make
+// bench measures.
 const correctionLimit = 10 * time.Second
 
-// foreignPatches are ways in which somebody else changes what policyKinds declares, by kind: a merge patch that changes
-// a declared field.
+// foreignPatches has a merge patch for each kind of policyKinds that changes a declared field.
 var foreignPatches = map[string]string{
 	"NetworkPolicy":       `{"spec": {"egress": [{"ports": [{"protocol": "TCP", "port": 443}]}]}}`,
 	"Role":                `{"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}`,
@@ -39,7 +38,7 @@ var foreignPatches = map[string]string{
 	"PodDisruptionBudget": `{"spec": {"minAvailable": 0}}`,
 }
 
-// foreignWrites are those who change objects, and how.
+// foreignWrites returns the ways in which other clients change populated objects, by name.
 func foreignWrites(s *testScope) map[string]func(*unstructured.Unstructured) error {
 	ctx := s.t.Context()
 	patch := func(object *unstructured.Unstructured, body string, options ...client.PatchOption) error {
@@ -50,7 +49,7 @@ func foreignWrites(s *testScope) map[string]func(*unstructured.Unstructured) err
 			return patch(object, foreignPatches[object.GetKind()], client.FieldOwner("kubectl-patch"))
 		},
 		"update": func(object *unstructured.Unstructured) error {
-			// Kubernetes writes what is used into quotas
+			// the quota controller also updates ResourceQuotas
 			return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 				read := object.DeepCopy()
 				if err := s.client.Get(ctx, client.ObjectKeyFromObject(object), read); err != nil {
@@ -123,8 +122,8 @@ func mergePatched(object *unstructured.Unstructured, patch string) (*unstructure
 	return merged, nil
 }
 
-// Whoever changes a populated object, in whatever way, it is put right at once. These tests run by themselves: they
-// have a time limit.
+// A change of a populated object is corrected, however it was made. The test does not run in parallel with others
+// because it has a time limit.
 func TestDriftIsCorrected(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	for _, object := range parseYAML(t, policyKinds) {
@@ -144,7 +143,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	}
 }
 
-// kindLabel says, on a namespace, which of policyKinds it is to have.
+// kindLabel is the label of a namespace that selects one object of policyKinds.
 const kindLabel = "kind"
 
 func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way string) {
@@ -172,12 +171,12 @@ func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way s
 			assert.Equal(c, before.GetUID(), after.GetUID())
 		}
 	})
-	if way != "forget the managers" { // the operator can't know then that it has been there
+	if way != "forget the managers" { // then the operator cannot know that the object was populated
 		s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
 	}
 }
 
-// A correction is one write, of the object; the namespace's condition has nothing new to say.
+// A correction writes only the object. The namespace's condition does not change.
 func TestDriftCorrectionIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -197,8 +196,9 @@ func TestDriftCorrectionIsOneWrite(t *testing.T) {
 	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
-// waitQuiet returns when the operator has nothing left to do for what happened before to objects like these: the watch
-// tells of a later deletion in another namespace, and the queue brings it up, only after that.
+// waitQuiet waits until the operator has handled all earlier changes of objects like these. It deletes such objects in
+// another namespace and waits until they are created again: the watch delivers these deletions after the earlier
+// changes.
 func (s *testScope) waitQuiet(like string) {
 	s.t.Helper()
 	marker := s.createPopulatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
@@ -213,7 +213,7 @@ func (s *testScope) waitQuiet(like string) {
 	}
 }
 
-// What no template declares belongs to whoever set it.
+// The operator does not change fields that no template declares.
 func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -242,7 +242,7 @@ func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 		require.Empty(t, differences(object.Object, s.mustGet(ns, object).Object))
 	}
 
-	// A correction of a declared field leaves them alone too.
+	// A correction of a declared field does not change them either.
 	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
 	require.NoError(t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
 	require.NoError(t, s.client.Update(t.Context(), settings))
@@ -254,7 +254,7 @@ func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), settings))
 }
 
-// A quota's status changes whenever something is counted: no reason to write.
+// The operator does not write when only the status of a ResourceQuota changes.
 func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -267,7 +267,7 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 		assert.Contains(c, found.Status.Used, corev1.ResourceServices)
 		return found.Status.Used[corev1.ResourceServices]
 	}
-	s.eventually(func(c *assert.CollectT) { used(c) }) // before, nothing is charged
+	s.eventually(func(c *assert.CollectT) { used(c) }) // services are counted only after that
 	for i := range 3 {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: fmt.Sprintf("mine-%d", i)}}
 		service.Spec.Ports = []corev1.ServicePort{{Port: 80}}
@@ -281,7 +281,7 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
-// With driftPolicy Report, drift stays and is told of in every way there is.
+// With driftPolicy Report, drift is not corrected but reported by a condition, an Event and the template's status.
 func TestDriftIsReported(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -309,12 +309,12 @@ func TestDriftIsReported(t *testing.T) {
 	s.waitAbsent(ns, configMap("more", ""))
 	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 
-	// Put back by hand, it is drift no more.
+	// Drift ends when a user restores the declared value.
 	settings = s.mustGet(ns, settings)
 	settings.Object["data"] = map[string]any{"key": "v"}
 	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
 
-	// Correct puts right what Report left.
+	// After a change to driftPolicy Correct, the drift is corrected.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DriftPolicy = v1alpha1.DriftCorrect
 	})
@@ -325,7 +325,7 @@ func TestDriftIsReported(t *testing.T) {
 	})
 }
 
-// What the template says anew is no drift: Report applies it.
+// With driftPolicy Report, changes of the template are applied.
 func TestReportAppliesAChangedTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	// rbacRule lets an author write Roles and RoleBindings, as far as RBAC goes: without bind and escalate.
+	// rbacRule lets an author write Roles and RoleBindings, but not escalate or bind.
 	rbacRule    = policyRule("create patch", rbacv1.GroupName, "roles rolebindings")
 	readSecrets = policyRule("get", "", "secrets")
 	readConfig  = policyRule("get", "", "configmaps")
@@ -32,18 +32,18 @@ const (
 	secretRules    = `rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]`
 )
 
-// bindingAttack is a template by which an author who may write Roles and RoleBindings, and holds nothing but reading
-// ConfigMaps, tries to let SCOPE-victim read Secrets.
+// bindingAttack is a template by which an author tries to let the user SCOPE-victim read Secrets. The author may write
+// Roles and RoleBindings, and can otherwise only read ConfigMaps.
 type bindingAttack struct {
 	objects  string
 	overlays []v1alpha1.Overlay
-	// existing is in a namespace before the template selects it. By default it is the Role SCOPE-worker, which may read
-	// Secrets.
+	// existing is a Role that exists in the namespace before the template selects it. By default it is SCOPE-worker,
+	// which grants get on Secrets.
 	existing string
-	// refuseRoles has the cluster refuse all Roles that the operator writes in the namespaces.
+	// refuseRoles has the API server deny all Roles that the operator writes in the namespaces.
 	refuseRoles bool
 	change      []func(*v1alpha1.NamespaceTemplate)
-	// later is what the author does once the template is populated.
+	// later is called when the template is populated.
 	later func(*testScope, client.Client, *v1alpha1.NamespaceTemplate)
 }
 
@@ -184,7 +184,7 @@ var bindingAttacks = map[string]bindingAttack{
 	},
 }
 
-// workersBinding binds the Role "SCOPE-worker" to the victim.
+// workersBinding binds the Role SCOPE-worker to SCOPE-victim.
 var workersBinding = bindingToRole("workers", "SCOPE-worker", "SCOPE-victim")
 
 func withRBACVersion(version, object string) string {
@@ -206,8 +206,8 @@ func roleOverlay(path, value string) []v1alpha1.Overlay {
 	return []v1alpha1.Overlay{{Patches: []v1alpha1.Patch{roleJSONPatch("SCOPE-worker", path, value)}}}
 }
 
-// A template is denied, or populated without what its author could not grant: never for a moment does the victim hold
-// more. Names of Roles are the scene's, since a Role that two templates may declare is a matter of its own.
+// Each template is either denied, or populated such that the victim never has more permissions than the author. The
+// names of Roles contain the scope's id, because Roles that several templates declare are tested elsewhere.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -219,7 +219,7 @@ func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	}
 }
 
-// runBindingAttack has an author try.
+// runBindingAttack creates the template as its author, and fails if the victim could read Secrets at any moment.
 func (s *testScope) runBindingAttack(attack bindingAttack) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
@@ -251,7 +251,7 @@ func (s *testScope) runBindingAttack(attack bindingAttack) {
 	require.NoError(s.t, s.createAsCreator(created))
 	settler := &settler{client: s.client, id: s.id}
 	require.NoError(s.t, settler.settle(s.t.Context(), late.Name, created.Name))
-	// An administrator of the other namespace makes the Role that a binding may wait for.
+	// An administrator creates the Role in the other namespace too, in case the binding waits for it.
 	for _, object := range parseYAML(s.t, existing(created)) {
 		object.SetNamespace(created.Name)
 		require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), object)))
@@ -263,8 +263,8 @@ func (s *testScope) runBindingAttack(attack bindingAttack) {
 	s.expectNeverGranted(recorder, s.name("victim"), readSecrets, late, created)
 }
 
-// What an author may grant is populated, wherever a user had widened the Role before, and however many namespaces there
-// are. Both the declared Role and the ClusterRole are bound; for no moment is more bound than they allow.
+// Bindings that the author may grant are populated in many namespaces, even if a user had widened the Role before. At
+// no moment do they grant more than the declared Role and ClusterRole.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -295,7 +295,7 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	for _, ns := range namespaces {
 		s.waitPopulated(ns)
 		s.waitPresent(ns, strings.ReplaceAll(objects, "$(NAMESPACE)", ns.Name))
-		s.eventually(func(c *assert.CollectT) { // until the API server goes by the bindings
+		s.eventually(func(c *assert.CollectT) { // until the API server knows the bindings
 			assert.True(c, s.isAllowed(victim, ns.Name, "get", "configmaps"))
 			assert.True(c, s.isAllowed(s.name("viewer"), ns.Name, "list", "pods"))
 		})
@@ -303,8 +303,8 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	s.expectNeverGranted(recorder, victim, readSecrets, namespaces...)
 }
 
-// A Role that several templates declare is not bound for the author of one of them, unless that author could bind it,
-// whichever template comes first by name or by time. The binding of those who may is populated.
+// A Role that several templates declare is bound only for authors who could bind it, whichever template is first by
+// name or by creation. Their binding is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
@@ -320,7 +320,8 @@ func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	}
 }
 
-// bindRoleOfAnotherTemplate has an author bind an empty Role that a template of the administrator fills.
+// bindRoleOfAnotherTemplate creates a template that binds an empty Role, and a template of an administrator that
+// declares the same Role with rules.
 func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order string) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
@@ -384,7 +385,7 @@ func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order str
 	}
 }
 
-// replacePlaceholders replaces SCOPE in a template's values.
+// replacePlaceholders replaces SCOPE in a template by the scope's id.
 func (s *testScope) replacePlaceholders(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
 	data, err := json.Marshal(template)
@@ -393,7 +394,7 @@ func (s *testScope) replacePlaceholders(template *v1alpha1.NamespaceTemplate) {
 	require.NoError(s.t, json.Unmarshal(bytes.ReplaceAll(data, []byte("SCOPE"), []byte(s.id)), template))
 }
 
-// expectNeverGranted fails if RoleBindings let a user do something at any moment, or do now.
+// expectNeverGranted fails if RoleBindings granted a user the permission at any recorded moment, or grant it now.
 func (s *testScope) expectNeverGranted(
 	recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace,
 ) {
@@ -411,7 +412,7 @@ func (s *testScope) expectNeverGranted(
 	}
 }
 
-// replaceObjectsAs replaces the objects of a template as a user, who may be denied it.
+// replaceObjectsAs replaces the objects of a template as a user. The request may be denied.
 func (s *testScope) replaceObjectsAs(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
 	s.t.Helper()
 	changed := template.DeepCopy()
@@ -424,8 +425,8 @@ func (s *testScope) replaceObjectsAs(user client.Client, template *v1alpha1.Name
 	s.waitTemplateObserved(changed)
 }
 
-// denyOperatorRoles has the API server refuse the Roles that the operator writes in namespaces, as a policy of the
-// cluster might. It labels the namespaces, which do not exist yet.
+// denyOperatorRoles has the API server deny the Roles that the operator writes in some namespaces, as a policy of the
+// cluster might. It labels the namespaces, which are not created yet.
 func (s *testScope) denyOperatorRoles(namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	for _, ns := range namespaces {
@@ -436,7 +437,7 @@ func (s *testScope) denyOperatorRoles(namespaces ...*corev1.Namespace) {
 	probe := s.newNamespace("probe", withLabel("refuse-roles", s.id))
 	require.NoError(s.t, s.createAsCreator(probe))
 	operator := s.impersonate(s.t, operatorUser)
-	s.eventually(func(c *assert.CollectT) { // until the API server goes by it
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces the policy
 		_, err := operator.RbacV1().Roles(probe.Name).Create(s.t.Context(),
 			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -11,14 +11,14 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// createOnlyRules are what the create-author may do besides writing templates.
+// createOnlyRules are the permissions of the create-author besides writing templates.
 var createOnlyRules = []rbacv1.PolicyRule{
 	policyRule("create", "", "resourcequotas configmaps serviceaccounts"),
 	policyRule("create", "networking.k8s.io", "networkpolicies"),
 }
 
-// Declaring an object may overwrite one that exists: the author needs create and patch on each kind, as server-side
-// apply does.
+// A declared object may overwrite an existing one, so authors need create and patch on each kind, like for server-side
+// apply.
 func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -40,7 +40,7 @@ func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 		s.expectDenied(patches.Create(t.Context(), template.DeepCopy()))
 		require.NoError(t, both.Create(t.Context(), template.DeepCopy()), short)
 	}
-	// An edit is judged like a creation.
+	// An edit needs the same permissions as a creation.
 	own := s.newTemplate("own", configMap("own", "v"))
 	require.NoError(t, both.Create(t.Context(), own))
 	s.expectDenied(s.patchSpecAs(creates, own,
@@ -57,7 +57,7 @@ func (s *testScope) patchSpecAs(user client.Client, template *v1alpha1.Namespace
 	return user.Patch(s.t.Context(), template.DeepCopy(), client.RawPatch("application/merge-patch+json", body))
 }
 
-// removalWrites are the ways to have a template's objects deleted.
+// removalWrites are the writes that cause the deletion of a template's objects, by name.
 var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTemplate) error{
 	"no templates": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
 		return s.patchSpecAs(user, template, map[string]any{"templates": []any{}})
@@ -102,8 +102,7 @@ var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.Namespa
 	},
 }
 
-// A user who has objects pruned needs the right to delete objects of their kinds, in whatever way the template is
-// changed.
+// Users need the permission to delete objects of the kinds that their change of a template prunes.
 func TestAuthorsNeedDeleteOnPrunedKinds(t *testing.T) {
 	t.Parallel()
 	for way, remove := range removalWrites {
@@ -128,7 +127,7 @@ func TestAuthorsNeedDeleteOnPrunedKinds(t *testing.T) {
 	}
 }
 
-// No right on objects is needed to disable or delete a template whose objects stay.
+// Users need no permissions on objects to disable or delete a template with deletionPolicy Orphan.
 func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"disabled", "deleted"} {
@@ -145,7 +144,7 @@ func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 	}
 }
 
-// An author overrides what another template declares only with the right to change that template.
+// Authors need the permission to patch a template whose objects their template overrides.
 func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))

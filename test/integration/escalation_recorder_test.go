@@ -29,12 +29,12 @@ import (
 	"nstpl.dev/nstpl/test/escalation"
 )
 
-// rbacKinds decide who may do what in a namespace.
+// rbacKinds are the kinds that grant permissions in a namespace.
 var rbacKinds = []schema.GroupVersionResource{
 	rbacv1.SchemeGroupVersion.WithResource("roles"), rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
 }
 
-// recordedKinds are those whose writes are judged, and those that explain them.
+// recordedKinds are the kinds whose writes are judged, and the kinds that explain those writes.
 var recordedKinds = append(slices.Clone(rbacKinds),
 	corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
@@ -42,7 +42,8 @@ var recordedKinds = append(slices.Clone(rbacKinds),
 	corev1.SchemeGroupVersion.WithResource("namespaces"), v1alpha1.GroupVersion.WithResource("namespacetemplates"),
 )
 
-// recorder records writes in the order in which the API server made them: states that last only for a moment too.
+// recorder records writes in the order in which the API server made them, so that it also sees states that last only a
+// moment.
 type recorder struct {
 	kinds   []schema.GroupVersionResource
 	client  dynamic.Interface
@@ -50,17 +51,18 @@ type recorder struct {
 	marks   atomic.Int64
 	mu      sync.Mutex
 	records []escalation.Record
-	// seen is the revision of the last event of each kind.
+	// lastRevisions has the revision of the last event of each kind.
 	lastRevisions map[schema.GroupVersionResource]uint64
-	// writers and deleters are the users who made a write, by its revision, and who deleted an object, by its UID. All
+	// writers has the user of a write by its revision, and deleters the user of a deletion by the object's UID. All
 	// other writes are the operator's.
 	writers  map[uint64]string
 	deleters map[types.UID]string
-	// taken are the prefixes of what is not recorded any more.
+	// takenPrefixes are the prefixes whose objects are no longer recorded.
 	takenPrefixes []string
 }
 
-// newRecorder records the writes of some kinds whose namespaces, or names if they have none, begin with a prefix.
+// newRecorder records the writes of objects in namespaces whose names begin with a prefix, and of cluster-scoped
+// objects whose own names do.
 func newRecorder(t *testing.T, cluster *testCluster, prefix string, kinds ...schema.GroupVersionResource) *recorder {
 	t.Helper()
 	clients, err := dynamic.NewForConfig(cluster.controlPlane.RESTConfig())
@@ -116,7 +118,7 @@ func (r *recorder) record(kind schema.GroupVersionResource, event watch.Event) {
 	}
 }
 
-// namespaceOrName returns the namespace of an object, or the name of one that has none.
+// namespaceOrName returns the namespace of an object, or the name of a cluster-scoped one.
 func namespaceOrName(object metav1.Object) string {
 	if object.GetNamespace() != "" {
 		return object.GetNamespace()
@@ -127,26 +129,26 @@ func namespaceOrName(object metav1.Object) string {
 func revisionOf(object metav1.Object) uint64 {
 	revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
-		panic(err) // an API server sets it
+		panic(err) // the API server always sets it
 	}
 	return revision
 }
 
-// noteWrite notes that a user made the write that an object came back from.
+// noteWrite records the user of the write that returned an object.
 func (r *recorder) noteWrite(user string, object metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writers[revisionOf(object)] = user
 }
 
-// noteDeletion notes that a user deletes an object.
+// noteDeletion records the user who deletes an object.
 func (r *recorder) noteDeletion(user string, object metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deleters[object.GetUID()] = user
 }
 
-// newMarker returns an object of a kind that is changed only to see how far a watch has come.
+// newMarker returns an object that is changed only to find out how far a watch has come.
 func newMarker(kind schema.GroupVersionResource, prefix string) *unstructured.Unstructured {
 	kinds := map[string]string{
 		"roles": "Role", "rolebindings": "RoleBinding", "configmaps": "ConfigMap", "resourcequotas": "ResourceQuota",
@@ -173,8 +175,7 @@ func newMarker(kind schema.GroupVersionResource, prefix string) *unstructured.Un
 	return object
 }
 
-// waitRecorded returns when everything that was written before is recorded, and a revision at which all of that was
-// written.
+// waitRecorded waits until all earlier writes are recorded. It returns a revision that is not older than any of them.
 func (r *recorder) waitRecorded(ctx context.Context) (uint64, error) {
 	wanted := map[schema.GroupVersionResource]uint64{}
 	var first uint64
@@ -203,8 +204,8 @@ func (r *recorder) waitRecorded(ctx context.Context) (uint64, error) {
 		})
 }
 
-// isCreatedByKubernetes reports whether Kubernetes puts an object into every namespace, and no template has populated
-// it.
+// isCreatedByKubernetes reports whether an object is one that Kubernetes creates in every namespace and that no
+// template has populated.
 func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 	_, populated := object.GetLabels()[v1alpha1.TemplateNameLabel]
 	return !populated &&
@@ -212,8 +213,8 @@ func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 			object.GetName() == "kube-root-ca.crt")
 }
 
-// takeRecords returns the records of namespaces and templates with a prefix, with their writers, and records no more of
-// them.
+// takeRecords returns the records of namespaces and templates with a prefix, with their writers. Later writes to them
+// are no longer recorded.
 func (r *recorder) takeRecords(prefix string) []escalation.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,20 +16,20 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// settler tells when the operator has nothing left to do in namespaces.
+// settler waits until the operator has nothing left to do in namespaces.
 type settler struct {
 	client client.Client
-	// id is the value of sceneLabel that the namespaces have.
+	// id is the value of testLabel that the namespaces have.
 	id   string
 	pass int
 }
 
-// settledName is a ConfigMap that the settler has populated.
+// settledName is the name of a ConfigMap that the settler's own template declares.
 const settledName = "settled"
 
-// settle returns when the operator has done what was to do in the namespaces when settle was called. A change of
-// another template is seen there three times: the operator takes templates in one after the other, its second pass
-// through a namespace begins when the first has ended, and what is left for a later pass has had one.
+// settle waits until the operator has handled all earlier changes in the namespaces. It changes the settler's template
+// three times, and waits for its ConfigMap each time: the operator observes templates one after the other, a second
+// pass through a namespace begins after the first has ended, and the third covers work that was left for a later pass.
 func (s *settler) settle(ctx context.Context, namespaces ...string) error {
 	for range 3 {
 		s.pass++

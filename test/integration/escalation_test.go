@@ -36,14 +36,14 @@ var (
 )
 
 const (
-	// escalationLanes is the number of rounds that are played at a time.
+	// escalationParallelRounds is the number of rounds that run at the same time.
 	escalationParallelRounds = 4
 	// escalationFailures is the number of failed rounds after which no other round begins.
 	escalationFailures = 3
 )
 
-// Random authors write random templates for namespaces in which others have objects. Whatever the operator then
-// creates, changes, deletes or grants, at any moment, an author of the responsible template could have done by hand. To
+// Random authors write random templates for namespaces that contain objects of others. Whatever the operator then
+// creates, changes, deletes or grants at any moment, an author of the responsible template could have done directly. To
 // run it longer:
 //
 //	go test ./test/integration -run 'TestEscalation$' -timeout 0 -args -escalation.for=1h -escalation.seed=0
@@ -72,10 +72,10 @@ type fuzzer struct {
 	recorder *recorder
 	seed     uint64
 	begin    time.Time
-	// clusterRoles are their rules.
+	// clusterRoles has the rules of all ClusterRoles by name.
 	clusterRoles map[string][]rbacv1.PolicyRule
-	// next counts rounds, accepted and denied writes of templates, judged writes of the operator, and failures failed
-	// rounds.
+	// next is the number of rounds so far, accepted and denied are numbers of template writes, judged is the number of
+	// the operator's writes, and failures is the number of failed rounds.
 	next, accepted, denied, judged, failures atomic.Int64
 }
 
@@ -113,8 +113,7 @@ func newFuzzer(t *testing.T) *fuzzer {
 	return f
 }
 
-// denyLabeledRolesPolicy has the API server refuse Roles of the operator that have a label, or whose namespaces have
-// it.
+// denyLabeledRolesPolicy has the API server deny Roles of the operator if they or their namespaces have a label.
 const denyLabeledRolesPolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -135,7 +134,7 @@ metadata: {name: refuse-roles}
 spec: {policyName: refuse-roles, validationActions: [Deny]}
 `
 
-// playRound plays the next round, and reports what the operator did in it that no author could have done.
+// playRound runs the next round, and reports the operator's writes that no author could have made.
 func (f *fuzzer) playRound(t *testing.T) {
 	t.Helper()
 	turn := f.next.Add(1) - 1
@@ -165,13 +164,13 @@ func (f *fuzzer) playRound(t *testing.T) {
 		time.Since(f.begin).Round(time.Second), f.seed, number, &said, strings.Join(r.log, "\n"), r.round)
 }
 
-// roundRunner plays a round.
+// roundRunner runs a round.
 type roundRunner struct {
 	*fuzzer
 	round escalation.Round
-	// users are clients by name.
+	// users has the clients of users by name.
 	users map[string]client.Client
-	// namespaces have those labels that were written last.
+	// namespaces have the labels that the round wrote last.
 	namespaces []*unstructured.Unstructured
 	settled    []uint64
 	settler    *settler
@@ -204,7 +203,7 @@ func (r *roundRunner) run(ctx context.Context) ([]escalation.Violation, error) {
 	return escalation.Judge(history), r.cleanUp(ctx)
 }
 
-// logRecords adds to the story what was written, and by whom.
+// logRecords adds the recorded writes and their writers to the log.
 func (r *roundRunner) logRecords(records []escalation.Record) {
 	slices.SortFunc(records, func(a, b escalation.Record) int { return int(a.Revision) - int(b.Revision) })
 	for _, record := range records {
@@ -216,7 +215,7 @@ func (r *roundRunner) logRecords(records []escalation.Record) {
 		writer := record.Writer
 		if writer == "" {
 			if o.GetNamespace() == "" {
-				continue // the status or a finalizer of a template or namespace
+				continue // the operator wrote the status or a finalizer of a template or namespace
 			}
 			writer = "operator"
 			r.judged.Add(1)
@@ -234,7 +233,7 @@ func (r *roundRunner) logRecords(records []escalation.Record) {
 	}
 }
 
-// createAuthor gives the author rights, and returns when the API server goes by them.
+// createAuthor grants the author's permissions, and returns when the API server knows them.
 func (r *roundRunner) createAuthor(ctx context.Context) error {
 	r.users[escalation.Admin] = r.client
 	author := r.round.Author
@@ -307,7 +306,7 @@ func (r *roundRunner) countAnswer(step escalation.Step, err error) error {
 	return nil
 }
 
-// writeTemplate creates or replaces a template. The operator writes its status meanwhile.
+// writeTemplate creates or replaces a template. It retries conflicts with the operator, which writes the status.
 func (r *roundRunner) writeTemplate(ctx context.Context, step escalation.Step) error {
 	return retry.OnError(wait.Backoff{Steps: 20, Duration: 5 * time.Millisecond}, apierrors.IsConflict, func() error {
 		written := step.Object.DeepCopy()
@@ -337,7 +336,7 @@ func (r *roundRunner) deleteTemplate(ctx context.Context, step escalation.Step) 
 	return client.IgnoreNotFound(r.users[step.User].Delete(ctx, found))
 }
 
-// createNamespace has the user whom an annotation names create a namespace.
+// createNamespace creates a namespace as the user that its creator annotation names.
 func (r *roundRunner) createNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
 	creator, err := r.newUserClient(ns.GetAnnotations()[v1alpha1.CreatorAnnotation], "system:masters")
 	if err != nil {
@@ -351,7 +350,7 @@ func (r *roundRunner) createNamespace(ctx context.Context, ns *unstructured.Unst
 	return nil
 }
 
-// labelNamespace replaces the labels of a namespace that a round has.
+// labelNamespace sets or removes the label by which a round's templates select namespaces.
 func (r *roundRunner) labelNamespace(ctx context.Context, step *unstructured.Unstructured) error {
 	value := "null"
 	if selected, ok := step.GetLabels()[escalation.SelectLabel]; ok {
@@ -376,7 +375,7 @@ func (r *roundRunner) labelNamespace(ctx context.Context, step *unstructured.Uns
 	return nil
 }
 
-// settle waits until the operator has done everything in the namespaces that are selected.
+// settle waits until the operator has nothing left to do in the selected namespaces.
 func (r *roundRunner) settle(ctx context.Context) error {
 	var selected []string
 	for _, ns := range r.namespaces {
@@ -392,7 +391,7 @@ func (r *roundRunner) settle(ctx context.Context) error {
 	return err
 }
 
-// cleanUp deletes what the round has made.
+// cleanUp deletes the templates and namespaces of the round.
 func (r *roundRunner) cleanUp(ctx context.Context) error {
 	for _, short := range []string{"a", "b", "c", "d", "e", "settled"} {
 		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.round.Name + "-" + short}}

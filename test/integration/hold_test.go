@@ -20,7 +20,7 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// finishInitialization ends the initialization of a namespace, as its last initializer.
+// finishInitialization removes all pending initializers of a namespace, as the last of them would.
 func (s *testScope) finishInitialization(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
@@ -34,12 +34,12 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	user := s.impersonate(t, s.name("jane"))
 	s.bindClusterRole(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
-	s.eventually(func(c *assert.CollectT) { // until RBAC lets the user
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
 		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
 		assert.NoError(c, err, "reads are not held")
 	})
 	s.waitPopulated(ns)
-	// Kubernetes itself writes, though the namespace waits.
+	// Kubernetes' own controllers can write before the namespace is initialized.
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{}))
@@ -48,7 +48,7 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 				&corev1.ConfigMap{}))
 	})
 
-	// Nobody without the verb initialize writes meanwhile, in whatever way.
+	// Users without the verb initialize wait, with every kind of write.
 	done := make(chan error, 3)
 	go func() {
 		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
@@ -63,14 +63,14 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	go func() {
 		done <- user.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})
 	}()
-	// Who may initialize does.
+	// Users with the verb initialize do not wait.
 	require.NoError(t,
 		s.client.Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))
 	select {
 	case err := <-done:
 		require.Fail(t, "a write was not held", "%v", err)
-	case <-time.After(time.Second): // a wait that is no more than that would have ended
+	case <-time.After(time.Second): // a mere delay would have ended by now
 	}
 	s.finishInitialization(ns)
 	for range 3 {
@@ -99,7 +99,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(
 			newConfigMap("", "mine")).MaxRetries(0).
 			Do(t.Context()).Error()
-		// 403 until RBAC lets the user
+		// the status is 403 until the API server knows the user's permissions
 		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) {
 			assert.EqualValues(c, 1, status.Status().Details.RetryAfterSeconds)
 			assert.ErrorContains(c, err,
@@ -141,7 +141,8 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	forged.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "somebody else"}
 	err := s.client.Create(t.Context(), forged)
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
-		// Nobody stamps, and nobody forges. Nothing holds, so what follows is for later versions.
+		// Before Kubernetes 1.36, creators are not set without the operator, forged ones are denied, and nothing is
+		// held. The rest of the test is for later versions.
 		require.ErrorContains(t, err, v1alpha1.CreatorAnnotation)
 		require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation)
 		require.NoError(t, cluster.startOperator(t.Context()))
@@ -169,7 +170,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What users did before there was a hold, they do now: a namespace, and at once something in it.
+// Many users create a namespace and at once an object in it, and all of them succeed.
 func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	const users = 500
 	cluster := newTestCluster(t)
@@ -203,7 +204,8 @@ subjects:
 	}
 }
 
-// createNamespaceAndConfigMap tolerates that rights take a moment to arrive, and nothing else.
+// createNamespaceAndConfigMap creates a namespace and a ConfigMap in it. It retries only while the API server does not
+// know the user's permissions yet.
 func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface, name, scene string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// createInitializers has the scene's namespaces wait for initializers with a timeout. It returns when the API server
-// puts them on their list.
+// createInitializers has the scope's namespaces wait for initializers. It returns when the API server lists them as
+// pending in new namespaces.
 func (s *testScope) createInitializers(
 	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
 ) *v1alpha1.NamespaceInitializationConfiguration {
@@ -43,7 +43,7 @@ func (s *testScope) createInitializers(
 	return configuration
 }
 
-// waitPendingOnCreation waits until the API server creates the scene's namespaces with entries on their list.
+// waitPendingOnCreation waits until the API server lists initializers as pending in new namespaces of the scope.
 func (s *testScope) waitPendingOnCreation(entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
@@ -56,7 +56,7 @@ func (s *testScope) waitPendingOnCreation(entries ...string) {
 	})
 }
 
-// waitPending waits until just these initializers are left on a namespace's list.
+// waitPending waits until exactly these initializers of a namespace are pending.
 func (s *testScope) waitPending(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
@@ -68,11 +68,11 @@ func (s *testScope) waitPending(ns *corev1.Namespace, entries ...string) {
 	})
 }
 
-// expectStillPending fails if a namespace does not wait for just these initializers after the operator has looked at it
-// again.
+// expectStillPending fails unless exactly these initializers are pending after the operator has reconciled the
+// namespace once more.
 func (s *testScope) expectStillPending(ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
-	// An entry that is nobody's goes with the next look.
+	// The operator removes unknown initializers when it reconciles the namespace.
 	s.setPending(ns, append(entries, s.name("nobody"))...)
 	s.waitPending(ns, entries...)
 }
@@ -87,7 +87,7 @@ func (s *testScope) setPending(ns *corev1.Namespace, entries ...string) {
 	s.patchNamespace(ns, string(body))
 }
 
-// newInitializerUser returns the clients of a controller of its own that has the rights that an initializer needs.
+// newInitializerUser returns clients of a user with the permissions that an initializer's controller needs.
 func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{
@@ -102,7 +102,7 @@ func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
 	return s.impersonate(s.t, s.name(short))
 }
 
-// finishInitializer takes an initializer's own entry off a namespace's list, as the initializer would.
+// finishInitializer removes an initializer from the pending ones of a namespace, as its controller would.
 func (s *testScope) finishInitializer(
 	clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions,
 ) error {
@@ -124,7 +124,7 @@ func (s *testScope) finishInitializer(
 	})
 }
 
-// timeoutNotes returns the notes of a namespace's Events about initializers whose time was up.
+// timeoutNotes returns the notes of a namespace's Events about initializers that timed out.
 func (s *testScope) timeoutNotes(ns *corev1.Namespace) []string {
 	s.t.Helper()
 	events := &eventsv1.EventList{}
@@ -170,7 +170,7 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 	}
 	probe := s.createNamespace("probe-rights")
 	for i, short := range shorts {
-		s.eventually(func(c *assert.CollectT) { // until RBAC lets them
+		s.eventually(func(c *assert.CollectT) { // until the API server knows their permissions
 			assert.NoError(c,
 				s.finishInitializer(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		})
@@ -254,7 +254,7 @@ func TestInitializationFollowsConfigurationChanges(t *testing.T) {
 	changed.Initializers = changed.Initializers[:1]
 	require.NoError(t, s.client.Patch(t.Context(), changed, client.MergeFrom(configuration)))
 	s.waitPending(ns, s.name("network"))
-	// It is no longer selected, and still waited for.
+	// A namespace waits for its initializer even if the initializer no longer selects it.
 	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "none"}}}`, testLabel))
 	s.expectStillPending(ns, s.name("network"))
 	s.delete(configuration)
@@ -309,7 +309,8 @@ func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	s.restartOperator(t)
 	s.expectStillPending(populated, s.name("network"))
 	require.NoError(t, s.operator.Kill())
-	// Before 1.36 nobody closes namespaces while the operator is down: these say it themselves.
+	// Before Kubernetes 1.36, new namespaces are not marked as initializing while the operator is down. These
+	// namespaces mark themselves.
 	waiting := func(ns *corev1.Namespace) {
 		ns.Labels[v1alpha1.InitializingLabel] = "true"
 		ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer + "," +
@@ -330,7 +331,7 @@ func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	s.waitInitialized(born)
 }
 
-// Who brings the label along closes their own namespace no longer than the operator needs to look at it.
+// A namespace whose creator sets the label is initializing only until the operator has reconciled it.
 func TestInitializationRequestedByUsersEnds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -427,7 +428,7 @@ func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 	}
 }
 
-// A template makes namespaces initialize as soon as the API server knows it, which may be before the operator does.
+// New namespaces initialize as soon as the API server knows a template, which may be before the operator does.
 func TestInitializationMayStartBeforeTheOperatorKnowsTheTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -480,7 +481,7 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 }
 
-// What waited longest is worked on first, as far as there are workers.
+// The operator populates the oldest namespaces first, as far as its number of workers allows.
 func TestInitializationFollowsCreationOrder(t *testing.T) {
 	t.Parallel()
 	const namespaces, workers = 60, 16
@@ -491,7 +492,7 @@ func TestInitializationFollowsCreationOrder(t *testing.T) {
 	created := map[string]int{}
 	var all []*corev1.Namespace
 	for i := range namespaces {
-		// Neither by name nor by its reverse are they in the order of creation.
+		// The order of creation is neither the order of names nor its reverse.
 		ns := s.createNamespace(fmt.Sprintf("%02d", (i*37)%namespaces))
 		created[ns.Name] = i
 		all = append(all, ns)

@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// leaseHolder returns the identity of the replica that leads; empty if none does.
+// leaseHolder returns the identity of the leading replica, or an empty string if no replica leads.
 func (s *testScope) leaseHolder() string {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{}
@@ -38,8 +38,7 @@ func (s *testScope) waitOtherLeaseHolder(than string) {
 	})
 }
 
-// A leader that was suspended until another replica led writes nothing from then on: neither what it had planned nor
-// what it learns then.
+// A leader that was suspended until another replica led writes nothing afterwards.
 func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
@@ -61,7 +60,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	leader := s.leaseHolder()
 	require.NoError(t, suspended.Signal(syscall.SIGSTOP))
 	s.waitOtherLeaseHolder(leader)
-	s.eventually(func(c *assert.CollectT) { // once the API server asks the new leader
+	s.eventually(func(c *assert.CollectT) { // until the API server calls the webhooks of the new leader
 		old := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), old))
 		changed := old.DeepCopy()
@@ -85,7 +84,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 		"it had something to write")
 }
 
-// A replica that takes over does nothing before it knows what the leader knew: its watches may be late.
+// A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
@@ -133,7 +132,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	require.Empty(t, s.writesSince(0, about))
 	through.releaseWatches()
 	after := s.createPopulatedNamespace("after", in("two"))
-	s.eventually(func(c *assert.CollectT) { // all of them were looked at
+	s.eventually(func(c *assert.CollectT) { // until all namespaces were reconciled
 		looks, _, err := late.Metric(t.Context(), "controller_runtime_reconcile_total", `controller="namespace"`)
 		assert.NoError(c, err)
 		list := &corev1.NamespaceList{}
@@ -142,7 +141,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	})
 	for _, r := range s.writesSince(0, about) {
 		require.NotEqual(t, "delete", r.Verb, "%+v", r)
-		// What this replica sees to be created it may take for new, and apply what is there.
+		// The late replica may apply the objects of namespaces again whose creation it sees only now.
 		require.Contains(t, []string{born.Name, after.Name}, r.ObjectRef.Namespace, "%+v", r)
 	}
 	for _, ns := range append(all, born) {

@@ -24,7 +24,8 @@ import (
 	"nstpl.dev/nstpl/test/operator"
 )
 
-// Two hundred at once: all complete, one write for each object and one for each namespace.
+// Two hundred namespaces that are created at once are all populated, with one write for each object and one for each
+// namespace.
 func TestManyNamespacesArePopulatedWithOneWritePerObject(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	const namespaces, each = 200, 5
@@ -59,7 +60,7 @@ func TestManyNamespacesArePopulatedWithOneWritePerObject(t *testing.T) {
 		})))
 }
 
-// A namespace may go at any moment, and come back at once under its name: it is another one then.
+// A namespace can be deleted at any moment and created again under the same name.
 func TestRecreatedNamespacesArePopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -73,7 +74,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
 					ns := s.recreateNamespace(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
-					if life == times-1 || random.IntN(2) == 0 { // otherwise it goes while it is being populated
+					if life == times-1 || random.IntN(2) == 0 { // otherwise it is deleted while it is being populated
 						s.waitPopulated(ns)
 						s.waitPresent(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
 							configMap("c", "v")))
@@ -91,8 +92,8 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 	})
 }
 
-// waitIdleAfterStart waits until an operator that was just started has looked at everything and has nothing left to do. It returns
-// what tells the writes that this took from all others.
+// waitIdleAfterStart waits until an operator that was just started has reconciled everything. It returns a function
+// that excludes the writes that the wait itself caused.
 func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
@@ -108,8 +109,8 @@ func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 			assert.Zero(c, busy, name)
 		}
 	})
-	// The status of templates is written with a delay, in the order in which it is due. That of a later template is
-	// written after all others, but for what its own creation brings about.
+	// The status of templates is written with a delay, in the order in which it is due. The status of a new template is
+	// therefore written after all others.
 	marker := s.createTemplate(fmt.Sprintf("rested-%d", round), configMap("marker", "v"),
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces = selectLabel(idleLabel, fmt.Sprint(round))
@@ -127,10 +128,10 @@ func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 	}
 }
 
-// idleLabel selects the namespaces that rested creates.
+// idleLabel is the label of the namespaces that waitIdleAfterStart creates.
 const idleLabel = "rested"
 
-// What happens while nobody looks is found at the next start; what is right is not written again.
+// An operator that starts corrects what changed while it was down, and does not write objects that are as declared.
 func TestRestartWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -154,7 +155,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 		configMap("dropped", "v")))
 	s.createPopulatedNamespace("b")
 
-	// Drift that is reported, and a template that doesn't compile.
+	// One template only reports drift, and another one cannot be compiled.
 	left := s.mustGet(ns, parseYAML(t, configMap("left", ""))[0])
 	left.Object["data"] = map[string]any{"key": "theirs"}
 	require.NoError(t, s.client.Update(t.Context(), left))
@@ -221,8 +222,8 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 	})
 }
 
-// Killed at any point of a storm, the operator ends where it would have ended, and has not written twice what was
-// right.
+// An operator that is killed repeatedly while namespaces are created and the template changes reaches the same state as
+// an undisturbed one, and writes nothing after that.
 func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -280,11 +281,11 @@ func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1)))
 }
 
-// leaseTakeover is longer than a Lease is valid whose holder does not renew it.
+// leaseTakeover is longer than the time for which a Lease is valid without renewal.
 const leaseTakeover = 45 * time.Second
 
-// Of two replicas one works; when it dies the other one takes over, and when it is stopped at once, after who asked it
-// was led elsewhere.
+// Only one of two replicas writes. The other one takes over when the leader dies, and at once when the leader is
+// stopped, and requests are answered all the time.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
@@ -304,7 +305,7 @@ func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 			assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 			assert.Equal(c, corev1.ConditionTrue, populatedCondition(found).Status)
 		})
-		// What was under way when the leader ended may be asked for again; what comes then is not.
+		// The new leader may repeat the last writes of the previous one, but not later ones.
 		after := s.createPopulatedNamespace(short + "-after")
 		require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(after))
 	}
@@ -312,8 +313,8 @@ func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	takeOver(func(o *operator.Process) error { return stopUnderRequests(t.Context(), o) }, "stopped")
 }
 
-// stopUnderRequests ends a replica that is asked all the time: who has a connection to it is led elsewhere before it is closed, and
-// what is asked meanwhile is answered.
+// stopUnderRequests stops a replica while clients send it requests. The replica answers all of them, and asks the
+// clients to close their connections before it ends.
 func stopUnderRequests(ctx context.Context, o *operator.Process) error {
 	const clients = 8
 	begun := make(chan struct{}, clients)
@@ -335,12 +336,13 @@ func stopUnderRequests(ctx context.Context, o *operator.Process) error {
 	return errors.Join(errs...)
 }
 
-// sendReviewsUntilConnectionCloses asks for decisions on one connection until it is to be used no more. It tells when it has begun.
+// sendReviewsUntilConnectionCloses sends reviews on one connection until the server asks to close it. It signals its
+// first answer.
 func sendReviewsUntilConnectionCloses(ctx context.Context, address string, begun chan<- struct{}) error {
-	transport := &http.Transport{MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is this test's
+	transport := &http.Transport{MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the certificate is this test's
 	defer transport.CloseIdleConnections()
 	for i := 0; ; i++ {
-		// Like the API server's, a request that can't be sent again if the connection breaks.
+		// Like for the API server's requests, the body cannot be read again for another attempt.
 		body := struct{ io.Reader }{strings.NewReader(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1"}}`)}
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/validate", body)
 		if err != nil {

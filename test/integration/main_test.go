@@ -1,6 +1,5 @@
-// Package integration_test tries the operator as its users meet it: a process with the rights of its ServiceAccount and
-// no others, on a real control plane with the project's manifests. What the operator writes is read from the API
-// server's audit log.
+// Package integration_test tests the operator as a process with only the permissions of its ServiceAccount, on a real
+// control plane with the project's manifests. The tests read the operator's writes from the API server's audit log.
 package integration_test
 
 import (
@@ -18,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// sharedCluster is the world of all tests that don't disturb each other.
+// sharedCluster is the cluster of all tests that do not disturb each other.
 var sharedCluster *testCluster
 
-// operatorBinary is the path of the operator, built once.
+// operatorBinary is the path of the operator's binary.
 var operatorBinary string
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(zap.New()) // clients have something to say
+	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,7 +55,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// buildOperator compiles the operator with the race detector if the tests have it.
+// buildOperator compiles the operator, with the race detector if the tests are compiled with it.
 func buildOperator(path string) error {
 	args := []string{"build", "-o", path}
 	if info, ok := debug.ReadBuildInfo(); ok &&

@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// The component for cert-manager builds with the manifests and those for earlier versions, and has the operator take
-// its certificate from cert-manager.
+// The component for cert-manager builds with the manifests for all versions, and has the operator use a certificate of
+// cert-manager.
 func TestCertManagerComponentProvidesTheCertificate(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -32,7 +32,7 @@ func TestCertManagerComponentProvidesTheCertificate(t *testing.T) {
 	}
 }
 
-// Every component builds with the manifests, and what of it the API server knows it takes.
+// Every component builds with the manifests, and the API server accepts its objects of known kinds.
 func TestComponentsBuildAndApply(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -57,8 +57,8 @@ func TestComponentsBuildAndApply(t *testing.T) {
 	}
 }
 
-// The NetworkPolicy of the installation opens the ports of webhooks and probes to all, and limits no connection of the
-// operator: neither the addresses of API servers nor their ports are the same everywhere.
+// The NetworkPolicy of the installation allows connections to the webhooks and probes from everywhere. It does not
+// limit the operator's own connections, because the addresses and ports of API servers differ between clusters.
 func TestNetworkPolicyAllowsWebhooksAndProbes(t *testing.T) {
 	t.Parallel()
 	policy, deployment := &networkingv1.NetworkPolicy{}, &appsv1.Deployment{}
@@ -79,7 +79,7 @@ func TestNetworkPolicyAllowsWebhooksAndProbes(t *testing.T) {
 	}
 }
 
-// What the operator and administrators wrote into the manifests' objects outlives another application of them.
+// Applying the manifests again keeps what the operator and administrators have written into their objects.
 func TestReapplyingManifestsKeepsWrittenData(t *testing.T) {
 	t.Parallel()
 	folder, _, err := controlplane.Manifests(controlplane.Version())
@@ -105,12 +105,12 @@ func TestReapplyingManifestsKeepsWrittenData(t *testing.T) {
 	require.NoError(t, err)
 	for line := range strings.Lines(out) {
 		if line == "poddisruptionbudget.policy/nstpl-operator configured\n" {
-			continue // kubectl replaces its selector, by the same one
+			continue // kubectl replaces its selector by the same one
 		}
 		require.True(t, strings.HasSuffix(strings.TrimSpace(line), " unchanged"), "%s", line)
 	}
 	webhooksAfter, secretAfter := written()
-	require.Contains(t, webhooksAfter, "hold.policy.nstpl.dev") // other tests add to them and take away
+	require.Contains(t, webhooksAfter, "hold.policy.nstpl.dev") // other tests add and remove webhooks
 	require.Equal(t, secret, secretAfter)
 	listed, err := sharedCluster.kubectl(t.Context(), "", "get", "configmap", v1alpha1.AutoOptOutConfigMap, "-n",
 		v1alpha1.OperatorNamespace, "-o", "jsonpath={.data.users}")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An operator that is ready stays so, however often it is asked.
+// The probes of a running operator succeed repeatedly.
 func TestProbesStayReady(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -18,7 +18,7 @@ func TestProbesStayReady(t *testing.T) {
 	}
 }
 
-// What happens is counted.
+// The metrics count applied, pruned, drifted and failed objects.
 func TestMetricsCountPopulation(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

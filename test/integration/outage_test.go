@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What failed during an outage, and what nothing told of, is made good when the API server answers again, not after the
-// time that passes between attempts by then.
+// When the API server answers again, the operator handles everything that failed or happened during the outage at once,
+// not after the backoff that has accumulated.
 func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
@@ -33,7 +33,7 @@ func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	for i := range 5 {
 		all = append(all, s.createNamespace(fmt.Sprint("unseen-", i)))
 	}
-	// A namespace that failed is tried again after 0.2, 0.4, ... 6.4, 12.8 seconds.
+	// A failed namespace is retried after 0.2, 0.4, ... 6.4, 12.8 seconds.
 	const pause = 6700 * time.Millisecond
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.writesAfter("", time.Now().Add(-pause))) })
 	require.Empty(t, through.watchesAfter(time.Now().Add(-pause)), "watches wait")

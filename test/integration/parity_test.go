@@ -24,13 +24,13 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// What a preview shows before a namespace exists is what the operator then stores, and a plan after that has nothing to
-// do.
+// The objects of a preview are exactly those that the operator stores when the namespace is created. A plan after that
+// has no changes.
 func TestPreviewMatchesStoredObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	templates := []*v1alpha1.NamespaceTemplate{
-		// the API server writes quantities its own way
+		// the API server stores quantities in a canonical form
 		s.newTemplate("kinds", strings.ReplaceAll(policyKinds, "4096Mi", "4Gi")),
 		s.newTemplate("override",
 			documents(configMap("settings", "overridden for $(CREATOR)"), configMap("$(NAMESPACE)", "named"))),
@@ -64,7 +64,7 @@ func TestPreviewMatchesStoredObjects(t *testing.T) {
 	s.expectStoredAsPreviewed(templates, namespaces)
 }
 
-// The same for whatever templates may say.
+// The same holds for random templates with unusual values.
 func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -85,7 +85,7 @@ func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 	}
 }
 
-// expectStoredAsPreviewed previews namespaces that are not there, creates them and compares.
+// expectStoredAsPreviewed previews namespaces that do not exist, creates them, and compares.
 func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
 	s.t.Helper()
 	cache, index := render.NewCache(), match.NewIndex()
@@ -117,7 +117,7 @@ func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTempl
 	}
 }
 
-// comparePreview holds what is previewed against what is in the namespace: all of it, and nothing else.
+// comparePreview fails unless the populated objects of a namespace are exactly those of the preview.
 func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declared) {
 	s.t.Helper()
 	previewed := map[string]bool{}
@@ -141,7 +141,8 @@ func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declar
 	require.Equal(s.t, previewed, found)
 }
 
-// uncompletedFields is what of an object the API server adds nothing to: the data of ConfigMaps, the rules of Roles.
+// uncompletedFields returns the fields of an object to which the API server adds nothing: the number of values in data,
+// and the rules of a Role.
 func uncompletedFields(object *unstructured.Unstructured) []any {
 	data, _, _ := unstructured.NestedMap(object.Object, "data")
 	return []any{len(data), object.Object["rules"]}
@@ -163,7 +164,7 @@ func (s *testScope) listPopulatedObjects(
 	return all
 }
 
-// expectEmptyPlan plans once more, with what is there now.
+// expectEmptyPlan fails if a plan for the stored objects has changes.
 func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
 	s.t.Helper()
 	found := &corev1.Namespace{}
@@ -178,7 +179,7 @@ func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, i
 	}
 }
 
-// generator makes up templates and namespaces.
+// generator returns random templates and namespaces.
 type generator struct {
 	*rand.Rand
 	scene *testScope
@@ -188,7 +189,7 @@ func (g *generator) pick(from ...string) string {
 	return from[g.IntN(len(from))]
 }
 
-// trickyString returns a string that something may take for something else.
+// trickyString returns a string that a parser of YAML or tokens may misread.
 func (g *generator) trickyString() string {
 	word := g.pick("yes", "null", "~", "1e3", "0x1F", "007", "1_000", "12:30:45", "2001-01-01", "-", "", " ", "a: b",
 		"- x", "# no", "{}", "[", "'", `"`,
@@ -294,7 +295,7 @@ func (g *generator) object() map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 }
 
-// overlay patches one of the template's ConfigMaps, if it has any.
+// overlay returns an overlay that patches one of the template's ConfigMaps, if there is one.
 func (g *generator) overlay(i int, objects map[string]map[string]any) v1alpha1.Overlay {
 	overlay := v1alpha1.Overlay{
 		Name: fmt.Sprintf("overlay-%d", i), Namespaces: g.selector(),

@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The operator says which right it lacks, and goes on as soon as it has it.
+// The operator reports which permission it lacks, and continues as soon as it has that permission.
 func TestMissingPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -34,7 +34,7 @@ func TestMissingPermissionIsReported(t *testing.T) {
 	})
 	require.Zero(t, s.countWrites(ns)["patch services"], "what is not allowed isn't tried")
 
-	// The rule, as the message says it.
+	// This is the rule from the message.
 	_, err := s.kubectl(t.Context(), `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -53,7 +53,7 @@ rules:
 	})
 }
 
-// A template can't hand out a ClusterRole that the operator may not bind.
+// A template cannot bind a ClusterRole that the operator may not bind.
 func TestForbiddenClusterRoleIsNotBound(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -77,7 +77,7 @@ subjects:
 	s.waitAbsent(ns, binding)
 }
 
-// The operator has the rights that it needs, and is no administrator.
+// The operator has the permissions that it needs, and no administrator's.
 func TestOperatorIsNotClusterAdmin(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -16,7 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The ResourceQuota in which the API server counts is nobody else's to change, and back if an administrator deletes it.
+// Only the operator may change the ResourceQuota by which the API server counts. If an administrator deletes it, the
+// operator creates it again.
 func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -48,7 +49,7 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 			assert.EqualValues(c, 1, again.Status.Used.Pods().Value())
 		}
 	})
-	s.waitCounted(ns) // a count that is under way may miss what is charged meanwhile
+	s.waitCounted(ns) // a count in progress may miss usage that is added meanwhile
 	s.waitUsage("a", "pods: 1/2")
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Create(t.Context(), newPod(ns, "q"), client.DryRunAll))
@@ -57,12 +58,13 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r")), "a", "pods=3", "pods=2")
 	s.waitUsage("a", "pods: 2/2")
 	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
-	// With its namespace it goes.
+	// The ResourceQuota is deleted with its namespace.
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
 }
 
-// Administrators, who are not held, get in no more either while it is not counted yet what a namespace uses.
+// Administrators' writes are not held, but they cannot exceed a quota either while a new namespace's usage is not
+// counted yet.
 func TestPolicySpaceQuotaIsEnforcedInUncountedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -101,7 +103,7 @@ func TestPolicySpaceQuotaIsEnforcedInUncountedNamespaces(t *testing.T) {
 		"persistentvolumeclaims=12")
 }
 
-// The operator doesn't wait for itself when it populates what is limited.
+// The operator populates limited kinds without waiting for a count of its own writes.
 func TestPolicySpaceQuotaCountsPopulatedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -122,7 +124,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "nobody told it to come again")
 }
 
-// What is there when a quota comes is counted before anything is let in by it.
+// When a quota is added, existing objects are counted before anything else is allowed.
 func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -146,7 +148,7 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	s.waitCounted(namespaces...)
 	require.NoError(t, s.createWithRetries(newPod(namespaces[0], "last")))
 	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(namespaces[4], "more")), "a", "pods=17", "pods=16")
-	// And forgotten when it goes.
+	// When the quota is removed, the ResourceQuotas are deleted and nothing is limited.
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
 			mergePatch(`{"spec": {"quota": null}}`)))
@@ -156,7 +158,7 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	}
 }
 
-// What nothing counts is no reason to keep a namespace closed, nor a policyspace from being ready.
+// Resources that no controller counts neither keep a namespace initializing nor a policyspace from being ready.
 func TestPolicySpaceQuotaAcceptsUncountableResources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -169,7 +171,7 @@ func TestPolicySpaceQuotaAcceptsUncountableResources(t *testing.T) {
 	})
 }
 
-// What a namespace brings along is counted before it gets more.
+// The usage of a namespace that moves counts in its new policyspace before anything else is allowed.
 func TestPolicySpaceQuotaCountsMovedNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -187,7 +189,7 @@ func TestPolicySpaceQuotaCountsMovedNamespaces(t *testing.T) {
 	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "more")), "b", "pods=3", "pods=2")
 }
 
-// Room that was taken for what was never written down is let go.
+// A reservation for a write that never happened is released.
 func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -211,15 +213,15 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 		assert.NoError(c, s.client.Status().Update(t.Context(), space))
 	}
 	s.eventually(book)
-	s.eventually(func(c *assert.CollectT) { // until the operator has seen it
+	s.eventually(func(c *assert.CollectT) { // until the operator knows the reservation
 		assert.ErrorContains(c, s.client.Create(t.Context(), newPod(ns, "q"), client.DryRunAll),
 			"requested: pods=6, limit: pods=5")
 	})
-	// At once if somebody wants it.
+	// It is released at once when a request needs the room.
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), newPod(ns, "wanted"))) })
 	s.delete(newPod(ns, "wanted"))
 	s.waitUsage("a", "pods: 1/5")
-	// Also if nothing else happens in the policyspace: what let the first one go is over.
+	// It is also released if nothing else happens in the policyspace.
 	s.eventually(book)
 	s.waitUsage("a", "pods: 1/5")
 	require.NoError(t, s.createWithRetries(newPod(ns, "q")))

@@ -23,16 +23,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// newUntrustedClient is a client on the network that is not the API server.
+// newUntrustedClient returns an HTTP client that is not the API server.
 func newUntrustedClient() *http.Client {
 	return &http.Client{
 		Timeout:   time.Minute,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // it does not care who answers
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // the client accepts every server
 	}
 }
 
-// sendForgedReview claims, as the API server would, that a namespace is about to use so many pods in all. It returns
-// whether that is allowed, and the HTTP status of an answer that is no review.
+// sendForgedReview sends a review like the API server's, by which a namespace is about to use a number of pods in all.
+// It returns whether the review is allowed, or the HTTP status of an answer that is not a review.
 func (s *testScope) sendForgedReview(
 	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
 ) (allowed bool, status int, err error) {
@@ -40,7 +40,7 @@ func (s *testScope) sendForgedReview(
 	after.Status.Used = resourceList("pods", fmt.Sprint(pods))
 	body := func(object *corev1.ResourceQuota) runtime.RawExtension {
 		object.APIVersion, object.Kind = "v1", "ResourceQuota"
-		data, _ := json.Marshal(object) // a ResourceQuota can be written
+		data, _ := json.Marshal(object) // a ResourceQuota can always be encoded
 		return runtime.RawExtension{Raw: data}
 	}
 	review := admissionv1.AdmissionReview{
@@ -78,7 +78,7 @@ func (s *testScope) sendForgedReview(
 	return answer.Response.Allowed, http.StatusOK, nil
 }
 
-// A review that goes on from a state that is not stored is not the API server's: nothing is booked for it.
+// A review whose old object differs from the stored one is not the API server's. Nothing is reserved for it.
 func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -108,7 +108,8 @@ func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	require.Empty(t, space.Status.Bookings)
 }
 
-// Whoever knows what is stored can have room booked, and takes it from nobody, however often they do.
+// A client that knows the stored objects can cause reservations, but cannot prevent real requests, however many reviews
+// it sends.
 func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -144,7 +145,7 @@ func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 	t.Cleanup(forgers.Wait)
 	t.Cleanup(stop)
 	<-booked
-	s.eventually(func(c *assert.CollectT) { // it is full of what does not exist
+	s.eventually(func(c *assert.CollectT) { // until reservations for pods that do not exist fill the quota
 		assert.ErrorContains(c, s.client.Create(t.Context(), newPod(namespaces[0], "dry"), client.DryRunAll),
 			"exceeded quota in policyspace")
 	})
@@ -174,14 +175,14 @@ func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 	require.Equal(t, 6, there)
 }
 
-// One forged review, as anyone may send it, does not have the next real pod denied.
+// One forged review does not cause the denial of the next real pod.
 func TestPolicySpaceQuotaAllowsPodsAfterOneForgedReview(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "2")
 	first, second := s.createNamespaceInSpace("first", "a"), s.createNamespaceInSpace("second", "a")
 	s.waitCounted(first, second)
-	for i, ns := range []string{first, second} { // in the namespace of the review, and in another one
+	for i, ns := range []string{first, second} { // in the namespace of the review and in another one
 		current, err := s.getCounter(t.Context(), first)
 		require.NoError(t, err)
 		allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), current, 2)

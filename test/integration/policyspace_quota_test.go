@@ -24,7 +24,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// The source's own example, from the tree to its message for the fourth pod.
+// The example of the source document works, from the tree to the error for the fourth pod.
 func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -39,7 +39,7 @@ func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	flat, err := result.Tree.FlatObjects()
 	require.NoError(t, err)
 	for _, object := range flat {
-		s.eventuallyWithin(time.Minute, func(c *assert.CollectT) { // the right to bind has to be aggregated first
+		s.eventuallyWithin(time.Minute, func(c *assert.CollectT) { // until the permission to bind is aggregated
 			found := &unstructured.Unstructured{}
 			found.SetGroupVersionKind(object.GroupVersionKind())
 			if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), found)) {
@@ -84,7 +84,7 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return s.client.Create(t.Context(), object) })
 	}
 
-	// The nearest space that has no room left is named, and all that it has none of.
+	// The error names the nearest policyspace whose quota is exceeded, and all resources that exceed it there.
 	require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
 	s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
 	require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
@@ -95,9 +95,9 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
 	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
 	s.waitUsage("root", "pods: 4/4, services: 0/1")
-	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each has kube-root-ca.crt
+	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each namespace has kube-root-ca.crt
 
-	// What is free is let in again, and other resources are not concerned.
+	// Requests are allowed again after a deletion. Other resources are not affected.
 	require.NoError(t,
 		create(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
@@ -107,7 +107,7 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(newPod(a2, "p3", requesting("1")))) })
 	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
 
-	// A dry run books nothing.
+	// A dry run reserves nothing.
 	require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
 	for i := range 4 {
 		require.NoError(t, create(newConfigMap(a1, fmt.Sprint("c", i))))
@@ -123,7 +123,7 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 		assert.InDelta(c, 6, used, 0)
 	})
 
-	// A limit may be set below what is used. Then nothing new is let in, and all that is there stays.
+	// A limit can be set below the usage. Then new objects are denied and existing ones stay.
 	require.NoError(t,
 		s.client.Patch(t.Context(), s.newSpace("a", ""),
 			mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
@@ -143,7 +143,7 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
 	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
 
-	// Who leaves takes what is used along; where nothing limits it, nothing counts.
+	// A namespace that leaves takes its usage along. Where no quota applies, nothing is counted.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
@@ -153,8 +153,8 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	s.waitUsage("root", "pods: 2/4, services: 0/1")
 }
 
-// What a quota of a policyspace refuses is not charged to the namespace's own for longer than the API server takes to
-// count.
+// The API server charges a request to the namespace's own quotas before the policyspace's quota denies it. It corrects
+// that when it counts again.
 func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -163,7 +163,7 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	requesting := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	}
-	for i := range 5 { // they are charged in any order
+	for i := range 5 { // the API server charges them in any order
 		own := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("own", i)},
 			Spec:       corev1.ResourceQuotaSpec{Hard: resourceList("pods", "4")},
@@ -179,7 +179,7 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	for range 5 {
 		err := s.client.Create(t.Context(), newPod(ns, "more", requesting))
 		require.Error(t, err)
-		// it is counted again meanwhile
+		// the API server may be counting again meanwhile
 		if !apierrors.IsConflict(err) && !strings.Contains(err.Error(), "exceeded quota: own") {
 			s.expectQuotaExceeded(err, "a", "requests.cpu=3", "requests.cpu=2")
 			exceeded = true
@@ -208,7 +208,7 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	})
 }
 
-// Of what a nearer policyspace refuses nothing is taken from one above.
+// A request that a nearer policyspace denies reserves nothing in the policyspaces above.
 func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -233,8 +233,7 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 	require.Equal(t, int32(12), made.Load())
 }
 
-// Two replicas, of which one is killed midway, let in as much as the quota allows: no more, whatever happens at once,
-// and no less.
+// Two replicas allow exactly as much as the quota, even if many requests arrive at once and one replica is killed.
 func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5

@@ -21,8 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// churnPods creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until it is stopped. It
-// counts how many it created, and returns the most that there were at a time.
+// churnPods creates pods in namespaces as fast as it can, and deletes one whenever there are 3, until stop is called.
+// It counts the pods that it created. stop returns the highest number of pods at a time.
 func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -48,7 +48,7 @@ func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop
 			}
 			most = max(most, len(pods.Items))
 			if len(pods.Items) > 2 {
-				_ = s.client.Delete(ctx, &pods.Items[0], client.GracePeriodSeconds(0)) // it may be gone
+				_ = s.client.Delete(ctx, &pods.Items[0], client.GracePeriodSeconds(0)) // it may be deleted already
 			}
 		}
 	})
@@ -59,7 +59,8 @@ func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop
 	}
 }
 
-// However a policyspace is renamed, and whatever is created meanwhile, no more is used than either name allows.
+// Usage exceeds neither the quota of the old nor of the new name while a policyspace is renamed, in whatever order that
+// is done.
 func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 	t.Parallel()
 	for name, rename := range map[string]func(s *testScope, namespaces []string){
@@ -137,7 +138,7 @@ func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 	}
 }
 
-// When nothing moves between two policyspaces any more, each counts its own.
+// Two policyspaces share their usage while namespaces move between them, and stop some time after that.
 func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -168,8 +169,8 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	})
 }
 
-// When the root of a tree is renamed, a prune by both names deletes what is left of the old one, and the operator says
-// what that is.
+// After the root of a tree was renamed, the operator reports which objects of the old name remain, and a prune by both
+// names deletes them.
 func TestPolicySpaceReportsObjectsOfARenamedRoot(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))

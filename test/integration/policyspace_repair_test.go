@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// counterDamages are what an administrator, or a template from before templates were vetted for it, may do to the
-// ResourceQuota that counts.
+// counterDamages are changes of the counting ResourceQuota that an administrator can make, or that templates made
+// before they were vetted for it.
 var counterDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota){
 	"other values":     patchesCounter("", `{"spec": {"hard": {"pods": "100"}}}`),
 	"other resources":  patchesCounter("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
@@ -56,8 +56,7 @@ func patchesCounter(subresource, patch string) func(*testScope, *corev1.Resource
 	}
 }
 
-// replacesCounter puts another ResourceQuota in the place of the one that counts, before the operator creates one
-// again.
+// replacesCounter returns a change that replaces the counting ResourceQuota before the operator can create it again.
 func replacesCounter(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
@@ -76,7 +75,7 @@ func replacesCounter(change func(*corev1.ResourceQuota)) func(*testScope, *corev
 	}
 }
 
-// createFullSpace fills a policyspace of 3 pods, from two namespaces.
+// createFullSpace creates a policyspace that allows 3 pods, and creates these in two namespaces.
 func (s *testScope) createFullSpace(short string) (first, second string) {
 	s.t.Helper()
 	s.createSpace(short, "", "pods", "3")
@@ -92,8 +91,8 @@ func (s *testScope) createFullSpace(short string) (first, second string) {
 	return first, second
 }
 
-// expectRepairedAndFull waits until a ResourceQuota is as the operator writes it, and checks that nothing was allowed
-// since, in any namespace.
+// expectRepairedAndFull waits until the operator has repaired the ResourceQuota, and fails if a pod is allowed in one
+// of the namespaces.
 func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}
@@ -127,8 +126,8 @@ func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...s
 	})
 }
 
-// Whatever becomes of the ResourceQuota that counts, it is repaired, and nothing is allowed meanwhile that would exceed
-// a quota.
+// The counting ResourceQuota is repaired after every damage, and meanwhile nothing is allowed that would exceed the
+// quota.
 func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -143,7 +142,7 @@ func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 	}
 }
 
-// What was spoiled while the operator was down is repaired when it is back.
+// Damages that happen while the operator is down are repaired when it starts.
 func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))

@@ -27,7 +27,7 @@ func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	s.createTemplate("root", configMap("of-root", "v"), s.selectsSpace("root"))
 	s.createTemplate("a", configMap("of-a", "v"), s.selectsSpace("a"))
 
-	// What is written at once waits for what is inherited.
+	// A write into a new namespace waits until the inherited objects are populated.
 	inA := s.createNamespace("in-a", s.inSpace("a"))
 	person := s.newUser("jane")
 	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(),
@@ -56,14 +56,14 @@ func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 		assert.EqualValues(c, 3, status.Namespaces)
 	})
 
-	// Whoever takes such a label away, or gives it, has it put right.
+	// The operator restores depth labels that a user removes, and removes those that a user adds.
 	s.patchNamespace(inA,
 		`{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(
 			s.name("b"))+`": "1"}}}`)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
 	})
-	// Who leaves loses what was inherited.
+	// A namespace that leaves the policyspace loses the inherited objects.
 	s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.waitAbsent(inB, configMap("of-root", "v"))
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.spaceDepths(c, inB.Name)) })
@@ -72,7 +72,8 @@ func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	})
 }
 
-// Wherever a namespace moves, and a policyspace with it, what both places grant is granted at every moment.
+// While a namespace or its policyspace moves, permissions that both the old and the new place grant are granted at
+// every moment.
 func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -92,7 +93,7 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 			},
 		}}
 	}
-	s.eventually(func(c *assert.CollectT) { // until the API server goes by the binding
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the binding
 		first := review()
 		assert.NoError(c, s.client.Create(t.Context(), first))
 		assert.True(c, first.Status.Allowed)
@@ -120,20 +121,20 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 			s.client.Patch(t.Context(), target, mergePatch(body)))
 	}
 	for range 5 {
-		// The space moves, and its namespace with it.
+		// The policyspace moves with its namespace.
 		moveTo("team", "b")
 		s.waitAbsent(ns, viewerBinding("a.viewers"))
 		s.waitPresent(ns, viewerBinding("b.viewers"))
 		moveTo("team", "a")
 		s.waitAbsent(ns, viewerBinding("b.viewers"))
 		s.waitPresent(ns, viewerBinding("a.viewers"))
-		// The namespace moves.
+		// The namespace moves alone.
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("b")+`"}}}`)
 		s.waitAbsent(ns, viewerBinding("a.viewers"))
 		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("team")+`"}}}`)
 		s.waitAbsent(ns, viewerBinding("b.viewers"))
 	}
-	// The space is renamed: another one, with another template, takes its place in the same breath.
+	// The policyspace is replaced by another one with another template at once, like in a rename.
 	s.createSpace("a-renamed", "root")
 	require.NoError(t,
 		s.client.Create(t.Context(),
@@ -150,8 +151,7 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	require.Equal(t, ns.UID, found.UID)
 }
 
-// Of a namespace whose policyspace does not exist, nothing is known: a new one waits, and an older one keeps what it
-// has.
+// If the policyspace of a namespace does not exist, a new namespace waits, and an existing one keeps its objects.
 func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -203,7 +203,7 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 		require.ErrorContains(t, err, why)
 	}
 	require.Error(t, s.client.Create(t.Context(), s.newSpace("g", "", "pods", "-1")))
-	// A limit that can't be reached is said, and taken.
+	// A limit above an ancestor's limit is allowed with a warning.
 	admin, warnings := s.newWarnedUser("admin-of-spaces", "system:masters")
 	require.NoError(t, admin.Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
 	require.Equal(t,
@@ -211,7 +211,7 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 			" above it to 5: the latter is met first"}, warnings.take())
 }
 
-// Only who may use a policyspace puts namespaces and policyspaces into it, and takes them out.
+// Only users with the verb use on a policyspace can put namespaces and policyspaces into it, or take them out.
 func TestPolicySpaceRequiresUse(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -235,7 +235,7 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 		_, err := person.CoreV1().Namespaces().Create(t.Context(), ns("n", "a"), metav1.CreateOptions{})
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
 	})
-	person.grantUseOfAllTemplates() // so that no other policy refuses labels of the subresource
+	person.grantUseOfAllTemplates() // so that no other policy denies changes of labels through subresources
 	for _, subresource := range []string{"", "status"} {
 		for _, to := range []string{`"` + s.name("b") + `"`, "null"} {
 			patch := `{"metadata": {"labels": {"policy.nstpl.dev/policyspace": ` + to + `}}}`

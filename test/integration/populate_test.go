@@ -18,7 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The main job, with nothing but kubectl.
+// A namespace that is created with kubectl is populated, and "kubectl wait" reports that.
 func TestNewNamespaceIsPopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -86,7 +86,7 @@ func TestUnicodeValuesArePreserved(t *testing.T) {
 	s.waitPresent(ns, configMap("words", strings.ReplaceAll(value, "$(NAMESPACE)", ns.Name)))
 }
 
-// Whatever a user is called, the name is a value and nothing else.
+// The name of a user is only ever a value, whichever characters it contains.
 func TestCreatorMayHaveAnyName(t *testing.T) {
 	t.Parallel()
 	for short, name := range map[string]string{
@@ -127,7 +127,7 @@ subjects:
 	}
 }
 
-// Who created a namespace that is older than the operator, nobody knows.
+// The creator of a namespace that was created before nstpl was installed is unknown.
 func TestUnknownCreatorLeavesObjectsOut(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -178,7 +178,7 @@ func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
 	s.waitPresent(ns, widget)
 }
 
-// A definition may go, with all its objects, and come back.
+// A CustomResourceDefinition can be deleted with all its objects, and created again.
 func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -205,7 +205,7 @@ func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
 }
 
-// A field that a template no longer declares goes, and nothing else does.
+// A field that a template no longer declares is removed, and no other field is.
 func TestFieldNoLongerDeclaredIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -225,7 +225,7 @@ func TestFieldNoLongerDeclaredIsRemoved(t *testing.T) {
 	})
 }
 
-// A Job's template can't be changed: it is replaced only where the administrator says so.
+// A Job's template is immutable, so the Job is replaced, but only with an annotation that allows it.
 func TestJobIsReplacedOnlyWithConsent(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -294,7 +294,7 @@ subjects:
 	s.waitPresent(ns, binding("edit"))
 	s.waitPopulated(ns)
 
-	// A role that the operator may not bind leaves the binding as it was, not deleted.
+	// A new roleRef that the operator may not bind leaves the RoleBinding as it was.
 	s.updateTemplate(template, withObjects(t, binding("cluster-admin")))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -303,7 +303,7 @@ subjects:
 		differences(parseYAML(t, binding("edit"))[0].Object, s.mustGet(ns, parseYAML(t, binding("edit"))[0]).Object))
 }
 
-// What can't be applied keeps nothing else from arriving.
+// An object that cannot be applied does not prevent the others from being applied.
 func TestFailingObjectDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	var good []string
@@ -356,7 +356,7 @@ spec:
 	}
 }
 
-// Admission that says no, and later yes.
+// An object that admission denies is applied as soon as admission allows it.
 func TestObjectDeniedByAdmissionIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -404,7 +404,7 @@ spec:
 	s.waitPresent(ns, forbidden)
 }
 
-// Of two templates that declare one object, the later name wins, until it goes.
+// If two templates declare an object, the template with the later name is applied until it is deleted.
 func TestObjectDeclaredTwiceComesFromTheLaterTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -479,7 +479,7 @@ func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 	born := s.createNamespace("born-out", out)
 	ns := s.createPopulatedNamespace("a")
 
-	// What is there stays as it is, with nobody looking after it.
+	// Populated objects stay and are no longer corrected after an opt-out.
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition) })
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -506,7 +506,8 @@ func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 	})
 }
 
-// The default namespace is one like any other; those of the system and the operator are not.
+// The default namespace is populated like any other. The namespaces of Kubernetes and of the operator, and excluded
+// ones, are not.
 func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

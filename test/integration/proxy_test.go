@@ -22,22 +22,23 @@ import (
 	"nstpl.dev/nstpl/test/operator"
 )
 
-// proxy stands between one operator and the API server.
+// proxy is an HTTP proxy between one operator and the API server.
 type proxy struct {
-	// name is the user agent that the API server writes down.
+	// name is the user agent that the audit log shows.
 	name string
-	// kubeconfig has the operator connect to the proxy. It is the operator's flag.
+	// kubeconfig is the operator's flag by which it connects to the proxy.
 	kubeconfig string
 
 	mu sync.Mutex
-	// gate is what watches that begin now pass.
+	// gate is passed by watches that begin now.
 	gate *gate
-	// closed are gates that are to be opened.
+	// closed are the gates that releaseWatches opens.
 	closed []*gate
-	// isCut says that nothing is answered, and isReady when the operator was last told that the API server is ready.
+	// disconnected means that no request is answered. lastReady is the time at which the operator was last told that
+	// the API server is ready.
 	disconnected bool
 	lastReady    time.Time
-	// writes are the requests that change something, and watches those that watch, whether they were answered or not.
+	// writes are the requests that change something, and watches those that begin a watch, answered or not.
 	writes, watches []proxiedRequest
 
 	server *httptest.Server
@@ -48,14 +49,14 @@ type proxiedRequest struct {
 	path string
 }
 
-// gate lets watches pass or holds them back.
+// gate passes or delays the events of watches.
 type gate struct {
 	mu sync.Mutex
 	// opened is nil if the gate is open.
 	opened chan struct{}
 }
 
-// newProxy returns a proxy that passes everything on until the test ends.
+// newProxy returns a proxy that forwards all requests until the test ends.
 func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	t.Helper()
 	p := &proxy{name: name, gate: &gate{}}
@@ -80,7 +81,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 			}
 			return nil
 		},
-		// the client sees what the proxy sees
+		// the client sees a broken connection when the proxy does
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
@@ -90,7 +91,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		pass.ServeHTTP(response, r)
 	}))
 	p.server = server
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // operators that are killed break connections
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // killed operators break connections
 	server.StartTLS()
 	t.Cleanup(func() {
 		p.releaseWatches()
@@ -110,7 +111,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	return p
 }
 
-// noteRequest notes a request, and reports whether it is not to be answered.
+// noteRequest records a request, and reports whether the proxy must not answer it.
 func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +124,7 @@ func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 	return p.disconnected
 }
 
-// disconnect has no request answered from now on. The watches that there are go on.
+// disconnect stops answering new requests. Existing watches continue.
 func (p *proxy) disconnect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +137,7 @@ func (p *proxy) reconnect() {
 	p.disconnected, p.lastReady = false, time.Time{}
 }
 
-// writesAfter returns the requests that change something in a namespace and came after a time; all if the namespace is
+// writesAfter returns the requests after a time that change something in a namespace, or in any if the namespace is
 // empty.
 func (p *proxy) writesAfter(namespace string, after time.Time) []proxiedRequest {
 	p.mu.Lock()
@@ -161,15 +162,15 @@ func (p *proxy) watchesAfter(after time.Time) []proxiedRequest {
 	return slices.Clone(p.watches[first:])
 }
 
-// lastReadyAnswer returns when the operator was last told that the API server is ready, since it was cut off; the zero
-// time if it was not.
+// lastReadyAnswer returns the time at which the operator was last told that the API server is ready, or the zero time
+// if that was not since reconnect.
 func (p *proxy) lastReadyAnswer() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lastReady
 }
 
-// holdWatches keeps back what the watches tell that there are. Those that begin later pass.
+// holdWatches delays the events of the watches that exist. Watches that begin later are not delayed.
 func (p *proxy) holdWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +196,7 @@ func (p *proxy) gatedBody(answer io.ReadCloser) gatedBody {
 	return gatedBody{ReadCloser: answer, gate: p.gate}
 }
 
-// gatedBody is the answer to a watch.
+// gatedBody is the body of a watch's response, whose events pass a gate.
 type gatedBody struct {
 	io.ReadCloser
 	gate *gate
@@ -212,5 +213,5 @@ func (w gatedBody) Read(buffer []byte) (int, error) {
 	return n, err
 }
 
-// sentBy tells the requests of the operator that connects to the proxy from all others.
+// sentBy reports whether a request was sent by the operator that connects to the proxy.
 func (p *proxy) sentBy(r request) bool { return r.UserAgent == p.name }

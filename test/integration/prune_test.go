@@ -20,8 +20,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// createForeignObjects puts objects of others into a namespace that look like the template's, and fails the test at its
-// end if one of them isn't there any more as it was.
+// createForeignObjects creates objects that look like the template's but were not created by the operator. It fails the
+// test at its end if one of them has changed.
 func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) {
 	s.t.Helper()
 	var all []client.Object
@@ -40,7 +40,7 @@ func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) 
 		require.NoError(s.t, s.client.Create(s.t.Context(), object))
 		all = append(all, object)
 	}
-	// Even somebody who applies by the operator's name but by another operation has an object of their own.
+	// An object that another client creates with the operator's field manager belongs to that client too.
 	update := parseYAML(s.t, configMap("theirs-by-our-name", "x"))[0]
 	update.SetNamespace(ns.Name)
 	update.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template})
@@ -69,12 +69,12 @@ func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	s.waitAbsent(ns, configMap("drop", ""))
 	s.waitPresent(ns, documents(configMap("keep", "v"), role))
 
-	// The whole kind goes.
+	// The template no longer declares any object of the kind Role.
 	s.updateTemplate(template, withObjects(t, configMap("keep", "v")))
 	s.waitAbsent(ns, role)
 	s.waitPresent(ns, configMap("keep", "v"))
 
-	// And everything.
+	// The template no longer declares any object.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Templates = []runtime.RawExtension{}
 	})
@@ -88,7 +88,7 @@ func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	}, s.countWrites(ns))
 }
 
-// An object with a name made of the namespace's moves with what the template calls it.
+// When a template declares another name, the object of the old name is deleted.
 func TestRenamedObjectIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -100,7 +100,8 @@ func TestRenamedObjectIsReplaced(t *testing.T) {
 	s.waitAbsent(ns, configMap(ns.Name+"-v1", ""))
 }
 
-// A template that is deleted, switched off or no longer selects a namespace takes its objects along only if it says so.
+// Objects of a template that is deleted, disabled or no longer selects the namespace are deleted only with
+// deletionPolicy Delete.
 func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(s *testScope, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
@@ -150,7 +151,7 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 	}
 }
 
-// A template that was switched off and comes back finds its objects as its own.
+// A template that was disabled and is enabled again still owns its objects.
 func TestReenabledTemplateOwnsItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -165,7 +166,8 @@ func TestReenabledTemplateOwnsItsObjects(t *testing.T) {
 	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 }
 
-// A namespace that is opted out keeps a template with deletionPolicy Delete from nothing, and keeps its objects.
+// A namespace that has opted out keeps its objects, and does not prevent the deletion of a template with deletionPolicy
+// Delete.
 func TestDeletedTemplateKeepsObjectsOfOptedOutNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -179,7 +181,7 @@ func TestDeletedTemplateKeepsObjectsOfOptedOutNamespaces(t *testing.T) {
 	s.waitPresent(out, configMap("settings", "v"))
 }
 
-// deletionPolicy may change its mind: the finalizer comes and goes with it.
+// The operator adds and removes its finalizer when the deletionPolicy changes.
 func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -200,7 +202,7 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 	finalizers(v1alpha1.DeletionFinalizer)
 }
 
-// Objects that existed before the template are brought to their declaration, and never deleted.
+// Objects that existed before the template are changed to match its declaration, and never deleted.
 func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 	t.Parallel()
 	const (
@@ -229,7 +231,7 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 			s.waitPopulated(ns)
 			s.waitPresent(ns, documents(configMap("same", "v"), configMap("different", "ours"), before, viewers))
 
-			// An object that the operator had created would be replaced.
+			// An object that the operator had created would be replaced here.
 			s.updateTemplate(template,
 				withObjects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -248,7 +250,8 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 	}
 }
 
-// A RoleBinding that was adopted goes on granting what a template no longer grants, unless it is replaced.
+// An adopted RoleBinding is replaced when its declared roleRef changes, because it would otherwise keep granting the
+// old role.
 func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -268,8 +271,7 @@ func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
 }
 
-// The ServiceAccount default, which Kubernetes creates without managedFields, is adopted like any object that existed
-// before.
+// The ServiceAccount "default", which Kubernetes creates without managedFields, is adopted like other existing objects.
 func TestDefaultServiceAccountIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -289,7 +291,7 @@ func TestDefaultServiceAccountIsAdopted(t *testing.T) {
 	require.Equal(t, before.GetUID(), s.mustGet(ns, like).GetUID())
 }
 
-// A deleted object that was adopted, and is created anew by the operator, is the operator's from then on.
+// An adopted object that was deleted and created again by the operator belongs to the operator.
 func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -308,7 +310,7 @@ func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 	s.waitAbsent(ns, configMap("settings", ""))
 }
 
-// A template that can't be rendered says so, and leaves all that it populated before.
+// A template that cannot be rendered reports that, and its populated objects stay.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -350,7 +352,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	require.Zero(t, s.countWrites(ns)["delete configmaps"])
 }
 
-// An object that is to take the place of another, and can't be applied, leaves that one there.
+// An object that is no longer declared stays while the object that replaces it cannot be applied.
 func TestFailedReplacementKeepsThePreviousObject(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -370,8 +372,7 @@ func TestFailedReplacementKeepsThePreviousObject(t *testing.T) {
 	s.waitAbsent(ns, quota("old", ""))
 }
 
-// The label of a template with deletionPolicy Delete, put by a user on what the operator populated for another one,
-// takes nothing away.
+// An object of another template does not get deleted with a template whose label a user put on it.
 func TestRelabeledObjectSurvivesDeletionOfTheOtherTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -393,7 +394,7 @@ func TestRelabeledObjectSurvivesDeletionOfTheOtherTemplate(t *testing.T) {
 	})
 }
 
-// Whoever deletes a populated object that a finalizer holds gets it back when it is gone.
+// A populated object that was deleted is created again when its finalizer is removed.
 func TestDeletedObjectIsRecreatedOnceItsFinalizerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -412,7 +413,7 @@ func TestDeletedObjectIsRecreatedOnceItsFinalizerIsRemoved(t *testing.T) {
 	s.waitPresent(ns, configMap("settings", "v"))
 }
 
-// A template with deletionPolicy Delete is there as long as one of its objects is.
+// A deleted template with deletionPolicy Delete exists until all its objects are deleted.
 func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -433,7 +434,7 @@ func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 	s.waitAbsent(ns, configMap("held", ""))
 }
 
-// A namespace that is being deleted keeps nobody waiting, and nothing is created in it.
+// A terminating namespace does not delay the deletion of a template, and nothing is created in it.
 func TestTerminatingNamespaceDoesNotBlockTemplateDeletion(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -453,7 +454,7 @@ func TestTerminatingNamespaceDoesNotBlockTemplateDeletion(t *testing.T) {
 	s.waitDeleted(ns)
 }
 
-// A user who changes objects all the time keeps the operator neither from changing nor from deleting them.
+// A user who constantly changes objects cannot prevent the operator from changing and deleting them.
 func TestConstantlyChangedObjectsAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -476,7 +477,7 @@ func TestConstantlyChangedObjectsAreAppliedAndPruned(t *testing.T) {
 			for ctx.Err() == nil {
 				patch := fmt.Appendf(nil, `{"metadata": {"labels": {"counter": "%d"}}}`, count.Load())
 				if err := s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
-					return // it is gone
+					return // it was deleted
 				}
 				count.Add(1)
 			}

@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// admittedBy returns the constraint that a pod names, and by whose right.
+// admittedBy returns the constraint that a pod's annotations name, and whose permission allowed its use.
 func (s *testScope) admittedBy(pod *corev1.Pod) [2]string {
 	s.t.Helper()
 	found := &corev1.Pod{}
@@ -31,7 +31,7 @@ func annotationPatch(key, value string) client.Patch {
 	return mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, key, value))
 }
 
-// Every update that is judged records which constraint admits the pod, whatever the update says about that.
+// Every update that admission checks records the constraint that admits the pod, even if the update sets another one.
 func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -41,7 +41,7 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
 	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 
-	// Forged or removed, the record is put right.
+	// Admission corrects a forged or removed record.
 	for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 		for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
 			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(key, value)))
@@ -61,8 +61,8 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 		}
 	}
 
-	// Another constraint that admits the pod by now is recorded: at a label, and at an image. Subresources change no
-	// annotation.
+	// If another constraint admits the pod by now, updates of a label or an image record it. Writes of subresources do
+	// not change annotations.
 	raised := `[{"op": "add", "path": "/priority", "value": 7}]`
 	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 }
 
-// roleBindingName returns the name of the only RoleBinding of a namespace to a role of sccRole.
+// roleBindingName returns the name of the RoleBinding in a namespace to the role of createSCCRole.
 func (s *testScope) roleBindingName(namespace, constraint string) string {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
@@ -116,7 +116,8 @@ func (s *testScope) roleBindingName(namespace, constraint string) string {
 	return ""
 }
 
-// Subresources that copy annotations to a pod change no record, and do what they are for, with the operator or without.
+// Subresources that copy annotations to a pod cannot change the record, and otherwise work, with and without the
+// operator.
 func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -199,7 +200,7 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 }
 
-// Windows pods get no further than Linux pods.
+// Windows pods are restricted like Linux pods.
 func TestSCCRestrictsWindowsPods(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -260,7 +261,8 @@ func TestSCCRestrictsWindowsPods(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 
-	// Who may use a constraint with privileged containers may run them, and nobody else joins them.
+	// Users of a constraint that allows privileged containers can run HostProcess containers. Other users cannot add
+	// containers to such a pod.
 	pod := windows(hostProcess)
 	require.NoError(t, s.client.Create(t.Context(), pod))
 	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])

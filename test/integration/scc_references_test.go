@@ -16,8 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Whoever creates a deleted ServiceAccount or Namespace again inherits no constraint, whether the operator saw the
-// deletion or not.
+// A ServiceAccount or namespace that is created again does not inherit the constraints of the deleted one, even if the
+// operator was down at the deletion.
 func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -68,7 +68,7 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 		assert.NoError(c, admitted(b, "x"))
 	})
 
-	// At once, and whoever is quick gains nothing.
+	// The new ServiceAccount has no access even before the reference is removed.
 	require.NoError(t, s.client.Delete(t.Context(), account(a, "x")))
 	require.NoError(t, s.client.Create(t.Context(), account(a, "x")))
 	require.True(t, apierrors.IsForbidden(admitted(a, "x")))
@@ -83,7 +83,7 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 		}))
 	})
 
-	// While there is no operator.
+	// Objects are deleted while the operator is down.
 	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.client.Delete(t.Context(), account(a, "y")))
 	require.NoError(t, s.client.Create(t.Context(), account(a, "y")))
@@ -97,7 +97,8 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(admitted(a, "y")))
 	require.True(t, apierrors.IsForbidden(admitted(b, "x")))
 
-	// What is listed before it exists is listed on, until it is deleted in its turn; what is listed again counts again.
+	// A reference to an account that does not exist yet stays until that account is created and deleted. A reference
+	// that is added again is valid again.
 	require.NoError(t, s.client.Create(t.Context(), account(a, "later")))
 	s.eventually(func(c *assert.CollectT) {
 		seen(c, a, "later")
@@ -112,6 +113,6 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	require.NoError(t, s.client.Delete(t.Context(), account(a, "later")))
 	names("jane", user(a, "x"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
 
-	// A restart finds nothing to do.
+	// A restart writes nothing.
 	s.expectRestartWritesNothing("sccreference")
 }

@@ -23,7 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// constraints for everybody, for nobody in particular, and broken as no API server would take them today.
+// someConstraints has a restricted constraint for all users, and a privileged one for users with the verb use.
 const someConstraints = `
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: SecurityContextConstraints
@@ -56,7 +56,7 @@ runAsUser: {type: RunAsAny}
 seLinuxContext: {type: RunAsAny}
 `
 
-// newSCCScope has the constraints above, and returns when pods are admitted by them.
+// newSCCScope returns a scope on its own cluster with someConstraints, when pods are admitted by them.
 func newSCCScope(t *testing.T) *testScope {
 	t.Helper()
 	s := newScope(t, newTestCluster(t))
@@ -77,7 +77,7 @@ func TestSCCOfPods(t *testing.T) {
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
 	jane, operator := s.newAllVerbsClient("jane"), s.newAllVerbsClient("operator")
-	everything := s.allVerbsGroup() // it has every verb, and so use: take it from jane's group of users
+	everything := s.allVerbsGroup() // the group has all verbs, including use: restrict it to the kinds of workloads
 	role := &rbacv1.ClusterRole{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: everything}, role))
 	role.Rules = []rbacv1.PolicyRule{
@@ -91,7 +91,7 @@ func TestSCCOfPods(t *testing.T) {
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 	})
 
-	// Use case 1: what is left open is set as the namespace was given it.
+	// Use case 1: fields that the pod leaves open get the values of the namespace's ranges.
 	plain := newPod(ns, "plain")
 	require.NoError(t, jane.Create(t.Context(), plain))
 	given := &corev1.Namespace{}
@@ -106,7 +106,7 @@ func TestSCCOfPods(t *testing.T) {
 	require.Equal(t, given.Annotations[v1alpha1.MCSAnnotation], plain.Spec.SecurityContext.SELinuxOptions.Level)
 	require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
 
-	// Every reason is said, and a forged annotation helps nobody.
+	// The error has all reasons. A forged annotation has no effect.
 	forged := newPod(ns, "forged", makesPrivileged, func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
 		p.Spec.HostNetwork = true
@@ -122,7 +122,7 @@ func TestSCCOfPods(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 
-	// Use cases 2 and 3, and "sudo make me a pod": by whoever may, or by the service account.
+	// Use cases 2 and 3, and "sudo make me a pod": the permission of the user or of the service account suffices.
 	sudo := newPod(ns, "sudo", makesPrivileged)
 	require.NoError(t, operator.Create(t.Context(), sudo))
 	require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
@@ -141,7 +141,7 @@ func TestSCCOfPods(t *testing.T) {
 			assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
 		}
 	})
-	// A Deployment whose service account may not has no pods, and its ReplicaSet says why.
+	// A Deployment whose service account lacks the permission has no pods. Its ReplicaSet reports why.
 	other := newDeployment(ns, "other", 1, nil)
 	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	require.NoError(t, operator.Create(t.Context(), other))
@@ -156,7 +156,7 @@ func TestSCCOfPods(t *testing.T) {
 	})
 	require.Empty(t, s.listPods(ns, "other"))
 
-	// What is there may change as long as some constraint admits it as it is.
+	// A pod can be updated as long as a constraint admits it unchanged.
 	patch := func(who client.Client, p *corev1.Pod, body string) error {
 		return who.Patch(t.Context(), p.DeepCopy(), mergePatch(body))
 	}
@@ -168,7 +168,7 @@ func TestSCCOfPods(t *testing.T) {
 		"privileged containers are not allowed")
 	require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
 
-	// Ephemeral containers are made to fit, and nothing else is.
+	// Admission sets the open fields of ephemeral containers, and of no others.
 	debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
 		p = p.DeepCopy()
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
@@ -185,7 +185,7 @@ func TestSCCOfPods(t *testing.T) {
 		"spec.ephemeralContainers[1].securityContext.privileged")
 	require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
 
-	// A required constraint binds.
+	// A required constraint is the only candidate.
 	required := newPod(ns, "required", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 	})
@@ -196,7 +196,7 @@ func TestSCCOfPods(t *testing.T) {
 	})
 	require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
 
-	// Nobody enters a pod that they could not have made.
+	// Users can exec into and attach to a pod only if they could have created it.
 	enter := func(user, verb string, p *corev1.Pod) error {
 		config, err := s.controlPlane.UserConfig(user, everything)
 		require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestSCCOfPods(t *testing.T) {
 	}
 }
 
-// createSCCRole gives the verb use on constraints.
+// createSCCRole creates a ClusterRole with the verb use on a constraint.
 func (s *testScope) createSCCRole(constraint string) string {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
@@ -230,7 +230,7 @@ func (s *testScope) createSCCRole(constraint string) string {
 	return s.name(constraint)
 }
 
-// Without a constraint nobody is asked about pods, and what is exempt is never asked about.
+// Without constraints, the webhooks for pods do not exist. They are never called for exempt namespaces.
 func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -249,7 +249,7 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	}
 	require.Equal(t, 2, strings.Count(strings.Join(hooks(), " "), "scc.policy.nstpl.dev"))
 	system := newPod("kube-system", "system", makesPrivileged)
-	s.eventually(func(c *assert.CollectT) { // until its service account is there
+	s.eventually(func(c *assert.CollectT) { // until its service account exists
 		assert.NoError(c, s.client.Create(t.Context(), system.DeepCopy(), client.DryRunAll))
 	})
 	_, err := s.kubectl(t.Context(), someConstraints, "delete", "--filename", "-")
@@ -263,14 +263,15 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	})
 }
 
-// The source document's stricter rule, and the stricter guard.
+// With the stricter flags, both user and service account need the permission, and exec is guarded by the caller's
+// permissions alone.
 func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.startOperator(t.Context(), "--scc-match=intersection", "--exec-guard=caller"))
 	ns := s.createNamespace("a").Name
-	operator := s.newAllVerbsClient("operator") // has every verb
+	operator := s.newAllVerbsClient("operator") // has all verbs
 	s.eventually(func(c *assert.CollectT) {
 		err := operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
 		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
@@ -293,7 +294,8 @@ func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 	})
 }
 
-// Constraints that are older than their validation keep nobody's pods out.
+// A constraint that was stored before its validation existed, and is invalid, does not affect pods that another
+// constraint admits.
 func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
@@ -320,7 +322,8 @@ func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 	require.NoError(t, jane.Create(t.Context(), newPod(ns, "p")))
 }
 
-// No block is given twice, whoever dies meanwhile and whoever leads, and a young namespace's first pod waits for it.
+// No two namespaces get the same ranges, even if the operator restarts meanwhile. A new namespace's first pod waits for
+// its ranges.
 func TestSCCAllocationsAreUnique(t *testing.T) {
 	t.Parallel()
 	const namespaces = 300
@@ -364,7 +367,7 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 
 	require.NoError(t,
 		s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
-	// Its own service account, since the controller that makes the default one is busy with the others.
+	// The pod has its own service account, because the controller that creates the default ones is busy.
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
 	require.NoError(t, s.client.Create(t.Context(), account))
 	require.NoError(t, s.client.Create(t.Context(), newPod(s.name("young"), "first", func(p *corev1.Pod) {
@@ -375,7 +378,7 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 	s.restartOperator(t)
 	s.eventually(unique)
 
-	// A duplicate that an administrator makes is repaired, and said.
+	// The operator repairs a duplicate that an administrator writes, and reports it.
 	first, second := &corev1.Namespace{}, &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
@@ -384,6 +387,6 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 			first.Annotations[v1alpha1.UIDRangeAnnotation]))
 	s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
 	s.eventually(unique)
-	// With everything in place, a restart gives nothing.
+	// A restart writes nothing when all namespaces have ranges.
 	s.expectRestartWritesNothing("allocation")
 }

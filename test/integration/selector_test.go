@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// The policy that asks for permission is bound in such a way that it says which templates select a namespace, and
-// refuses nothing. That is held against the selectors of Go.
+// The test binds the policy that requires permission such that it warns and denies nothing. Its warnings name the
+// templates that select a namespace, which must be those that Go's selectors find.
 func TestAdmissionSelectsLikeGo(t *testing.T) {
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
@@ -37,7 +37,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 	require.NoError(t, s.client.Update(t.Context(), binding))
 	config, err := s.controlPlane.UserConfig("jane", s.name("people"))
 	require.NoError(t, err)
-	s.newUser("jane") // may create namespaces
+	s.newUser("jane") // grants the permission to create namespaces
 	said := &warningRecorder{}
 	config.WarningHandlerWithContext = said
 	jane, err := kubernetes.NewForConfig(config)
@@ -73,7 +73,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 		for _, template := range append(all, last) {
 			require.NoError(t, s.client.Create(t.Context(), template))
 		}
-		s.eventually(func(c *assert.CollectT) { // what is seen last is seen after all others
+		s.eventually(func(c *assert.CollectT) { // the API server knows the last template after all others
 			assert.Contains(c, selecting("a", labels.Set{"none": ""}), last.Name)
 		})
 		for range sets {
@@ -146,7 +146,7 @@ func (g selectorGenerator) template(name string, selector *metav1.LabelSelector)
 	return template
 }
 
-// The selector stands in several expressions. All are the one that is tested.
+// All policies that evaluate selectors contain the tested expression.
 func TestAdmissionPoliciesUseOneSelectorExpression(t *testing.T) {
 	t.Parallel()
 	one := func(text string) string {
@@ -166,7 +166,7 @@ func TestAdmissionPoliciesUseOneSelectorExpression(t *testing.T) {
 	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "of templates, and of initializers")
 }
 
-// The namespaces of the system stand in several expressions. All name those that Go does.
+// All policies that exclude the system's namespaces list the same ones as Go.
 func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	lists := regexp.MustCompile(`\['kube-[^\]]*\]`)

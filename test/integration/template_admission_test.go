@@ -24,7 +24,7 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: $(CREATOR)}
 `
 
-// Nobody has the operator grant what they could not grant, by whatever request.
+// Users cannot have the operator grant what they could not grant themselves, by any request.
 func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -60,20 +60,19 @@ func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	require.NoError(t, err)
 	refused(author.Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
 	changed := good.DeepCopy()
-	refused(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator writes its status meanwhile
+	refused(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator may write its status meanwhile
 		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed); err != nil {
 			return err
 		}
 		changed.Spec.Templates = evil.Spec.Templates
 		return author.Update(t.Context(), changed)
 	}))
-	// The status says nothing about what is declared.
+	// A write of the status changes no declaration.
 	require.NoError(t, author.Status().Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, spec)))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(good), changed))
 	require.Equal(t, good.Spec, changed.Spec)
 
-	// Somebody else's template can't be widened, nor switched on again, by who could not have written it. It can be
-	// labelled.
+	// Users who could not have written a template of another author cannot widen or enable it, but can label it.
 	theirs := s.createTemplate("theirs", grant, func(template *v1alpha1.NamespaceTemplate) {
 		template.Annotations = map[string]string{
 			v1alpha1.TemplateApplyAnnotation:     v1alpha1.TemplateApplyDisable,
@@ -88,7 +87,7 @@ func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
 	refused(patch(`{"metadata": {"annotations": {"` + v1alpha1.RequirePermissionAnnotation + `": "false"}}}`))
 	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 
-	// With the right to bind that very role, it is allowed.
+	// With the permission to bind the role, it is allowed.
 	me := userSubject(s.name("author"))
 	s.grant(s.name("bind"), me, policyRule("bind", rbacv1.GroupName, "clusterroles", "admin"))
 	s.eventually(func(c *assert.CollectT) {

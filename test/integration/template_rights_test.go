@@ -25,8 +25,8 @@ metadata: {name: budget}
 spec: {hard: {pods: "PODS"}}
 `
 
-// Server-side apply creates and changes: `create` alone neither raises a quota that is there, nor one that another
-// template declares.
+// Server-side apply needs create and patch. A user with create alone must not be able to raise an existing quota
+// through a template.
 func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -46,7 +46,8 @@ func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
 	})
 }
 
-// A template whose name comes later takes the place of another's objects: its author must be able to change the other.
+// A template with a later name overrides the objects of another template, so its author needs the permission to patch
+// that one.
 func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -54,7 +55,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 	limited := s.newUserWithRules("limited", policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"),
 		policyRule("create patch", "", "resourcequotas"))
 	raised := strings.Replace(budget, "PODS", "100", 1)
-	s.eventually(func(c *assert.CollectT) { // an earlier one is overridden itself
+	s.eventually(func(c *assert.CollectT) { // a template with an earlier name overrides nothing
 		assert.NoError(c, limited.Create(t.Context(), s.newTemplate("a-mine", raised), client.DryRunAll))
 	})
 	for _, objects := range []string{raised, strings.Replace(raised, "name: budget", "name: bud$(NAMESPACE)", 1)} {
@@ -72,7 +73,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 	})
 }
 
-// Whoever writes templates, and nothing else, has nothing deleted by one: not by an edit, nor by its end.
+// Users who may write templates but not delete objects cannot cause deletions by any change or deletion of a template.
 func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -125,7 +126,8 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 			client.MatchingFields{"metadata.name": theirs.Name}), says)
 		require.NoError(t, patch(theirs, `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 	}
-	// What stays is its template's no longer, and nobody else prunes it by taking the template's name.
+	// Objects of a deleted template with deletionPolicy Orphan stay, and cannot be pruned by a new template of its
+	// name.
 	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
 	expectForbidden(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("d", "v"))),
 		"is left from template "+stays.Name)
@@ -141,7 +143,8 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	s.waitPresent(ns, configMap("c", "v"))
 }
 
-// Without the operator, templates can be disabled where nothing is deleted then, and administrators can delete any.
+// Without the operator, templates can be disabled and deleted if their objects stay, and administrators can delete any
+// template.
 func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -163,7 +166,7 @@ func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	s.waitDeleted(theirs)
 }
 
-// A binding grants what its Role says beside it, and nothing else under that name.
+// A declared RoleBinding can only bind the Role that its template declares beside it.
 func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -207,7 +210,7 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
 		"the operator adds its own")
 
-	// Somebody may escalate, but not bind, nor change the template that binds.
+	// A user who may escalate but neither bind nor patch the binding template cannot declare the Role.
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
 	escalator := s.newUserWithRules("escalator",
@@ -220,14 +223,14 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 	})
 	expectForbidden(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)),
 		"template "+s.name("z-squat")+" may bind it")
-	// And the other way round.
+	// An author cannot bind a Role that another template declares already.
 	s.createTemplate("a-first", strings.Replace(wide, "squat", "first", 1))
 	expectForbidden(t, author.Create(t.Context(),
 		s.newTemplate("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
 		"another template may declare Role first too")
 }
 
-// What nstpl keeps for itself in namespaces is declared by nobody, neither as it is written nor as it is stamped.
+// Templates cannot declare nstpl's own objects, labels and annotations, neither literally nor by tokens.
 func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -256,8 +259,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), s.newTemplate("allowed", replaceable), client.DryRunAll))
 }
 
-// A template that takes long to vet is refused at once, to whoever writes it, and no object of ours makes requests of
-// others slow.
+// Templates that would take long to vet are denied at once, and so are selectors that would make other requests slow.
 func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -285,7 +287,7 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 		assert.NoError(c, author.Create(t.Context(), s.newTemplate("probe", roles(1)), client.DryRunAll))
 	})
 	require.True(t, apierrors.IsInvalid(author.Create(t.Context(), s.newTemplate("many", roles(4000), sixOverlays))))
-	// Both are answered before anything is compiled: that would take longer than the API server waits.
+	// Both are denied before anything is compiled, which would take longer than the API server waits.
 	expectForbidden(t, bare.Create(t.Context(), s.newTemplate("many", roles(500), sixOverlays), client.DryRunAll),
 		"may not create or patch roles")
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
@@ -326,7 +328,7 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 	}
 }
 
-// The most expensive selector that is accepted costs the creation of a namespace a few milliseconds.
+// The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	s := newScope(t, newTestCluster(t))
 	create := func(count int) time.Duration {
@@ -375,6 +377,6 @@ func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), initialization))
 	with := create(30)
 	t.Logf("the fastest creation took %s, and %s with the most expensive template and initializers", without, with)
-	// Without bounds on selectors it was 13 s. The figure itself, some 4 ms, is for a machine that does nothing else.
+	// Without limits on selectors it was 13 s. On an idle machine it is about 4 ms.
 	require.Less(t, with-without, 200*time.Millisecond)
 }

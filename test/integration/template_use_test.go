@@ -16,7 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Through subresources, what templates select by is changed by users who may use all templates, such as the operator.
+// Only users who may use all templates, such as the operator, can change labels that templates select by through
+// subresources.
 func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -31,7 +32,7 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 			ResourceNames: names, Verbs: []string{verb},
 		}
 	}
-	for _, user := range []testUser{nobody, one, all} { // to opt in or out is another permission
+	for _, user := range []testUser{nobody, one, all} { // opting in and out needs another permission
 		s.grant("optout-"+user.name, userSubject(user.name), on("optout"))
 	}
 	s.grant(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
@@ -57,13 +58,13 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 		optout     = "ask for the verb optout on namespacetemplates"
 		initialize = "ask for the verb initialize on namespaces"
 		kept       = "are managed by the operator"
-		either     = "denied request: " // by this policy, or by the other one that guards the label
+		either     = "denied request: " // by this policy or by the one that protects the label
 	)
 	for _, test := range []struct {
 		what, namespace, field, key string
 		value                       *string
-		// Why a user without the verb, the user who has it for all templates, and the operator may not. An empty reason
-		// means that they may.
+		// The reasons for which these are denied: users without the verb, the user who has it for all templates, and
+		// the operator. An empty reason means that the request is allowed.
 		without, with, operator string
 	}{
 		{
@@ -131,11 +132,11 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 	}
 }
 
-// unknownParamKind is what the API server says while it does not know the kind of a policy's parameters.
+// unknownParamKind is the API server's error while it does not know the kind of a policy's parameters.
 const unknownParamKind = "failed to find resource referenced by paramKind"
 
-// setParamKind has nstpl-template-use look for parameters of a kind. It returns when new namespaces are refused for
-// that reason, or allowed.
+// setParamKind changes the kind of the parameters of the policy nstpl-template-use. It returns when the API server
+// denies new namespaces for that reason, or allows them.
 func (s *testScope) setParamKind(kind string, refused bool) {
 	s.t.Helper()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -153,7 +154,7 @@ func (s *testScope) setParamKind(kind string, refused bool) {
 	})
 }
 
-// expectOperatorNotDenied fails if the operator was refused a request for want of parameters.
+// expectOperatorNotDenied fails if the API server denied a request of the operator because of unknown parameters.
 func (s *testScope) expectOperatorNotDenied() {
 	s.t.Helper()
 	requests, err := s.audit.Read()
@@ -165,8 +166,8 @@ func (s *testScope) expectOperatorNotDenied() {
 	}
 }
 
-// For some time after its start, the API server may not know the kind of the parameters. Until it does, it refuses
-// whatever may have a namespace selected, and nothing else: namespaces are populated, reported on, opened and deleted.
+// After its start, the API server may not know the kind of the parameters for some time. Until it does, it denies
+// everything that may have a namespace selected. Namespaces are still populated, reported on, initialized and deleted.
 func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -200,7 +201,8 @@ func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	s.setParamKind("NamespaceTemplate", false)
 }
 
-// The operator goes on after a start of the API server, whether that knows the kind of the parameters at once or not.
+// The operator continues after a restart of the API server, whether or not that knows the kind of the parameters at
+// once.
 func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -214,7 +216,7 @@ func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
 		s.updateTemplate(template, withObjects(t, configMap("a", value)))
 		s.waitPopulated(ns)
 		next := s.newNamespace("created-" + value)
-		s.eventually(func(c *assert.CollectT) { // namespaces may be refused for half a minute
+		s.eventually(func(c *assert.CollectT) { // namespaces may be denied for half a minute
 			assert.NoError(c, s.client.Create(t.Context(), next))
 		})
 		s.waitPresent(next, configMap("a", value))

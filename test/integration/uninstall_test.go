@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// objectUIDs are those of what could be populated in a namespace.
+// objectUIDs returns the UIDs of the objects in a namespace whose kinds the test populates.
 func (s *testScope) objectUIDs(namespace string) map[string]types.UID {
 	s.t.Helper()
 	found := map[string]types.UID{}
@@ -39,9 +39,8 @@ func (s *testScope) objectUIDs(namespace string) map[string]types.UID {
 	return found
 }
 
-// As docs/operations.md has it: first the definitions, while the operator lets go of what they define, and then all
-// else. What was populated stays, whatever the templates say of their own deletion, and one template does not clear
-// away what another one declared.
+// The test uninstalls as docs/operations.md describes: first the CustomResourceDefinitions, while the operator removes
+// its finalizers, and then everything else. Populated objects stay, whatever the deletionPolicy of their templates.
 func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -50,7 +49,7 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	manifests := filepath.Join("../..", folder)
 
 	s.createSpace("a", "", "pods", "50")
-	inSpace := s.selectsSpace("a") // deletionPolicy is Delete
+	inSpace := s.selectsSpace("a") // with deletionPolicy Delete
 	s.createTemplate("z-authoritative", documents(readerRole("root", "configmaps"), viewerBinding("root")), inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
 	s.createTemplate("deleted",
@@ -74,12 +73,12 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	_, err = s.kubectl(t.Context(), "", "delete", "--kustomize", manifests, "--ignore-not-found", "--timeout=1m")
 	require.NoError(t, err)
 	left, err := s.kubectl(t.Context(), "", "get", "--kustomize", manifests, "--ignore-not-found", "--output=name")
-	if err == nil { // it complains of kinds that are gone
+	if err == nil { // kubectl fails for kinds that are no longer defined
 		require.Empty(t, left)
 	}
 	require.Equal(t, before, s.objectUIDs(ns.Name))
 
-	// Nothing stands in anybody's way: not in what was populated, nor elsewhere.
+	// Users can change and delete everything afterwards.
 	require.NoError(t, s.client.Create(t.Context(), newPod(ns.Name, "p")))
 	require.NoError(t,
 		s.client.Delete(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "root"}}))
