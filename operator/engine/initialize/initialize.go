@@ -1,6 +1,17 @@
-// Package initialize says which initializers a new namespace still waits for, and for how long.
+// Package initialize decides whether a namespace is being initialized, and which initializers it still waits for.
 //
-// It follows "Extending Initializers" of the Namespace Population proposal.
+// A new namespace that templates select is created with the label policy/namespace-initializing and with a list of
+// initializers in the annotation policy/namespace-initializers-pending. The entry v1alpha1.TemplateInitializer stands
+// for the operator, which populates the namespace. All other entries are declared by
+// NamespaceInitializationConfigurations and belong to other controllers, which remove their own entries when they have
+// finished. While a namespace is being initialized, only initializers may write into it.
+//
+// Initializing reads the label, and Pending reads the list. Judge decides which entries remain on the list: it takes
+// the namespace and its age, the configurations, and whether the namespace is populated. Three rules hold:
+//
+//   - The label alone decides. A namespace without it is not being initialized, whatever its list contains.
+//   - An entry that no configuration declares is dropped, because no controller would ever remove it.
+//   - If several configurations declare the same initializer, the strictest settings apply.
 package initialize
 
 import (
@@ -16,13 +27,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Initializing tells whether a namespace is still being initialized. Without the label it is open, whatever it lists.
+// Initializing reports whether a namespace is being initialized: whether it has the label, with any value.
 func Initializing(ns metav1.Object) bool {
-	_, labelled := ns.GetLabels()[v1alpha1.InitializingLabel]
-	return labelled
+	_, labeled := ns.GetLabels()[v1alpha1.InitializingLabel]
+	return labeled
 }
 
-// Pending returns the initializers in a namespace's list, each once, in the list's order.
+// Pending returns the initializers that a namespace's annotation lists, each once and in the order of the list.
 func Pending(ns metav1.Object) []string {
 	var pending []string
 	for entry := range strings.SplitSeq(ns.GetAnnotations()[v1alpha1.PendingAnnotation], ",") {
@@ -33,7 +44,8 @@ func Pending(ns metav1.Object) []string {
 	return pending
 }
 
-// Check says which selectors of a configuration can't be read, and why. Such an initializer selects no namespace.
+// Check returns an error for each initializer of a configuration whose namespaceSelector is invalid. Such an
+// initializer selects no namespace.
 func Check(configuration *v1alpha1.NamespaceInitializationConfiguration) error {
 	var errs []error
 	for _, initializer := range configuration.Initializers {
@@ -44,20 +56,22 @@ func Check(configuration *v1alpha1.NamespaceInitializationConfiguration) error {
 	return errors.Join(errs...)
 }
 
-// Verdict is what becomes of a namespace's list.
+// Verdict is the new state of a namespace's list of initializers.
 type Verdict struct {
-	// Pending is what the namespace still waits for. It opens when nothing is left.
+	// Pending are the initializers that the namespace still waits for. The namespace is initialized when there are
+	// none.
 	Pending []string
-	// TimedOut are the initializers whose time is up. Those with FailureIgnore are no longer pending.
+	// TimedOut are the initializers that did not finish within their timeoutSeconds. Those with FailureIgnore are no
+	// longer pending.
 	TimedOut []v1alpha1.Initializer
-	// Unknown are entries that no configuration names. They are no longer pending.
+	// Unknown are entries that no configuration declares. They are no longer pending.
 	Unknown []string
-	// NextTimeout is the age in seconds at which the time of the next initializer is up, or 0.
+	// NextTimeout is the age of the namespace in seconds at which the next initializer times out, or 0 if none does.
 	NextTimeout int64
 }
 
-// Judge says what becomes of the list of a namespace that is age seconds old. Populated says that nothing is left to be
-// populated: only then does our own entry go.
+// Judge returns the new state of the list of a namespace that is age seconds old. populated reports whether every
+// declared object is in the namespace: only then is v1alpha1.TemplateInitializer dropped.
 func Judge(
 	ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, populated bool, age int64,
 ) Verdict {
@@ -69,10 +83,10 @@ func Judge(
 			}
 			continue
 		}
-		initializer, known := find(ns, configurations, name)
+		initializer, declared := find(ns, configurations, name)
 		timeout := int64(initializer.TimeoutSeconds)
 		switch {
-		case !known:
+		case !declared:
 			v.Unknown = append(v.Unknown, name)
 			continue
 		case age >= timeout:
@@ -88,19 +102,19 @@ func Judge(
 	return v
 }
 
-// find returns what configurations say about an initializer of a namespace. Where several that select the namespace
-// name it, the strictest of what they say counts. If none of them selects it (any more), all that name it are asked: a
-// change of labels must not be a way around an initializer.
+// find returns the settings of an initializer that apply to a namespace, and whether any configuration declares it. If
+// several declarations select the namespace, the strictest settings apply. If none does, which is so after a change of
+// the namespace's labels, all declarations of that name count: changing labels must not be a way around an initializer.
 func find(
 	ns *corev1.Namespace, configurations []v1alpha1.NamespaceInitializationConfiguration, name string,
 ) (v1alpha1.Initializer, bool) {
-	var selecting, naming []v1alpha1.Initializer
+	var selecting, declaring []v1alpha1.Initializer
 	for _, configuration := range configurations {
 		for _, initializer := range configuration.Initializers {
 			if initializer.Name != name {
 				continue
 			}
-			naming = append(naming, initializer)
+			declaring = append(declaring, initializer)
 			if selector, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err == nil &&
 				selector.Matches(labels.Set(ns.Labels)) {
 				selecting = append(selecting, initializer)
@@ -110,20 +124,20 @@ func find(
 	if len(selecting) > 0 {
 		return strictest(selecting), true
 	}
-	if len(naming) > 0 {
-		return strictest(naming), true
+	if len(declaring) > 0 {
+		return strictest(declaring), true
 	}
 	return v1alpha1.Initializer{}, false
 }
 
-// strictest returns the longest timeout, and FailureIgnore only if all say so.
+// strictest returns the longest timeout, and FailureIgnore only if all initializers have it.
 func strictest(initializers []v1alpha1.Initializer) v1alpha1.Initializer {
-	sum := initializers[0]
+	result := initializers[0]
 	for _, initializer := range initializers[1:] {
-		sum.TimeoutSeconds = max(sum.TimeoutSeconds, initializer.TimeoutSeconds)
+		result.TimeoutSeconds = max(result.TimeoutSeconds, initializer.TimeoutSeconds)
 		if initializer.FailurePolicy != v1alpha1.FailureIgnore {
-			sum.FailurePolicy = initializer.FailurePolicy
+			result.FailurePolicy = initializer.FailurePolicy
 		}
 	}
-	return sum
+	return result
 }

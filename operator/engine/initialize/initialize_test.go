@@ -30,7 +30,7 @@ func configurationsOf(t *testing.T, initializers ...string) []v1alpha1.Namespace
 	return all
 }
 
-func TestPending(t *testing.T) {
+func TestPendingListsEachInitializerOnce(t *testing.T) {
 	for list, want := range map[string][]string{
 		"":                               nil,
 		" , ,":                           nil,
@@ -44,13 +44,38 @@ func TestPending(t *testing.T) {
 	require.Empty(t, Pending(&corev1.Namespace{}))
 }
 
-func TestANamespaceWithoutTheLabelIsOpen(t *testing.T) {
-	ns := namespaceOf("namespace-template")
-	require.True(t, Initializing(ns))
-	ns.Labels[v1alpha1.InitializingLabel] = ""
-	require.True(t, Initializing(ns), "whatever the label's value: it is taken away when the namespace opens")
-	delete(ns.Labels, v1alpha1.InitializingLabel)
-	require.False(t, Initializing(ns))
+func TestInitializingIfAndOnlyIfTheLabelExists(t *testing.T) {
+	for name, test := range map[string]struct {
+		labels, annotations map[string]string
+		want                bool
+	}{
+		"no labels":     {want: false},
+		"another label": {labels: map[string]string{"tier": "test"}, want: false},
+		"label is true": {
+			labels: map[string]string{v1alpha1.InitializingLabel: "true"}, want: true,
+		},
+		"label is empty": {labels: map[string]string{v1alpha1.InitializingLabel: ""}, want: true},
+		"label is false": {
+			labels: map[string]string{v1alpha1.InitializingLabel: "false"}, want: true,
+		},
+		"annotation lists an initializer": {
+			annotations: map[string]string{v1alpha1.PendingAnnotation: "a"}, want: false,
+		},
+		"annotation with the label's key": {
+			annotations: map[string]string{v1alpha1.InitializingLabel: "true"}, want: false,
+		},
+		"label, and nothing is pending": {
+			labels:      map[string]string{v1alpha1.InitializingLabel: "true"},
+			annotations: map[string]string{v1alpha1.PendingAnnotation: ""}, want: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "team-a", Labels: test.labels, Annotations: test.annotations,
+			}}
+			require.Equal(t, test.want, Initializing(ns))
+		})
+	}
 }
 
 func TestJudge(t *testing.T) {
@@ -70,37 +95,59 @@ func TestJudge(t *testing.T) {
 		age           int64
 		want          Verdict
 	}{
-		{name: "an empty list"},
-		{name: "ours alone", pending: "namespace-template", populated: true},
+		{name: "an empty list stays empty", populated: true},
+		{name: "an empty list stays empty before the namespace is populated"},
+		{name: "a populated namespace waits for nothing else", pending: "namespace-template", populated: true},
 		{
-			name: "not populated yet", pending: "namespace-template",
+			name: "a namespace waits until it is populated", pending: "namespace-template",
 			want: Verdict{Pending: []string{"namespace-template"}},
 		},
-		{name: "populated before others are done", pending: "network.example.com,namespace-template,dns.example.com",
+		{name: "a populated namespace waits for other initializers",
+			pending:      "network.example.com,namespace-template,dns.example.com",
 			initializers: []string{network, dns}, populated: true, age: 29,
 			want: Verdict{Pending: []string{"network.example.com", "dns.example.com"}, NextTimeout: 30}},
-		{name: "time is up, Ignore", pending: "namespace-template,network.example.com,dns.example.com",
+		{name: "an initializer with Ignore is dropped when it times out",
+			pending:      "namespace-template,network.example.com,dns.example.com",
 			initializers: []string{network, dns}, age: 30,
 			want: Verdict{Pending: []string{"namespace-template", "network.example.com"}, NextTimeout: 60,
 				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, v1alpha1.FailureIgnore)}}},
-		{name: "time is up, Fail", pending: "network.example.com", initializers: []string{network, dns},
-			populated: true, age: 60,
+		{name: "an initializer with Fail stays when it times out", pending: "network.example.com",
+			initializers: []string{network, dns},
+			populated:    true, age: 60,
 			want: Verdict{Pending: []string{"network.example.com"},
 				TimedOut: []v1alpha1.Initializer{timedOut("network.example.com", 60, v1alpha1.FailureFail)}}},
-		{name: "a clock that is behind", pending: "dns.example.com", initializers: []string{dns}, populated: true,
+		{name: "an initializer does not time out while the clock is behind", pending: "dns.example.com",
+			initializers: []string{dns}, populated: true,
 			age:  -5,
 			want: Verdict{Pending: []string{"dns.example.com"}, NextTimeout: 30}},
-		{name: "nobody's", pending: "namespace-template,gone.example.com", initializers: []string{network, dns},
-			populated: true,
-			want:      Verdict{Unknown: []string{"gone.example.com"}}},
-		{name: "the strictest of those that select it", pending: "dns.example.com", populated: true, age: 90,
+		{name: "a namespace that is not populated does not time out", pending: "namespace-template", age: 1 << 40,
+			want: Verdict{Pending: []string{"namespace-template"}}},
+		{name: "the next timeout is the shortest that has not passed", pending: "dns.example.com,network.example.com",
+			initializers: []string{network, dns}, populated: true, age: 30,
+			want: Verdict{Pending: []string{"network.example.com"}, NextTimeout: 60,
+				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, v1alpha1.FailureIgnore)}}},
+		{name: "an initializer that is listed twice is judged once", pending: "dns.example.com,dns.example.com",
+			initializers: []string{dns}, populated: true, age: 30,
+			want: Verdict{TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, v1alpha1.FailureIgnore)}}},
+		{name: "the default failure policy is stricter than Ignore", pending: "dns.example.com", populated: true,
+			age:          30,
+			initializers: []string{dns, "{name: dns.example.com, namespaceSelector: {}, timeoutSeconds: 10}"},
+			want: Verdict{Pending: []string{"dns.example.com"},
+				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 30, "")}}},
+		{name: "an entry that no configuration declares is dropped", pending: "namespace-template,gone.example.com",
+			initializers: []string{network, dns},
+			populated:    true,
+			want:         Verdict{Unknown: []string{"gone.example.com"}}},
+		{name: "the strictest of the declarations that select the namespace applies", pending: "dns.example.com",
+			populated: true, age: 90,
 			initializers: []string{dns,
 				"{name: dns.example.com, namespaceSelector: {matchLabels: {tier: test}}, timeoutSeconds: 90, failurePolicy: Fail}",
 				"{name: dns.example.com, namespaceSelector: {matchLabels: {tier: other}}, timeoutSeconds: 600, failurePolicy: Fail}",
 				"{name: dns.example.com, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}, timeoutSeconds: 600}"},
 			want: Verdict{Pending: []string{"dns.example.com"},
 				TimedOut: []v1alpha1.Initializer{timedOut("dns.example.com", 90, v1alpha1.FailureFail)}}},
-		{name: "none selects it any more", pending: "a.example.com", populated: true, age: 100,
+		{name: "all declarations apply when none selects the namespace any more", pending: "a.example.com",
+			populated: true, age: 100,
 			initializers: []string{
 				"{name: a.example.com, namespaceSelector: {matchLabels: {tier: other}}, timeoutSeconds: 120, failurePolicy: Ignore}",
 				"{name: a.example.com, namespaceSelector: {matchLabels: {tier: prod}}, timeoutSeconds: 60, failurePolicy: Fail}"},
@@ -114,13 +161,13 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestCheckNamesEveryInitializerThatCanNotBeRead(t *testing.T) {
-	good := configurationsOf(t,
+func TestCheckNamesEveryInitializerWithAnInvalidSelector(t *testing.T) {
+	valid := configurationsOf(t,
 		"{name: a, namespaceSelector: {}}, {name: b, namespaceSelector: {matchLabels: {tier: test}}}")
-	require.NoError(t, Check(&good[0]))
-	bad := configurationsOf(t, "{name: a, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}}, "+
+	require.NoError(t, Check(&valid[0]))
+	invalid := configurationsOf(t, "{name: a, namespaceSelector: {matchExpressions: [{key: tier, operator: In}]}}, "+
 		"{name: b, namespaceSelector: {}}, {name: c, namespaceSelector: {matchLabels: {tier: a b}}}")
-	err := Check(&bad[0])
+	err := Check(&invalid[0])
 	require.ErrorContains(t, err, "initializer a: namespaceSelector: ")
 	require.ErrorContains(t, err, "initializer c: namespaceSelector: ")
 	require.NotContains(t, err.Error(), "initializer b")
