@@ -13,17 +13,17 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Verdict says whether a template populates a namespace, and why.
+// Verdict is whether a template selects a namespace, and why.
 type Verdict struct {
 	Template string `json:"template"`
 	Matches  bool   `json:"matches"`
 	Reason   string `json:"reason"`
-	// Overlays are the names of the template's overlays that apply.
+	// Overlays are the names of the template's overlays that apply to the namespace.
 	Overlays []string `json:"overlays,omitempty"`
 }
 
-// Explain says whether template populates ns, and why or why not. It agrees with Index.Match; it does not look at
-// whether ns is populated at all: see Unpopulated.
+// Explain returns whether a template selects a namespace, and why. It does not check whether the namespace is populated
+// at all, which Unpopulated does.
 func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict {
 	verdict := Verdict{Template: template.Name}
 	if verdict.Reason = Off(template); verdict.Reason != "" {
@@ -41,8 +41,8 @@ func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict
 	return verdict
 }
 
-// Overlays returns the names of the template's overlays that apply to ns, in the template's order. An overlay with a
-// malformed selector is left out here and refused by render.Compile.
+// Overlays returns the names of a template's overlays that apply to a namespace, in the template's order. It omits
+// overlays with an invalid selector, which render.Compile rejects.
 func Overlays(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) []string {
 	var names []string
 	for _, overlay := range template.Spec.Overlays {
@@ -60,14 +60,14 @@ func explainSelector(selector labels.Selector, set labels.Set) (bool, string) {
 	}
 	for _, requirement := range requirements {
 		if !requirement.Matches(set) {
-			return false, miss(requirement, set)
+			return false, mismatch(requirement, set)
 		}
 	}
 	return true, "labels match " + selector.String()
 }
 
-// miss says in words why a requirement does not hold.
-func miss(requirement labels.Requirement, set labels.Set) string {
+// mismatch returns the reason why labels do not fulfill a requirement.
+func mismatch(requirement labels.Requirement, set labels.Set) string {
 	key := requirement.Key()
 	value, has := set[key]
 	var quoted []string
@@ -78,9 +78,9 @@ func miss(requirement labels.Requirement, set labels.Set) string {
 	wanted := strings.Join(quoted, " or ")
 	switch requirement.Operator() {
 	case selection.DoesNotExist:
-		return fmt.Sprintf("label %s is there, and may not be", key)
+		return fmt.Sprintf("label %s exists, and must not", key)
 	case selection.NotIn, selection.NotEquals:
-		return fmt.Sprintf("label %s is %q, and may not be %s", key, value, wanted)
+		return fmt.Sprintf("label %s is %q, and must not be %s", key, value, wanted)
 	case selection.Exists:
 		return fmt.Sprintf("label %s is missing", key)
 	}

@@ -9,61 +9,87 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func TestExplain(t *testing.T) {
+func TestExplainGivesTheReason(t *testing.T) {
 	tests := []struct {
 		name, selector string
 		labels         map[string]string
 		matches        bool
 		reason         string
 	}{
-		{"everything", "{}", nil, true, "selects every namespace"},
-		{"a label", "{matchLabels: {tier: test}}", map[string]string{"tier": "test"}, true, "labels match tier=test"},
+		{"the empty selector selects every namespace", "{}", nil, true, "selects every namespace"},
 		{
-			"another value", "{matchLabels: {tier: test}}", map[string]string{"tier": "dev"}, false,
+			"matchLabels selects an equal value", "{matchLabels: {tier: test}}", map[string]string{"tier": "test"},
+			true, "labels match tier=test",
+		},
+		{
+			"matchLabels rejects another value", "{matchLabels: {tier: test}}", map[string]string{"tier": "dev"}, false,
 			`label tier is "dev", not "test"`,
 		},
-		{"no such label", "{matchLabels: {tier: test}}", nil, false, `label tier is missing, not "test"`},
-		{"an empty value", "{matchLabels: {tier: ''}}", nil, false, `label tier is missing, not ""`},
 		{
-			"the name", "{matchLabels: {kubernetes.io/metadata.name: team-b}}", nil, false,
+			"matchLabels rejects a missing label", "{matchLabels: {tier: test}}", nil, false,
+			`label tier is missing, not "test"`,
+		},
+		{
+			"a missing label is not an empty value", "{matchLabels: {tier: ''}}", nil, false,
+			`label tier is missing, not ""`,
+		},
+		{
+			"every namespace has a label with its name", "{matchLabels: {kubernetes.io/metadata.name: team-b}}", nil,
+			false,
 			`label kubernetes.io/metadata.name is "team-a", not "team-b"`,
 		},
 		{
-			"In", "{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}",
+			"In selects any of the values", "{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}",
 			map[string]string{"tier": "dev"}, true, "labels match tier in (dev,test)",
 		},
-		{"not In", "{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}",
+		{"In rejects another value", "{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}",
 			map[string]string{"tier": "prod"}, false,
 			`label tier is "prod", not "dev" or "test"`},
 		{
-			"NotIn", "{matchExpressions: [{key: tier, operator: NotIn, values: [test]}]}",
+			"NotIn selects another value", "{matchExpressions: [{key: tier, operator: NotIn, values: [test]}]}",
 			map[string]string{"tier": "prod"}, true, "labels match tier notin (test)",
 		},
 		{
-			"NotIn of a missing label", "{matchExpressions: [{key: tier, operator: NotIn, values: [test]}]}", nil, true,
+			"NotIn selects a missing label", "{matchExpressions: [{key: tier, operator: NotIn, values: [test]}]}", nil,
+			true,
 			"labels match tier notin (test)",
 		},
-		{"In where NotIn is asked", "{matchExpressions: [{key: tier, operator: NotIn, values: [test, dev]}]}",
+		{"NotIn rejects any of the values", "{matchExpressions: [{key: tier, operator: NotIn, values: [test, dev]}]}",
 			map[string]string{"tier": "dev"}, false,
-			`label tier is "dev", and may not be "dev" or "test"`},
+			`label tier is "dev", and must not be "dev" or "test"`},
 		{
-			"Exists", "{matchExpressions: [{key: tier, operator: Exists}]}", map[string]string{"tier": ""}, true,
+			"Exists selects any value", "{matchExpressions: [{key: tier, operator: Exists}]}",
+			map[string]string{"tier": ""}, true,
 			"labels match tier",
 		},
-		{"not there", "{matchExpressions: [{key: tier, operator: Exists}]}", nil, false, "label tier is missing"},
-		{"DoesNotExist", "{matchExpressions: [{key: tier, operator: DoesNotExist}]}", nil, true, "labels match !tier"},
 		{
-			"there", "{matchExpressions: [{key: tier, operator: DoesNotExist}]}", map[string]string{"tier": "a"}, false,
-			"label tier is there, and may not be",
+			"Exists rejects a missing label", "{matchExpressions: [{key: tier, operator: Exists}]}", nil, false,
+			"label tier is missing",
 		},
-		{"the first that fails", "{matchLabels: {b: x, a: x}}", nil, false, `label a is missing, not "x"`},
 		{
-			"one that fails", "{matchLabels: {b: x, a: x}}", map[string]string{"a": "x"}, false,
+			"DoesNotExist selects a missing label", "{matchExpressions: [{key: tier, operator: DoesNotExist}]}", nil,
+			true, "labels match !tier",
+		},
+		{
+			"DoesNotExist rejects any value", "{matchExpressions: [{key: tier, operator: DoesNotExist}]}",
+			map[string]string{"tier": "a"}, false,
+			"label tier exists, and must not",
+		},
+		{
+			"the reason is the first requirement that fails", "{matchLabels: {b: x, a: x}}", nil, false,
+			`label a is missing, not "x"`,
+		},
+		{
+			"requirements that hold are not a reason", "{matchLabels: {b: x, a: x}}", map[string]string{"a": "x"},
+			false,
 			`label b is missing, not "x"`,
 		},
-		{"malformed", "{matchExpressions: [{key: tier, operator: In}]}", nil, false,
+		{"an invalid selector selects nothing", "{matchExpressions: [{key: tier, operator: In}]}", nil, false,
 			"namespaces.labelSelector: values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
-		{"nothing", "null", nil, false, "namespaces.labelSelector is missing: write {} to select every namespace"},
+		{
+			"a missing selector selects nothing", "null", nil, false,
+			"namespaces.labelSelector is missing: write {} to select every namespace",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -73,7 +99,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestExplainSaysThatATemplateIsOffFirst(t *testing.T) {
+func TestExplainReportsADisabledTemplateFirst(t *testing.T) {
 	template := templateOf(t, "policies", "{}")
 	template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	template.Spec.Overlays = []v1alpha1.Overlay{{
@@ -83,11 +109,11 @@ func TestExplainSaysThatATemplateIsOffFirst(t *testing.T) {
 		Explain(template, namespaceOf("team-a", nil)))
 }
 
-func TestOverlaysThatApply(t *testing.T) {
+func TestOverlaysApplyInTheTemplatesOrder(t *testing.T) {
 	template := templateOf(t, "policies", "{matchLabels: {team: a}}")
 	for _, overlay := range []struct{ name, selector string }{
 		{"zebra", "{matchLabels: {tier: test}}"},
-		{"malformed", "{matchExpressions: [{key: tier, operator: In, values: []}]}"},
+		{"invalid", "{matchExpressions: [{key: tier, operator: In, values: []}]}"},
 		{"missing", "null"},
 		{"all", "{}"},
 		{"named", "{matchLabels: {kubernetes.io/metadata.name: team-a}}"},
@@ -102,5 +128,5 @@ func TestOverlaysThatApply(t *testing.T) {
 	verdict := Explain(template, namespaceOf("team-b", map[string]string{"team": "a"}))
 	require.Equal(t, []string{"all"}, verdict.Overlays)
 	require.Empty(t, Explain(template, namespaceOf("team-b", nil)).Overlays,
-		"a template that does not match has none that apply")
+		"no overlay applies if the template does not select the namespace")
 }

@@ -13,13 +13,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Index finds the templates that match a namespace without asking every template: a selector that needs one exact
-// label (the namespace's name, say) is found under that label. It is safe for concurrent use.
+// Index finds the templates that select a namespace without trying every template: it keeps a template whose selector
+// requires one exact label, such as the namespace's name, under that label. Index is safe for concurrent use.
 type Index struct {
 	mu        sync.RWMutex
 	templates map[string]indexed
 	byLabel   map[label]map[string]struct{}
-	// scanned templates need no exact label and are tried one by one.
+	// scanned are the templates that require no exact label. Match tries each of them.
 	scanned map[string]struct{}
 }
 
@@ -44,8 +44,8 @@ func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 	return index
 }
 
-// Set adds a template or replaces the one of the same name. A template that is off or whose selector is malformed
-// is known and matches nothing: Explain says why.
+// Set adds a template or replaces the template of the same name. A template that is disabled or whose selector is
+// invalid is stored too: Get returns it, and Match never does.
 func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,7 +66,7 @@ func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
 	x.templates[template.Name] = entry
 }
 
-// Delete forgets a template.
+// Delete removes a template. It does nothing if there is no template of that name.
 func (x *Index) Delete(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -88,14 +88,14 @@ func (x *Index) remove(name string) {
 	}
 }
 
-// Get returns the template of that name, matching or not, or nil.
+// Get returns the template of a name, or nil if there is none.
 func (x *Index) Get(name string) *v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.templates[name].template
 }
 
-// All returns every template in ascending order of names.
+// All returns every template, in ascending order of names.
 func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -106,8 +106,8 @@ func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 	return all
 }
 
-// Match returns the templates that match a namespace's labels in ascending order of names: the order in which they
-// are applied.
+// Match returns the templates that select a namespace, in ascending order of names, which is the order in which they
+// apply.
 func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -128,8 +128,8 @@ func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	return matched
 }
 
-// exactLabel returns a label that every namespace the selector matches carries, or nil. The namespace's name comes
-// first, because it narrows most.
+// exactLabel returns a label that every namespace which the selector matches has, or nil if there is no such label. It
+// prefers the label with the namespace's name, because a single namespace has it.
 func exactLabel(selector labels.Selector) *label {
 	var exact *label
 	requirements, _ := selector.Requirements()

@@ -22,7 +22,7 @@ func namesOf(templates []*v1alpha1.NamespaceTemplate) []string {
 	return names
 }
 
-func TestMatchIsInAscendingOrderOfNames(t *testing.T) {
+func TestMatchReturnsTemplatesInAscendingOrderOfNames(t *testing.T) {
 	index := NewIndex(
 		templateOf(t, "b", "{}"),
 		templateOf(t, "a.b", "{matchLabels: {tier: test}}"),
@@ -38,7 +38,7 @@ func TestMatchIsInAscendingOrderOfNames(t *testing.T) {
 	require.Equal(t, []string{"B", "a", "a-b", "a.b", "b", "c", "d"}, namesOf(index.All()))
 }
 
-func TestSetReplacesAndDeleteForgets(t *testing.T) {
+func TestSetReplacesAndDeleteRemoves(t *testing.T) {
 	index := NewIndex()
 	ns := namespaceOf("team-a", map[string]string{"tier": "test"})
 	match := func() []string { return namesOf(index.Match(ns)) }
@@ -60,21 +60,21 @@ func TestSetReplacesAndDeleteForgets(t *testing.T) {
 		template := templateOf(t, "a", selector)
 		index.Set(template)
 		require.Empty(t, match(), selector)
-		require.Same(t, template, index.Get("a"), "known, though it matches nothing")
+		require.Same(t, template, index.Get("a"), "a template that selects nothing is stored too")
 	}
-	off := templateOf(t, "a", "{}")
-	off.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
-	index.Set(off)
+	disabled := templateOf(t, "a", "{}")
+	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	index.Set(disabled)
 	require.Empty(t, match())
-	require.Same(t, off, index.Get("a"))
+	require.Same(t, disabled, index.Get("a"))
 
 	index.Delete("a")
 	require.Nil(t, index.Get("a"))
 	index.Delete("a")
-	require.Equal(t, NewIndex(), index, "nothing is left of it")
+	require.Equal(t, NewIndex(), index, "Delete leaves nothing behind")
 }
 
-func TestExactSelectorsAreLookedUp(t *testing.T) {
+func TestSelectorsThatRequireOneLabelAreIndexedUnderIt(t *testing.T) {
 	tests := []struct {
 		selector string
 		under    *label
@@ -111,7 +111,7 @@ var (
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.Intn(len(from))] }
 
-// randomSelector may be missing or malformed.
+// randomSelector returns a selector, which may be nil or invalid.
 func randomSelector(random *rand.Rand) *metav1.LabelSelector {
 	if random.Intn(20) == 0 {
 		return nil
@@ -185,11 +185,11 @@ func TestMatchAgreesWithExplain(t *testing.T) {
 		require.Equal(t, want, namesOf(index.Match(ns)))
 		matched += len(want)
 	}
-	require.Greater(t, matched, 3000, "most namespaces match something")
+	require.Greater(t, matched, 3000, "most namespaces are selected by a template")
 	for name := range known {
 		index.Delete(name)
 	}
-	require.Equal(t, NewIndex(), index, "nothing is left behind")
+	require.Equal(t, NewIndex(), index, "Delete leaves nothing behind")
 }
 
 // Of ten thousand templates that select one namespace each, Match tries one.

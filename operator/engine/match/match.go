@@ -1,6 +1,15 @@
-// Package match decides which NamespaceTemplates populate a namespace, in which order, and why the others don't.
+// Package match decides which NamespaceTemplates select a namespace, in which order they apply, and why the others do
+// not.
 //
-// It follows "Namespace Match" and "Opt-out" of the Namespace Population proposal.
+// Its inputs are templates and a namespace with its labels; it reads nothing else. Index finds the matching templates
+// among thousands, Explain gives the reason for a single template, and Unpopulated and Off are the reasons that hold
+// for a namespace and for a template as a whole. These rules hold:
+//
+//   - Templates apply in ascending order of their names.
+//   - Index.Match and Explain always agree.
+//   - A missing or invalid selector selects nothing. The empty selector {} selects every namespace.
+//   - The namespaces of Kubernetes and of the operator are never populated, so that no template can break the cluster.
+//   - The label kubernetes.io/metadata.name always has the namespace's name as its value, as the API server enforces.
 package match
 
 import (
@@ -15,12 +24,12 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// systemNamespaces are Kubernetes' own. They exist before anything is installed, so no user can create them to avoid
-// population. Other names that begin with kube- are like any other name. manifests/admission lists the same namespaces.
+// systemNamespaces belong to Kubernetes. They exist from the start, so no user can create them to avoid population.
+// Other names that begin with kube- are ordinary names. manifests/admission lists the same namespaces.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// Unpopulated returns why no template ever populates a namespace, or "". Besides the namespaces of Kubernetes and of
-// the operator, those in exclude are left alone.
+// Unpopulated returns the reason why no template populates a namespace, or "" if templates may. exclude are the names
+// of further namespaces that are not populated.
 func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	switch {
 	case slices.Contains(systemNamespaces, ns.Name):
@@ -33,36 +42,36 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 		return fmt.Sprintf("the namespace is opted out (annotation %s)", v1alpha1.OptOutAnnotation)
 	}
 	if slices.Contains(exclude, ns.Name) {
-		return "the operator is told to leave the namespace alone (--exclude-namespaces)"
+		return "the operator excludes the namespace (flag --exclude-namespaces)"
 	}
 	return ""
 }
 
-// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. These are not initialized and are
-// in no policy space.
+// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. Such namespaces are never
+// initialized and never belong to a policy space.
 func OfTheSystem(name string) bool {
 	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace
 }
 
-// OptedOut tells whether a namespace is opted out of population. What was populated before stays as it is.
+// OptedOut reports whether a namespace is opted out of population. Objects that were populated before stay as they are.
 func OptedOut(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.OptOutAnnotation] == "true"
 }
 
-// Off says why a template populates no namespace at all, or returns "".
+// Off returns the reason why a template selects no namespace at all, or "" if it may select some.
 func Off(template *v1alpha1.NamespaceTemplate) string {
 	if template.DeletionTimestamp != nil {
 		return "the template is being deleted"
 	}
 	if template.Annotations[v1alpha1.TemplateApplyAnnotation] == v1alpha1.TemplateApplyDisable {
-		return fmt.Sprintf("the template is switched off (annotation %s: %s)",
+		return fmt.Sprintf("the template is disabled (annotation %s: %s)",
 			v1alpha1.TemplateApplyAnnotation, v1alpha1.TemplateApplyDisable)
 	}
 	return ""
 }
 
-// Selector parses the selector of a template or of one of its overlays. A selector that isn't there is an error, never
-// a match of everything.
+// Selector parses the selector of a template or of an overlay. A missing selector is an error: it must not select every
+// namespace by accident.
 func Selector(namespaces v1alpha1.NamespaceSelector) (labels.Selector, error) {
 	if namespaces.LabelSelector == nil {
 		return nil, fmt.Errorf("namespaces.labelSelector is missing: write {} to select every namespace")
@@ -74,8 +83,8 @@ func Selector(namespaces v1alpha1.NamespaceSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-// labelsOf returns the labels that selectors are held against. The API server labels every namespace with its name,
-// whatever the request says; one that does not exist yet gets that label here.
+// labelsOf returns the labels that selectors are matched against. The API server labels every namespace with its name
+// and ignores any other value. A namespace that does not exist yet gets that label here.
 func labelsOf(ns *corev1.Namespace) labels.Set {
 	if ns.Labels[corev1.LabelMetadataName] == ns.Name {
 		return ns.Labels

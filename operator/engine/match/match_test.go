@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// templateOf returns a template with a label selector written in YAML.
+// templateOf returns a template whose label selector is given as YAML.
 func templateOf(t testing.TB, name, selector string) *v1alpha1.NamespaceTemplate {
 	t.Helper()
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -23,7 +23,7 @@ func namespaceOf(name string, labels map[string]string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
-func TestUnpopulated(t *testing.T) {
+func TestUnpopulatedNamespaces(t *testing.T) {
 	now := metav1.Now()
 	optOut := func(value string) map[string]string { return map[string]string{v1alpha1.OptOutAnnotation: value} }
 	tests := []struct {
@@ -31,56 +31,66 @@ func TestUnpopulated(t *testing.T) {
 		ns   corev1.Namespace
 		want string
 	}{
-		{"a namespace", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}, ""},
-		{"default", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, ""},
-		{"a name that only holds kube-", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "my-kube-system"}}, ""},
-		{"a name that only starts with kube", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kubeflow"}}, ""},
+		{"an ordinary namespace may be populated", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}, ""},
+		{"default may be populated", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, ""},
 		{
-			"a name that only starts with an excluded one",
+			"a name that contains kube-system may be populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "my-kube-system"}}, "",
+		},
+		{
+			"a name that begins with kube may be populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kubeflow"}}, "",
+		},
+		{
+			"a name that begins with an excluded name may be populated",
 			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded-2"}}, "",
 		},
 		{
-			"a name that only begins like Kubernetes' own",
+			"a name that begins with kube- may be populated",
 			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-x"}}, "",
 		},
 		{
-			"a name that only begins with kube-system",
+			"a name that begins with kube-system may be populated",
 			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system-2"}}, "",
 		},
 		{
-			"kube-system", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
+			"kube-system is not populated", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
 			"the namespaces of Kubernetes are never populated",
 		},
 		{
-			"kube-public", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-public"}},
+			"kube-public is not populated", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-public"}},
 			"the namespaces of Kubernetes are never populated",
 		},
 		{
-			"kube-node-lease", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-lease"}},
+			"kube-node-lease is not populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-node-lease"}},
 			"the namespaces of Kubernetes are never populated",
 		},
-		{"the operator's", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}},
+		{"the operator's namespace is not populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}},
 			"the operator's own namespace is never populated"},
-		{"excluded", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded"}},
-			"the operator is told to leave the namespace alone (--exclude-namespaces)"},
+		{"an excluded namespace is not populated", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "excluded"}},
+			"the operator excludes the namespace (flag --exclude-namespaces)"},
 		{
-			"deleted", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", DeletionTimestamp: &now}},
+			"a namespace with a deletion timestamp is not populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", DeletionTimestamp: &now}},
 			"the namespace is being deleted",
 		},
-		{"terminating",
+		{"a terminating namespace is not populated",
 			corev1.Namespace{
 				ObjectMeta: metav1.ObjectMeta{Name: "team-a"},
 				Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
 			},
 			"the namespace is being deleted"},
-		{"opted out", corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("true")}},
+		{"a namespace that is opted out is not populated",
+			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("true")}},
 			"the namespace is opted out (annotation policy/namespace-template-opt-out)"},
 		{
-			"opted in again",
+			"opt-out false means that the namespace may be populated",
 			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("false")}}, "",
 		},
 		{
-			"opted out in other letters",
+			"opt-out True, in upper case, means that the namespace may be populated",
 			corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Annotations: optOut("True")}}, "",
 		},
 	}
@@ -91,7 +101,7 @@ func TestUnpopulated(t *testing.T) {
 	}
 }
 
-func TestOff(t *testing.T) {
+func TestTemplatesThatAreOff(t *testing.T) {
 	now := metav1.Now()
 	apply := func(value string) map[string]string {
 		return map[string]string{v1alpha1.TemplateApplyAnnotation: value}
@@ -101,11 +111,14 @@ func TestOff(t *testing.T) {
 		meta metav1.ObjectMeta
 		want string
 	}{
-		{"on", metav1.ObjectMeta{}, ""},
-		{"switched off", metav1.ObjectMeta{Annotations: apply("disable")},
-			"the template is switched off (annotation policy/namespace-template-apply: disable)"},
-		{"another value", metav1.ObjectMeta{Annotations: apply("enable")}, ""},
-		{"being deleted", metav1.ObjectMeta{DeletionTimestamp: &now}, "the template is being deleted"},
+		{"a template without annotations is on", metav1.ObjectMeta{}, ""},
+		{"disable disables", metav1.ObjectMeta{Annotations: apply("disable")},
+			"the template is disabled (annotation policy/namespace-template-apply: disable)"},
+		{"another value does not disable", metav1.ObjectMeta{Annotations: apply("enable")}, ""},
+		{
+			"a template that is being deleted is off", metav1.ObjectMeta{DeletionTimestamp: &now},
+			"the template is being deleted",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -114,18 +127,18 @@ func TestOff(t *testing.T) {
 	}
 }
 
-func TestSelectorThatIsNotThereSelectsNothing(t *testing.T) {
+func TestMissingSelectorIsAnError(t *testing.T) {
 	_, err := Selector(v1alpha1.NamespaceSelector{})
 	require.EqualError(t, err, "namespaces.labelSelector is missing: write {} to select every namespace")
 }
 
-func TestSelectorThatIsMalformedSelectsNothing(t *testing.T) {
+func TestInvalidSelectorIsAnError(t *testing.T) {
 	for name, selector := range map[string]string{
-		"operator":        "{matchExpressions: [{key: a, operator: Near, values: [b]}]}",
-		"In of nothing":   "{matchExpressions: [{key: a, operator: In}]}",
-		"Exists of some":  "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
-		"malformed key":   "{matchLabels: {'a b': c}}",
-		"malformed value": "{matchLabels: {a: 'b c'}}",
+		"unknown operator":   "{matchExpressions: [{key: a, operator: Near, values: [b]}]}",
+		"In without values":  "{matchExpressions: [{key: a, operator: In}]}",
+		"Exists with values": "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
+		"invalid key":        "{matchLabels: {'a b': c}}",
+		"invalid value":      "{matchLabels: {a: 'b c'}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Selector(templateOf(t, "a", selector).Spec.Namespaces)
@@ -134,8 +147,8 @@ func TestSelectorThatIsMalformedSelectsNothing(t *testing.T) {
 	}
 }
 
-// The API server overwrites the label, so what a request or a person at preview says of it doesn't count.
-func TestANamespaceCarriesItsName(t *testing.T) {
+// The API server overwrites the label, so the value in a request or in a file for preview does not matter.
+func TestTheNameLabelAlwaysHasTheNamespacesName(t *testing.T) {
 	template := templateOf(t, "a", "{matchLabels: {kubernetes.io/metadata.name: team-a}}")
 	require.True(t, Explain(template, namespaceOf("team-a", nil)).Matches)
 	require.True(t,
@@ -147,5 +160,5 @@ func TestANamespaceCarriesItsName(t *testing.T) {
 
 	given := map[string]string{"tier": "test"}
 	Explain(template, namespaceOf("team-a", given))
-	require.Equal(t, map[string]string{"tier": "test"}, given, "the namespace is left as it is")
+	require.Equal(t, map[string]string{"tier": "test"}, given, "Explain does not change the namespace")
 }

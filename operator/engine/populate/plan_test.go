@@ -255,7 +255,7 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 			template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 		}, nil, Prune,
-			"template a no longer matches: the template is switched off (annotation policy/namespace-template-apply: disable)"},
+			"template a no longer matches: the template is disabled (annotation policy/namespace-template-apply: disable)"},
 		{"of a template that is being deleted and deletes", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
