@@ -11,21 +11,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// plain are the resources of the core group that a quota counts by their own names.
-var plain = []string{
+// coreCounts are the resources of the core group that a quota counts by their own names.
+var coreCounts = []string{
 	"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services",
 }
 
 const countPrefix = "count/"
 
-// Requested returns the resource that is created when more is used of what a quota limits: a pod for cpu, a claim for
-// storage.
+// Requested returns the resource whose objects use something that a quota limits: pods use cpu, and
+// persistentvolumeclaims use storage.
 func Requested(name corev1.ResourceName) schema.GroupResource {
 	text := string(name)
 	switch {
 	case strings.HasPrefix(text, countPrefix):
 		return schema.ParseGroupResource(strings.TrimPrefix(text, countPrefix))
-	case slices.Contains(plain, text):
+	case slices.Contains(coreCounts, text):
 		return schema.GroupResource{Resource: text}
 	case strings.HasPrefix(text, "services."):
 		return schema.GroupResource{Resource: "services"}
@@ -37,29 +37,29 @@ func Requested(name corev1.ResourceName) schema.GroupResource {
 	return schema.GroupResource{Resource: "pods"}
 }
 
-// early are resources that Kubernetes, or templates, put into every namespace.
-var early = []corev1.ResourceName{
+// inNewNamespaces are the resources of which Kubernetes, or templates, create objects in every new namespace.
+var inNewNamespaces = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices,
 }
 
-// Early tells whether there may be something of a resource in a namespace before the API server counts in it, so that
-// its first count may be wrong.
+// Early reports whether a namespace may already use a resource before the API server counts in it, so that its first
+// count may be too low.
 func Early(name corev1.ResourceName) bool {
 	text := string(name)
 	workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == countPrefix+"pods"
-	return strings.HasPrefix(text, countPrefix) && !workload || slices.Contains(early, name)
+	return strings.HasPrefix(text, countPrefix) && !workload || slices.Contains(inNewNamespaces, name)
 }
 
-// units are the limits that one more object of a resource counts as one for.
+// units returns the limits on the number of objects of a resource. One more object adds one to each of them.
 func units(created schema.GroupResource) []corev1.ResourceName {
 	names := []corev1.ResourceName{corev1.ResourceName(countPrefix + created.String())}
-	if created.Group == "" && slices.Contains(plain, created.Resource) {
+	if created.Group == "" && slices.Contains(coreCounts, created.Resource) {
 		names = append(names, corev1.ResourceName(created.Resource))
 	}
 	return names
 }
 
-// OneMore returns the change that one more object of a resource makes at least, in whatever namespace.
+// OneMore returns the smallest change that creating an object of a resource makes, in any namespace.
 func OneMore(created schema.GroupResource) Change {
 	change := Change{New: corev1.ResourceList{}}
 	for _, name := range units(created) {
@@ -68,7 +68,8 @@ func OneMore(created schema.GroupResource) Change {
 	return change
 }
 
-// Spacious tells whether a space has room for so many more objects of a resource, whatever they are.
+// Spacious reports whether the limits of a policy space allow that many more objects of a resource, whatever they
+// contain.
 func Spacious(space *v1alpha1.PolicySpace, created schema.GroupResource, objects int64) bool {
 	if !CountsOnly(space, created) {
 		return false
@@ -76,31 +77,32 @@ func Spacious(space *v1alpha1.PolicySpace, created schema.GroupResource, objects
 	hard := Hard(space)
 	return !slices.ContainsFunc(units(created), func(name corev1.ResourceName) bool {
 		limit, limited := hard[name]
-		return limited && limit.Cmp(plus(space.Status.Used[name], objects)) < 0
+		return limited && limit.Cmp(add(space.Status.Used[name], objects)) < 0
 	})
 }
 
-// One returns what one of several requests adds at least, if a change is that of several: an object counts as one.
+// One returns the smallest change that a single object makes, and whether the change is that of several objects: the
+// API server may ask for the sum of several requests.
 func (c Change) One() (one Change, several bool) {
 	one = Change{Namespace: c.Namespace, Old: c.Old, New: corev1.ResourceList{}, Since: c.Since}
 	for _, name := range c.Adds() {
 		if !slices.Contains(units(Requested(name)), name) {
 			continue
 		}
-		if after := plus(c.Old[name], 1); after.Cmp(c.New[name]) < 0 {
+		if after := add(c.Old[name], 1); after.Cmp(c.New[name]) < 0 {
 			one.New[name] = after
 		}
 	}
 	return one, len(one.New) > 0
 }
 
-func plus(quantity resource.Quantity, more int64) resource.Quantity {
+func add(quantity resource.Quantity, more int64) resource.Quantity {
 	sum := quantity.DeepCopy()
 	sum.Add(*resource.NewQuantity(more, resource.DecimalSI))
 	return sum
 }
 
-// CountsOnly tells whether a space limits the number of objects of a resource, and nothing else about them.
+// CountsOnly reports whether a policy space limits nothing else about a resource than the number of its objects.
 func CountsOnly(space *v1alpha1.PolicySpace, created schema.GroupResource) bool {
 	counted := units(created)
 	for name := range Hard(space) {

@@ -1,0 +1,109 @@
+package quota
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Book returns the status of a policy space with a reservation for a change. The reservation of a namespace is the
+// usage that it may reach. It only grows here: Confirm and Settle reduce it, when they see a later state of the
+// namespace's usage.
+func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	hard := Hard(space)
+	reserved := corev1.ResourceList{}
+	for _, name := range change.Adds() {
+		if _, limited := hard[name]; !limited {
+			continue
+		}
+		included := includedUsage(status, change, name)
+		reserved[name] = larger(included, change.New[name])
+		total := status.Used[name].DeepCopy()
+		total.Add(reserved[name])
+		total.Sub(included)
+		if status.Used == nil {
+			status.Used = corev1.ResourceList{}
+		}
+		status.Used[name] = total
+	}
+	at := reservationOf(status, change.Namespace)
+	if at < 0 {
+		at = len(status.Bookings)
+		status.Bookings = append(status.Bookings,
+			v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
+	}
+	if isOlder(status.Bookings[at].Since, change.Since) {
+		// A write that is based on an earlier state fails, so only the latest state matters.
+		status.Bookings[at].Since = change.Since
+	}
+	maps.Copy(status.Bookings[at].Used, reserved)
+	status.Quota = summary(status.Used, hard)
+	return status
+}
+
+// Beyond reports whether a reservation exceeds a known usage.
+func Beyond(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
+	for name, reserved := range reservation.Used {
+		if known := used[name]; reserved.Cmp(known) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Confirm returns the status of a policy space in which the reservation of a namespace equals its stored usage. That
+// usage must be later than the state that the reservation is based on: by then the reserved usage has been stored, or
+// can not be stored any more. Otherwise, and if there is no reservation, Confirm changes nothing.
+func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Observed) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	at := reservationOf(status, namespace)
+	if at < 0 || stored.ResourceVersion != "" && !isOlder(status.Bookings[at].Since, stored.ResourceVersion) {
+		return status
+	}
+	for name, reserved := range status.Bookings[at].Used {
+		total := status.Used[name].DeepCopy()
+		total.Sub(reserved)
+		total.Add(stored.Used[name])
+		status.Used[name], status.Bookings[at].Used[name] = total, stored.Used[name]
+	}
+	status.Bookings[at].Since = stored.ResourceVersion
+	status.Quota = summary(status.Used, Hard(space))
+	return status
+}
+
+// Inherit returns the status of a policy space with the reservations of another one added, whose namespaces count in
+// it from now on. If both have a reservation for a namespace, the larger amounts and the later state apply.
+func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaBooking) v1alpha1.PolicySpaceStatus {
+	status := *space.Status.DeepCopy()
+	for _, other := range reservations {
+		at := reservationOf(status, other.Namespace)
+		if at < 0 {
+			status.Bookings = append(status.Bookings, *other.DeepCopy())
+			continue
+		}
+		own := &status.Bookings[at]
+		for name, reserved := range other.Used {
+			own.Used[name] = larger(own.Used[name], reserved)
+		}
+		if isOlder(own.Since, other.Since) {
+			own.Since = other.Since
+		}
+	}
+	return status
+}
+
+// reservationOf returns the index of a namespace's reservation, or -1 if it has none.
+func reservationOf(status v1alpha1.PolicySpaceStatus, namespace string) int {
+	return slices.IndexFunc(status.Bookings, func(r v1alpha1.QuotaBooking) bool { return r.Namespace == namespace })
+}
+
+// isOlder reports whether a resourceVersion is older than another one. It is true if they can not be compared.
+func isOlder(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order < 0
+}

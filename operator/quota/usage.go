@@ -1,0 +1,118 @@
+package quota
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// maxUncounted is how many namespaces with unknown usage status.uncounted names.
+const maxUncounted = 10
+
+// Observed is the usage of a namespace as its ResourceQuota stores it.
+type Observed struct {
+	Used corev1.ResourceList
+	// ResourceVersion is that of the ResourceQuota, or empty if there is none.
+	ResourceVersion string
+	// Unknown reports that the namespace may use more than Used: its ResourceQuota is missing or was changed.
+	Unknown bool
+}
+
+// Settle returns the status of a policy space, computed from the stored usage of its namespaces and from the
+// reservations that the API server may still store. unconfirmed are the namespaces whose reservation exceeds the stored
+// usage.
+//
+// A limit is enforced, which means that it is in status.hard, as soon as every namespace has counted the resource, and
+// stays enforced from then on.
+func Settle(
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed,
+) (status v1alpha1.PolicySpaceStatus, unconfirmed []string) {
+	status = *space.Status.DeepCopy()
+	hard := Hard(space)
+	reservations := map[string]v1alpha1.QuotaBooking{}
+	for _, reservation := range status.Bookings {
+		reservations[reservation.Namespace] = reservation
+	}
+	used, counts := corev1.ResourceList{}, map[corev1.ResourceName]int{}
+	for name, limit := range hard {
+		used[name] = resource.Quantity{Format: limit.Format}
+	}
+	status.Bookings, status.Uncounted = nil, nil
+	for _, namespace := range namespaces {
+		stored, reservation := observed[namespace], reservations[namespace]
+		if mayBeStored(reservation, stored) {
+			status.Bookings = append(status.Bookings, reservation)
+		} else {
+			reservation.Used = nil
+		}
+		if stored.Unknown && len(hard) > 0 && len(status.Uncounted) < maxUncounted {
+			status.Uncounted = append(status.Uncounted, namespace)
+		}
+		exceeds := false
+		for name := range hard {
+			amount, counted := stored.Used[name]
+			if counted {
+				counts[name]++
+			}
+			if reserved := reservation.Used[name]; reserved.Cmp(amount) > 0 {
+				amount, exceeds = reserved, true
+			}
+			total := used[name]
+			total.Add(amount)
+			used[name] = total
+		}
+		if exceeds {
+			unconfirmed = append(unconfirmed, namespace)
+		}
+	}
+	enforced := corev1.ResourceList{}
+	for name, limit := range hard {
+		if _, before := status.Hard[name]; before || counts[name] == len(namespaces) {
+			enforced[name] = limit
+		}
+	}
+	status.Hard, status.Used, status.Quota = nilIfEmpty(enforced), nilIfEmpty(used), summary(used, hard)
+	return status, unconfirmed
+}
+
+// mayBeStored reports whether the API server may still store the usage of a reservation. Once the ResourceQuota has a
+// later version than the one that the reservation is based on, the usage has been stored, or the write failed.
+func mayBeStored(reservation v1alpha1.QuotaBooking, stored Observed) bool {
+	return reservation.Namespace != "" &&
+		(stored.ResourceVersion == "" || !isOlder(reservation.Since, stored.ResourceVersion))
+}
+
+func nilIfEmpty(list corev1.ResourceList) corev1.ResourceList {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// summary returns used/hard of each resource, such as cpu: 1/2, pods: 3/5.
+func summary(used, hard corev1.ResourceList) string {
+	var parts []string
+	for _, name := range sortedNames(hard) {
+		total, limit := used[name], hard[name]
+		parts = append(parts, fmt.Sprintf("%s: %s/%s", name, total.String(), limit.String()))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Over returns the resources of which more is used than the limits of a policy space allow, such as pods: 6 of 5, or ""
+// if there are none.
+func Over(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) string {
+	var parts []string
+	hard := Hard(space)
+	for _, name := range sortedNames(hard) {
+		total, limit := status.Used[name], hard[name]
+		if total.Cmp(limit) > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %s of %s", name, total.String(), limit.String()))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
