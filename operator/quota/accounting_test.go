@@ -84,19 +84,20 @@ func (c *cluster) settle(of map[string]usage) v1alpha1.PolicySpaceStatus {
 // never exceeds the limit, and without further requests the computed usage equals the stored one.
 func TestUsageNeverExceedsTheLimit(t *testing.T) {
 	t.Parallel()
+	full := 0 // how often the limit was reached
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the tests are reproducible
 		c := newCluster()
 		for range 300 {
 			ns := []string{"a", "b"}[r.IntN(2)]
-			switch r.IntN(5) {
-			case 0, 1:
+			switch r.IntN(9) {
+			case 0, 1, 2:
 				c.request(ns, 1+int64(r.IntN(2)))
-			case 2:
+			case 3, 4, 5:
 				c.store(r.IntN(4) == 0)
-			case 3:
+			case 6:
 				c.deletePod(ns)
-			case 4:
+			default:
 				if r.IntN(2) == 0 {
 					c.cached[ns] = c.stored[ns]
 				}
@@ -106,6 +107,9 @@ func TestUsageNeverExceedsTheLimit(t *testing.T) {
 				}
 			}
 			require.LessOrEqual(t, c.total(), int64(limit), "seed %d", seed)
+			if c.total() == limit {
+				full++
+			}
 		}
 		// A later version of both ResourceQuotas drops the last reservations.
 		for ns, u := range c.stored {
@@ -113,4 +117,5 @@ func TestUsageNeverExceedsTheLimit(t *testing.T) {
 		}
 		require.Equal(t, fmt.Sprintf("pods: %d/%d", c.total(), limit), c.settle(c.stored).Quota, "seed %d", seed)
 	}
+	require.Greater(t, full, 1000, "the limit is reached often, so that a mistake would exceed it")
 }

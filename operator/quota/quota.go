@@ -56,8 +56,8 @@ func Hard(space *v1alpha1.PolicySpace) corev1.ResourceList {
 	return space.Spec.Quota.Hard
 }
 
-// ExceededError reports that a change would exceed the limits of a policy space. Its text is like that of the API server
-// for a ResourceQuota.
+// ExceededError reports that a change would exceed the limits of a policy space. Its text is like that of the API
+// server for a ResourceQuota.
 type ExceededError struct {
 	Space string
 	// Requested is the usage with the change, and Limit the limits that it exceeds.

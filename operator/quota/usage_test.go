@@ -89,8 +89,10 @@ func TestSettleEnforcesALimitOnceEveryNamespaceHasCountedIt(t *testing.T) {
 	}{
 		"one namespace has counted": {observed: map[string]quota.Observed{"a": {Used: pods("1")}}},
 		"both have counted one resource": {
-			observed: map[string]quota.Observed{"a": {Used: pods("1")}, "b": {Used: list("pods", "0", "services", "0")}},
-			want:     pods("5"),
+			observed: map[string]quota.Observed{
+				"a": {Used: pods("1")}, "b": {Used: list("pods", "0", "services", "0")},
+			},
+			want: pods("5"),
 		},
 		"an enforced limit stays enforced when a namespace has not counted": {enforced: pods("5"), want: pods("5")},
 		"a limit that was removed is not enforced": {
