@@ -42,6 +42,8 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 	reserved := space(list("pods", "3"), list("pods", "2")) // 1 in a, 1 in b
 	reserved.Status = quota.Book(reserved,
 		quota.Change{Namespace: "a", Old: list("pods", "1"), New: list("pods", "2"), Since: "10"})
+	lowered := space(list("pods", "4"), list("pods", "5")) // 4 reserved in a, 1 in b
+	lowered.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: "a", Used: list("pods", "4"), Since: "10"}}
 	for name, test := range map[string]struct {
 		space  *v1alpha1.PolicySpace
 		change quota.Change
@@ -106,6 +108,10 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 		"a reservation of another namespace leaves no room": {
 			reserved, quota.Change{Namespace: "b", Old: list("pods", "1"), New: list("pods", "2"), Since: "5"},
 			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+		},
+		"a change below its reservation counts as the reservation": {
+			lowered, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "3"), Since: "10"},
+			`exceeded quota in policyspace "s", requested: pods=5, limit: pods=4`,
 		},
 		"a limit of 0 allows nothing": {
 			space(list("pods", "0"), nil), quota.Change{Namespace: "a", New: list("pods", "1")},
