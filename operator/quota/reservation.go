@@ -58,7 +58,7 @@ func Beyond(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
 
 // Confirm returns the status of a policy space in which the reservation of a namespace equals its stored usage. That
 // usage must be later than the state that the reservation is based on: by then the reserved usage has been stored, or
-// can not be stored any more. Otherwise, and if there is no reservation, Confirm changes nothing.
+// cannot be stored any more. Otherwise, and if there is no reservation, Confirm changes nothing.
 func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Observed) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := reservationOf(status, namespace)
@@ -102,7 +102,7 @@ func reservationOf(status v1alpha1.PolicySpaceStatus, namespace string) int {
 	return slices.IndexFunc(status.Bookings, func(r v1alpha1.QuotaBooking) bool { return r.Namespace == namespace })
 }
 
-// isOlder reports whether a resourceVersion is older than another one. It is true if they can not be compared.
+// isOlder reports whether a resourceVersion is older than another one. It is true if they cannot be compared.
 func isOlder(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order < 0

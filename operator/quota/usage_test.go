@@ -61,7 +61,7 @@ func TestSettleAddsUpStoredUsageAndReservations(t *testing.T) {
 			observed:  map[string]quota.Observed{"a": stored("6", "10"), "b": stored("1", "5")},
 			wantQuota: "pods: 7/5",
 		},
-		"resource versions that can not be compared keep the usage of the ResourceQuota": {
+		"resource versions that cannot be compared keep the usage of the ResourceQuota": {
 			reserved:  [][3]string{{"a", "3", "x"}},
 			observed:  map[string]quota.Observed{"a": stored("2", "11")},
 			wantQuota: "pods: 2/5",

@@ -246,7 +246,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 		"annotations: {policy.nstpl.dev/recounted: now}",
 	} {
 		object := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, " + metadata + "}\n"
-		expectForbidden(t, s.client.Create(t.Context(), s.newTemplate("key", object)), "is set by nstpl itself")
+		expectForbidden(t, s.client.Create(t.Context(), s.newTemplate("key", object)), "is reserved for nstpl")
 	}
 	marked := s.newTemplate("overlay", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
@@ -254,7 +254,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 			Annotations: map[string]string{v1alpha1.AdoptedAnnotation: "true"},
 		}}
 	})
-	expectForbidden(t, s.client.Create(t.Context(), marked), "is set by nstpl itself")
+	expectForbidden(t, s.client.Create(t.Context(), marked), "is reserved for nstpl")
 	replaceable := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {policy/replace: 'true', policy.nstpl.dev/required-scc: restricted}}\n"
 	require.NoError(t, s.client.Create(t.Context(), s.newTemplate("allowed", replaceable), client.DryRunAll))
 }

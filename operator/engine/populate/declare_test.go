@@ -110,7 +110,7 @@ func TestDeclareLeavesABrokenTemplateOut(t *testing.T) {
 	require.Len(t, declared.Broken, 2)
 	require.Same(t, broken, declared.Broken[0].Template)
 	require.ErrorContains(t, declared.Broken[0].Err, "spec.templates[1]: apiVersion is missing")
-	require.ErrorContains(t, declared.Broken[1].Err, "Secret team-a is there twice")
+	require.ErrorContains(t, declared.Broken[1].Err, "Secret team-a is declared twice")
 }
 
 func TestDeclareOmitsWhatNeedsAnUnknownCreator(t *testing.T) {

@@ -4,43 +4,42 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// MaxVariantOverlays is how many overlays Variants combines.
+// MaxVariantOverlays is the number of overlays that Variants combines at most.
 const MaxVariantOverlays = 6
 
-// A build takes kustomize about a microsecond for each pair of objects.
+// The time of a build grows with the square of the number of objects: about a microsecond for each pair.
 const (
-	// maxPairs bounds the pairs of objects in all builds of a vetting, so that it takes a few seconds at most.
+	// maxPairs is the number of pairs in all builds of Vet, which then takes a few seconds at most.
 	maxPairs = 4 << 20
-	// maxVariantPairs bounds them in the builds of Variants.
+	// maxVariantPairs is the number of pairs in all builds of Variants.
 	maxVariantPairs = 1 << 18
 )
 
-// maxKinds bounds the kinds in a template, each of which is looked up and asked for.
+// maxKinds is the number of kinds in a template. Vetting discovers each kind, and checks the author's permissions on
+// it.
 const maxKinds = 64
 
-// CheckBudget refuses a template that would take too long to vet: kustomize builds it once with each of its overlays.
+// CheckBudget returns an error if vetting a template would take too long: kustomize builds it once with each overlay.
 func CheckBudget(template *v1alpha1.NamespaceTemplate) error {
 	objects, overlays := len(template.Spec.Templates), len(template.Spec.Overlays)
 	if kinds := len(KindsOf(Declarations(template))); kinds > maxKinds {
-		return fmt.Errorf("it has objects of %d kinds, and may have %d: make more than one template of it", kinds,
+		return fmt.Errorf("the template has objects of %d kinds, more than the allowed %d: split it into several templates", kinds,
 			maxKinds)
 	}
 	if objects*objects*(1+2*overlays) > maxPairs {
-		return fmt.Errorf("it has too many objects and overlays together, %d and %d: make more than one template of it",
+		return fmt.Errorf("the template has too many objects and overlays together, %d and %d: split it into several templates",
 			objects, overlays)
 	}
 	return nil
 }
 
-// ErrCombinations says that a template's overlays can't be built in every combination.
-var ErrCombinations = errors.New("its overlays have too many combinations")
+// ErrCombinations reports that a template has too many overlays to build every combination of them.
+var ErrCombinations = errors.New("the template's overlays have too many combinations")
 
-// CheckCombinations refuses a template that Variants would take too long to build. The error is ErrCombinations.
+// CheckCombinations returns an ErrCombinations if Variants would take too long.
 func CheckCombinations(template *v1alpha1.NamespaceTemplate) error {
 	objects, overlays := len(template.Spec.Templates), len(template.Spec.Overlays)
 	if overlays > MaxVariantOverlays {
@@ -50,48 +49,4 @@ func CheckCombinations(template *v1alpha1.NamespaceTemplate) error {
 		return fmt.Errorf("%w: there are %d overlays of %d objects", ErrCombinations, overlays, objects)
 	}
 	return nil
-}
-
-// storedSize estimates, rather too high, how many bytes an object takes with the managedFields of the operator.
-func storedSize(object *unstructured.Unstructured) int {
-	data, err := object.MarshalJSON()
-	if err != nil {
-		return 0 // it was read from JSON
-	}
-	return len(data) + ownedSize(object.Object)
-}
-
-// ownedSize estimates how many bytes managedFields take for a value: each key once more, and of lists the items by
-// their keys.
-func ownedSize(value any) int {
-	const around = len(`"f:":{},`)
-	size := 0
-	switch value := value.(type) {
-	case map[string]any:
-		for key, field := range value {
-			size += len(key) + around + ownedSize(field)
-		}
-	case []any:
-		for _, item := range value {
-			size += around + ownedSize(item)
-			if fields, ok := item.(map[string]any); ok {
-				for key, field := range fields {
-					size += len(key) + scalarSize(field)
-				}
-			} else {
-				size += scalarSize(item)
-			}
-		}
-	}
-	return size
-}
-
-func scalarSize(value any) int {
-	switch value := value.(type) {
-	case map[string]any, []any:
-		return 0
-	case string:
-		return len(value)
-	}
-	return len(fmt.Sprint(value))
 }

@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Cache compiles a template once for each generation and set of overlays. It is safe for concurrent use; the zero
-// value is not ready, see NewCache.
+// Cache compiles a template once for each generation and set of overlays. It is safe for concurrent use. NewCache
+// returns a Cache; the zero value cannot be used.
 type Cache struct {
 	mu          sync.Mutex
 	generations map[string]*generation
@@ -20,7 +20,8 @@ type generation struct {
 	uid    types.UID
 	number int64
 	builds func() error
-	// compiled holds what sync.OnceValues returns, by overlays: one caller compiles, the others wait for it alone.
+	// compiled holds, by overlays, a function that compiles at its first call. Concurrent callers wait for that call
+	// only.
 	compiled map[string]func() (*Compiled, error)
 }
 
@@ -29,8 +30,9 @@ func NewCache() *Cache {
 	return &Cache{generations: map[string]*generation{}}
 }
 
-// Compile returns the template compiled with the named overlays. A template of which an overlay does not build by
-// itself is refused for all namespaces alike. It has no context: whoever asks first compiles for all who ask.
+// Compile returns a template compiled with the named overlays. If any overlay of the template is invalid, Compile
+// returns an error for every set of overlays, so that a template fails in all namespaces alike. There is no context,
+// because other callers may wait for the compilation.
 func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()
@@ -38,7 +40,9 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	if current == nil || current.uid != template.UID || current.number != template.Generation {
 		current = &generation{
 			uid: template.UID, number: template.Generation,
-			builds:   sync.OnceValue(func() error { return named(template, builds(never, template)) }),
+			builds: sync.OnceValue(func() error {
+				return withTemplateName(template, checkOverlays(notCanceled, template))
+			}),
 			compiled: map[string]func() (*Compiled, error){},
 		}
 		c.generations[template.Name] = current
@@ -46,8 +50,8 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	compiled, ok := current.compiled[key]
 	if !ok {
 		compiled = sync.OnceValues(func() (*Compiled, error) {
-			compiled, err := compile(never, template, overlays)
-			return compiled, named(template, err)
+			compiled, err := compile(notCanceled, template, overlays)
+			return compiled, withTemplateName(template, err)
 		})
 		current.compiled[key] = compiled
 	}
@@ -58,7 +62,7 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	return compiled()
 }
 
-// Forget drops what is kept of a template.
+// Forget removes a template from the cache.
 func (c *Cache) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestCacheCompilesOnceForAGenerationAndItsOverlays(t *testing.T) {
+func TestCacheCompilesOnceForEachGenerationAndSetOfOverlays(t *testing.T) {
 	template := withOverlays(t, templateOf(t, configMap),
 		"[{name: production, labels: {tier: production}}, {name: audited, labels: {audited: 'yes'}}]")
 	template.Generation = 1
@@ -35,7 +35,7 @@ func TestCacheCompilesOnceForAGenerationAndItsOverlays(t *testing.T) {
 	require.Subset(t, objects[0].GetLabels(), map[string]string{"tier": "production", "audited": "yes"})
 }
 
-func TestCacheCompilesAnewWhenATemplateChanges(t *testing.T) {
+func TestCacheCompilesAgainWhenATemplateChanges(t *testing.T) {
 	cache := NewCache()
 	compile := func(uid, color string, generation int64) *Compiled {
 		t.Helper()
@@ -56,10 +56,10 @@ func TestCacheCompilesAnewWhenATemplateChanges(t *testing.T) {
 	again := compile("b", "green", 3)
 	cache.Forget("policies")
 	require.NotSame(t, again, compile("b", "green", 3))
-	cache.Forget("unheard of")
+	cache.Forget("unknown")
 }
 
-func TestCacheCompilesAnewWhenATemplateIsDeletedAndCreated(t *testing.T) {
+func TestCacheCompilesAgainWhenATemplateIsDeletedAndCreated(t *testing.T) {
 	cache := NewCache()
 	template := templateOf(t, configMap)
 	template.UID, template.Generation = "old", 1
@@ -81,17 +81,17 @@ func TestCacheKeepsErrors(t *testing.T) {
 	require.Same(t, first, second)
 }
 
-func TestCacheRefusesATemplateOfWhichAnyOverlayIsBroken(t *testing.T) {
+func TestCacheRejectsATemplateIfAnyOverlayIsInvalid(t *testing.T) {
 	template := withOverlays(t, templateOf(t, configMap),
 		"[{name: good, labels: {a: b}}, {name: bad, patches: [{patch: hello}]}, {name: worse, patches: [{patch: hi}]}]")
 	_, err := NewCache().Compile(template, nil)
 	require.ErrorContains(t, err, "overlay bad: ")
 	require.ErrorContains(t, err, "overlay worse: ")
 	require.NotContains(t, err.Error(), "overlay good")
-	require.EqualError(t, named(template, builds(never, template)), err.Error())
+	require.EqualError(t, withTemplateName(template, checkOverlays(notCanceled, template)), err.Error())
 }
 
-func TestCacheServesManyAtOnce(t *testing.T) {
+func TestCacheCompilesOnceForConcurrentCallers(t *testing.T) {
 	cache := NewCache()
 	const templates, callers = 8, 16
 	var compiled [templates][callers]*Compiled
@@ -116,7 +116,7 @@ func TestCacheServesManyAtOnce(t *testing.T) {
 	for i := range templates {
 		require.NotNil(t, compiled[i][0])
 		for j := range callers {
-			require.Same(t, compiled[i][0], compiled[i][j], "one compiles, the others wait for it")
+			require.Same(t, compiled[i][0], compiled[i][j], "one caller compiles, the others wait for it")
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// templateOf returns a template named "policies" of objects written in YAML.
+// templateOf returns a template named "policies" with objects given as YAML.
 func templateOf(t testing.TB, objects ...string) *v1alpha1.NamespaceTemplate {
 	t.Helper()
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "policies"}}
@@ -32,7 +32,7 @@ func templateOf(t testing.TB, objects ...string) *v1alpha1.NamespaceTemplate {
 	return template
 }
 
-// declared returns what a template declares for the namespace team-a, created by alice, with the named overlays.
+// declared returns the objects of a template with the named overlays for the namespace team-a, which alice created.
 func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...string) []*unstructured.Unstructured {
 	t.Helper()
 	compiled, err := Compile(t.Context(), template, overlays)
@@ -43,7 +43,7 @@ func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...st
 	return objects
 }
 
-// withOverlays adds overlays written in YAML as a list. They select every namespace, unless they say otherwise.
+// withOverlays adds overlays, given as a list in YAML. Overlays without a selector select every namespace.
 func withOverlays(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays string) *v1alpha1.NamespaceTemplate {
 	t.Helper()
 	require.NoError(t, yaml.UnmarshalStrict([]byte(overlays), &template.Spec.Overlays))
@@ -99,7 +99,7 @@ spec: {podSelector: {}, ingress: [], policyTypes: [Ingress, Egress]}
 `
 )
 
-func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
+func TestCompileRejectsInvalidObjects(t *testing.T) {
 	tests := []struct {
 		name    string
 		objects []string
@@ -117,22 +117,22 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 			[]string{"metadata.name is missing"},
 		},
 		{
-			"a name that is no string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"},
+			"a name that is not a string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"},
 			[]string{"metadata.name is missing"},
 		},
 		{
-			"metadata that is no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"},
+			"metadata that is not a map", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"},
 			[]string{"metadata.name is missing"},
 		},
 		{
-			"a malformed apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"},
+			"a invalid apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"},
 			[]string{"apiVersion: unexpected GroupVersion string: a/b/c"},
 		},
-		{"nothing", []string{"null"}, []string{"spec.templates[0]: it is empty"}},
-		{"no object", []string{"[]"}, []string{"spec.templates[0]:"}},
-		{"its own namespace", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}"},
-			[]string{"ConfigMap a sets metadata.namespace: leave it out"}},
-		{"its own namespace, even as a token",
+		{"null", []string{"null"}, []string{"spec.templates[0]: the object is empty"}},
+		{"a list instead of an object", []string{"[]"}, []string{"spec.templates[0]:"}},
+		{"a namespace", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}"},
+			[]string{"ConfigMap a sets metadata.namespace: remove it"}},
+		{"a namespace that is a token",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $(NAMESPACE)}}"},
 			[]string{"sets metadata.namespace"}},
 		{"a cluster-scoped kind",
@@ -152,12 +152,12 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 		},
 		{
 			"one object twice", []string{configMap, configMap},
-			[]string{"spec.templates[1]: ConfigMap settings is there twice"},
+			[]string{"spec.templates[1]: ConfigMap settings is declared twice"},
 		},
 		{"one object in two versions", []string{
 			"{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
 			"{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
-		}, []string{"HorizontalPodAutoscaler.autoscaling a is there twice"}},
+		}, []string{"HorizontalPodAutoscaler.autoscaling a is declared twice"}},
 		{"a token in a key",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {$(NAMESPACE): b}}"},
 			[]string{`has the key "$(NAMESPACE)"`}},
@@ -173,24 +173,24 @@ func TestCompileRefusesWhatCannotBeAnObjectOfANamespace(t *testing.T) {
 			"YAML's merge key", []string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {"<<": b}}`},
 			[]string{`has the key "<<"`},
 		},
-		{"what kustomize panics over",
+		{"an annotation that makes kustomize panic",
 			[]string{`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {"": b}}}`},
-			[]string{"kustomize can't build it"}},
-		{"an annotation that is no string",
+			[]string{"kustomize panicked"}},
+		{"an annotation that is not a string",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {b: 1}}}"},
 			[]string{"ConfigMap a: metadata.annotations"}},
-		{"labels that are no object", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: []}}"},
+		{"labels that are not a map", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: []}}"},
 			[]string{"ConfigMap a: metadata.labels"}},
-		{"an annotation that hides it from kustomize",
+		{"an annotation with which kustomize omits the object",
 			[]string{
 				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.kubernetes.io/local-config: 'true'}}}",
 			},
-			[]string{"annotation config.kubernetes.io/local-config is kustomize's own"}},
-		{"an annotation in kustomize's own books",
+			[]string{"annotation config.kubernetes.io/local-config is reserved for kustomize"}},
+		{"an annotation that kustomize uses internally",
 			[]string{
 				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {internal.config.kubernetes.io/previousNames: b}}}",
 			},
-			[]string{"is kustomize's own"}},
+			[]string{"is reserved for kustomize"}},
 		{"every mistake at once",
 			[]string{"{kind: a}", configMap, "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
 			[]string{"spec.templates[0]: apiVersion is missing", "spec.templates[2]: Namespace a is not"}},
@@ -215,8 +215,8 @@ func doubling(times int) string {
 	return "[" + strings.Join(operations, ", ") + "]"
 }
 
-// Which object is which is told by its place: two that trade their names would be vetted as each other.
-func TestCompileRefusesOverlaysByWhichObjectsTradeNames(t *testing.T) {
+// Objects are identified by their positions: two that swap their names would be vetted as each other.
+func TestCompileRejectsOverlaysThatSwapTheNamesOfObjects(t *testing.T) {
 	rename := func(from, to string) string {
 		return `{patch: '[{"op": "replace", "path": "/metadata/name", "value": "` + to + `"}]', target: {name: ` +
 			from + `}}`
@@ -225,10 +225,10 @@ func TestCompileRefusesOverlaysByWhichObjectsTradeNames(t *testing.T) {
 		"[{name: o, patches: ["+rename("settings", "third")+", "+rename("other", "settings")+", "+rename("third",
 			"other")+"]}]")
 	_, err := Compile(t.Context(), template, []string{"o"})
-	require.ErrorContains(t, err, "of another object")
+	require.ErrorContains(t, err, "it turns another object into")
 }
 
-func TestCompileRefusesWhatNstplKeeps(t *testing.T) {
+func TestCompileRejectsReservedLabelsAndAnnotations(t *testing.T) {
 	for key, reserved := range map[string]bool{
 		"policy/namespace-template-name": true, "policy/namespace-initializing": true,
 		"policy.nstpl.dev/applied-hash": true,
@@ -243,7 +243,7 @@ func TestCompileRefusesWhatNstplKeeps(t *testing.T) {
 			_, err := Compile(t.Context(),
 				templateOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, "+field+": {"+key+": a}}}"), nil)
 			if reserved || field == "labels" && key == "policy.nstpl.dev/required-scc" {
-				require.ErrorContains(t, err, key+" is set by nstpl itself", field)
+				require.ErrorContains(t, err, key+" is reserved for nstpl", field)
 			} else {
 				require.NoError(t, err, "%s %s", field, key)
 			}
@@ -251,7 +251,7 @@ func TestCompileRefusesWhatNstplKeeps(t *testing.T) {
 	}
 }
 
-func TestCompileStopsOnceItsContextHasEnded(t *testing.T) {
+func TestCompileReturnsWhenItsContextIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Compile(ctx, templateOf(t, configMap), nil)
@@ -260,13 +260,13 @@ func TestCompileStopsOnceItsContextHasEnded(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestCompileRefusesMalformedSelectors(t *testing.T) {
-	malformed := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+func TestCompileRejectsInvalidSelectors(t *testing.T) {
+	invalid := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: "a", Operator: "Near",
 	}}}
 
 	template := templateOf(t, configMap)
-	template.Spec.Namespaces.LabelSelector = malformed
+	template.Spec.Namespaces.LabelSelector = invalid
 	_, err := Compile(t.Context(), template, nil)
 	require.ErrorContains(t, err, "namespaces.labelSelector")
 
@@ -276,76 +276,78 @@ func TestCompileRefusesMalformedSelectors(t *testing.T) {
 	require.ErrorContains(t, err, "namespaces.labelSelector is missing")
 
 	template = withOverlays(t, templateOf(t, configMap), "[{name: production}]")
-	template.Spec.Overlays[0].Namespaces.LabelSelector = malformed
+	template.Spec.Overlays[0].Namespaces.LabelSelector = invalid
 	_, err = Compile(t.Context(), template, nil)
-	require.ErrorContains(t, err, "overlay production: namespaces.labelSelector", "though the overlay is not asked for")
+	require.ErrorContains(t, err, "overlay production: namespaces.labelSelector",
+		"although Compile does not apply the overlay")
 }
 
-func TestCompileRefusesOverlays(t *testing.T) {
+func TestCompileRejectsInvalidOverlays(t *testing.T) {
 	tests := []struct {
 		name, overlay, want string
 	}{
-		{"whose patch is no patch", "patches: [{patch: hello}]", "unable to parse SM or JSON patch"},
-		{"whose patch is not YAML", "patches: [{patch: '{a: ['}]", "unable to parse SM or JSON patch"},
+		{"a patch that is a text", "patches: [{patch: hello}]", "unable to parse SM or JSON patch"},
+		{"a patch that is not YAML", "patches: [{patch: '{a: ['}]", "unable to parse SM or JSON patch"},
 		{
-			"whose JSON patch has no target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`,
+			"a JSON patch without a target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`,
 			"must specify a target",
 		},
 		{
-			"whose JSON patch fails",
+			"a JSON patch that fails",
 			`patches: [{patch: '[{"op": "remove", "path": "/data/size"}]', target: {kind: ConfigMap}}]`, "/data/size",
 		},
 		{
-			"whose JSON patch has an unknown operation",
+			"a JSON patch with an unknown operation",
 			`patches: [{patch: '[{"op": "twist", "path": "/data"}]', target: {kind: ConfigMap}}]`, "twist",
 		},
-		{"whose patch names an object that is not there",
+		{"a patch of an object that the template does not declare",
 			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}'}]",
 			"no resource matches strategic merge patch"},
 		{
-			"whose target is no regular expression",
+			"a target that is not a regular expression",
 			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}', target: {name: '('}}]",
 			"error parsing regexp",
 		},
-		{"whose replicas have no workload", "replicas: [{name: other, count: 2}]", "other"},
-		{"with a token in a label's key", "labels: {$(CREATOR): a}", `has the key "$(CREATOR)"`},
-		{"with a token in an annotation's key", "annotations: {a/$(NAMESPACE): a}", `has the key "a/$(NAMESPACE)"`},
-		{"with a token in a patch's key",
+		{"replicas of an object that the template does not declare", "replicas: [{name: other, count: 2}]", "other"},
+		{"a token in the key of a label", "labels: {$(CREATOR): a}", `has the key "$(CREATOR)"`},
+		{"a token in the key of an annotation", "annotations: {a/$(NAMESPACE): a}", `has the key "a/$(NAMESPACE)"`},
+		{"a token in the key of a patch",
 			"patches: [{patch: '{data: {$(CREATOR): a}, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]",
 			`has the key "$(CREATOR)"`},
 		{
-			"that hide everything from kustomize", "annotations: {config.kubernetes.io/local-config: 'true'}",
-			"is kustomize's own",
+			"an annotation with which kustomize omits every object",
+			"annotations: {config.kubernetes.io/local-config: 'true'}",
+			"is reserved for kustomize",
 		},
-		{"that move an object",
+		{"a patch that sets the namespace",
 			`patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
 			"ConfigMap settings sets metadata.namespace"},
-		{"that rename an object",
+		{"a patch that changes the name",
 			`patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
-			"it makes v1 ConfigMap other of another object"},
-		{"that change a kind",
+			"it turns another object into v1 ConfigMap other"},
+		{"a patch that changes the kind",
 			`patches: [{patch: '[{"op": "replace", "path": "/kind", "value": "Secret"}]', target: {kind: ConfigMap}}]`,
-			"it makes v1 Secret settings of another object"},
-		{"that change a version",
+			"it turns another object into v1 Secret settings"},
+		{"a patch that changes the version",
 			`patches: [{patch: '[{"op": "replace", "path": "/apiVersion", "value": "v1beta1"}]', target: {kind: ConfigMap}}]`,
-			"it makes v1beta1 ConfigMap settings of another object"},
+			"it turns another object into v1beta1 ConfigMap settings"},
 		{
-			"that take an object's label of nstpl", "labels: {policy/namespace-template-name: other}",
-			"the label policy/namespace-template-name is set by nstpl",
+			"a label that is reserved for nstpl", "labels: {policy/namespace-template-name: other}",
+			"the label policy/namespace-template-name is reserved for nstpl",
 		},
 		{
-			"that mark objects as somebody else's", "annotations: {policy.nstpl.dev/adopted: 'true'}",
-			"the annotation policy.nstpl.dev/adopted is set by nstpl",
+			"an annotation that is reserved for nstpl", "annotations: {policy.nstpl.dev/adopted: 'true'}",
+			"the annotation policy.nstpl.dev/adopted is reserved for nstpl",
 		},
-		{"that mark objects by a patch",
+		{"a patch that sets an annotation that is reserved for nstpl",
 			`patches: [{patch: '[{"op": "add", "path": "/metadata/annotations", "value": {"policy.nstpl.dev/applied-hash": "a"}}]', target: {kind: ConfigMap}}]`,
-			"the annotation policy.nstpl.dev/applied-hash is set by nstpl"},
+			"the annotation policy.nstpl.dev/applied-hash is reserved for nstpl"},
 		{
-			"that double an object again and again",
+			"a patch that doubles an object many times",
 			"patches: [{patch: '" + doubling(30) + "', target: {kind: ConfigMap}}]", "copy",
 		},
 		{
-			"that leave an object without a name",
+			"a patch that removes the name",
 			`patches: [{patch: '[{"op": "remove", "path": "/metadata/name"}]', target: {kind: ConfigMap}}]`, "name",
 		},
 	}
@@ -357,7 +359,7 @@ func TestCompileRefusesOverlays(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 
 			_, err = Compile(t.Context(), template, nil)
-			require.NoError(t, err, "an overlay that is not asked for is not built")
+			require.NoError(t, err, "Compile does not build overlays that are not named")
 		})
 	}
 }
@@ -370,32 +372,32 @@ func TestCompileAppliesOverlays(t *testing.T) {
 		name, object, overlays string
 		want                   []string
 	}{
-		{"a strategic merge patch of the object it names", configMap,
+		{"a strategic merge patch changes the object that it names", configMap,
 			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {size: big, color: null}}'}]}]",
 			[]string{settings("{size: big}")}},
-		{"a strategic merge patch of its target", configMap,
+		{"a strategic merge patch changes its target", configMap,
 			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any}, data: {size: big}}', target: {name: set.*}}]}]",
 			[]string{settings("{color: blue, size: big}")}},
-		{"a patch whose target selects nothing", configMap,
+		{"a patch whose target selects nothing changes nothing", configMap,
 			"[{name: a, patches: [{patch: '[{\"op\": \"remove\", \"path\": \"/data\"}]', target: {name: set}}]}]",
 			[]string{settings("{color: blue}")}},
-		{"a JSON 6902 patch", configMap,
+		{"a JSON patch changes its target", configMap,
 			"[{name: a, patches: [{patch: \"- {op: add, path: /data/size, value: '10'}\", target: {kind: ConfigMap}}]}]",
 			[]string{settings("{color: blue, size: '10'}")}},
-		{"tokens in a patch", configMap,
+		{"tokens in a patch are replaced", configMap,
 			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {who: $(CREATOR)}}'}]}]",
 			[]string{settings("{color: blue, who: alice}")}},
-		{"a patch that deletes the object", configMap,
+		{"a patch can delete the object", configMap,
 			"[{name: a, patches: [{patch: '{$patch: delete, apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}'}]}, {name: b, labels: {a: b}}]",
 			nil},
-		{"several overlays, the later over the earlier", configMap, `
+		{"a later overlay overrides an earlier one", configMap, `
 - {name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red, a: a}}'}]}
 - {name: b, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: $(NAMESPACE)}}'}]}`,
 			[]string{settings("{a: a, color: team-a}")}},
-		{"a patch that would move the object", configMap,
+		{"the namespace in a patch is ignored", configMap,
 			"[{name: a, patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: any, namespace: other}}', target: {kind: ConfigMap}}]}]",
 			[]string{settings("{color: blue}")}},
-		{"labels and annotations, on metadata only", deployment,
+		{"labels and annotations are set in the object's own metadata only", deployment,
 			"[{name: a, labels: {tier: 'yes'}, annotations: {'on': '0123', '1': 'null', quote: \"a\\u0085'\"}}]",
 			[]string{`
 apiVersion: apps/v1
@@ -414,7 +416,7 @@ spec:
       containers:
       - {name: gate, image: example.dev/gate:1, env: [{name: MODE, value: open}]}
       - {name: side, image: example.dev/side:1}`}},
-		{"images, replicas and a merge by the containers' names", deployment, `
+		{"images and replicas are set, and containers are merged by their names", deployment, `
 - name: a
   images: [{name: example.dev/gate, newTag: "2"}, {name: example.dev/side, newName: example.dev/$(NAMESPACE), digest: sha256:ab}]
   replicas: [{name: gate, count: 3}]
@@ -437,7 +439,7 @@ spec:
       containers:
       - {name: gate, image: "example.dev/gate:2", env: [{name: MODE, value: "no"}]}
       - {name: side, image: "example.dev/team-a@sha256:ab"}`}},
-		{"a patch beside empty maps and lists", networkPolicy,
+		{"empty maps and lists are kept beside a patch", networkPolicy,
 			"[{name: a, patches: [{patch: '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: default-deny}, spec: {egress: []}}'}]}]",
 			[]string{`
 apiVersion: networking.k8s.io/v1
@@ -461,19 +463,19 @@ spec: {podSelector: {}, ingress: [], egress: [], policyTypes: [Ingress, Egress]}
 	}
 }
 
-func TestCompileOfNothing(t *testing.T) {
+func TestCompileOfATemplateWithoutObjects(t *testing.T) {
 	compiled, err := Compile(t.Context(), templateOf(t), nil)
 	require.NoError(t, err)
 	require.Empty(t, compiled.Kinds())
 	require.Empty(t, declared(t, templateOf(t)))
 }
 
-func TestCompileGivesServiceAccountsTheNamespaceWhereTheyNameNone(t *testing.T) {
+func TestCompileSetsTheNamespaceOfServiceAccountsThatNameNone(t *testing.T) {
 	serviceAccount := "{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder}}"
 	for name, objects := range map[string][]string{
-		"of elsewhere":                    {roleBinding},
-		"of the template":                 {serviceAccount, roleBinding},
-		"of the template, declared later": {roleBinding, serviceAccount},
+		"not declared in the template": {roleBinding},
+		"declared before":              {serviceAccount, roleBinding},
+		"declared after":               {roleBinding, serviceAccount},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, object := range declared(t, templateOf(t, objects...)) {
@@ -526,7 +528,7 @@ func TestCompileKeepsEveryValue(t *testing.T) {
 	}
 }
 
-// Whatever JSON an object holds, kustomize hands it on, or Compile says why not.
+// Compile keeps every JSON value, or returns an error.
 func FuzzCompile(f *testing.F) {
 	f.Add([]byte(`{"a": [1, null, "\ta\nb", {"1": "yes", "on": 0.5}]}`))
 	f.Add([]byte(`"- a: b"`))
@@ -563,7 +565,7 @@ func BenchmarkCompileTenObjects(b *testing.B) {
 	}
 }
 
-// awkward strings are those that YAML could take for something else, as values or as keys.
+// awkward are strings that YAML could read as something else, as values or as keys.
 var awkward = []string{
 	"", " ", "a", "yes", "no", "on", "off", "y", "n", "true", "True", "null", "Null", "~", "0123", "0x1F", "0o7", "1e3",
 	"1_000", "12:30:45",
@@ -585,7 +587,7 @@ func randomString(random *rand.Rand) string {
 	return s
 }
 
-// randomKey returns a key that kustomize takes.
+// randomKey returns a key that kustomize accepts.
 func randomKey(random *rand.Rand) string {
 	if key := randomString(random); key != "<<" && key != "" {
 		return key
@@ -623,8 +625,8 @@ func randomValue(random *rand.Rand, depth int) any {
 	return fields
 }
 
-// A Role that declares no rules grants nothing, also where a Role of its name exists.
-func TestRoleWithoutRulesDeclaresNone(t *testing.T) {
+// Otherwise an existing Role of that name would keep its rules.
+func TestARoleWithoutRulesDeclaresAnEmptyList(t *testing.T) {
 	for name, source := range map[string]string{
 		"missing": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}}",
 		"null":    "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: null}",

@@ -9,23 +9,23 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Declaration is what is known of a template's object without compiling the template.
+// Declaration is an object of a template as the template declares it, without compiling the template.
 type Declaration struct {
 	schema.GroupVersionKind
 	Name string
 	// Binds is the name of the Role that a RoleBinding refers to, or "".
 	Binds string
-	// Raw is the object as it is written.
+	// Raw is the object as JSON.
 	Raw []byte
 }
 
-// Same reports whether two declarations are of one object, whatever the version it is written in.
+// Same reports whether two declarations declare the same object, whatever their versions.
 func (d Declaration) Same(other Declaration) bool {
 	return d.GroupKind() == other.GroupKind() && d.Name == other.Name
 }
 
-// Declarations returns what a template declares, tokens and all. Overlays change none of it but Binds. What can't be
-// read is left out: nobody populates it.
+// Declarations returns the declarations of a template. Names may contain tokens. Overlays can change Binds and nothing
+// else of them. Declarations omits objects that are not valid JSON, which Compile rejects.
 func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 	declarations := make([]Declaration, 0, len(template.Spec.Templates))
 	for _, raw := range template.Spec.Templates {
@@ -55,7 +55,7 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 
 var roleBindingKind = schema.GroupKind{Group: rbacGroup, Kind: "RoleBinding"}
 
-// KindsOf returns the kinds of declarations, each once.
+// KindsOf returns the kinds of declarations, each once and in the order of the declarations.
 func KindsOf(declarations []Declaration) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, declaration := range declarations {

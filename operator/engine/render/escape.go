@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// EscapeJSON returns JSON that a YAML parser reads as the same values. YAML does not take some characters that may
-// stand in a JSON string, and reads others as a line break: the API server, which parses apply patches as YAML, would
-// bind a role to the user "a b" in the place of "a\u0085b".
+// EscapeJSON returns JSON that a YAML parser reads as the same values. YAML rejects some characters that JSON allows in
+// strings, and reads others as line breaks. The API server parses apply patches as YAML: without EscapeJSON, it would
+// bind a role to the user "a b" instead of "a\u0085b".
 func EscapeJSON(data []byte) []byte {
 	var escaped bytes.Buffer
 	for _, r := range string(data) {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestEscapedJSONIsTheSameInYAML(t *testing.T) {
+func TestYAMLParsersReadEscapedJSONAsTheSameValues(t *testing.T) {
 	for r := rune(1); r <= 0x10ffff; r++ {
 		if r >= 0xd800 && r < 0xe000 || r > 0x2100 && r < 0xfe00 || r > 0x1ffff {
 			continue

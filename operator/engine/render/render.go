@@ -1,9 +1,21 @@
-// Package render turns NamespaceTemplates into the objects of a namespace, in two steps. Compile runs kustomize, once
-// for a template and set of overlays. Stamp writes a namespace's values into the result, which takes microseconds: a
-// user who creates a namespace never waits for kustomize.
+// Package render turns NamespaceTemplates into the objects of a namespace, in two steps:
 //
-// It follows "Apply the template" of the Namespace Population proposal. Tokens are replaced in string values of the
-// parsed tree only, never in keys and never in YAML text: a user name may hold quotes and newlines.
+//   - Compile parses a template, applies its overlays with kustomize and checks the result. Cache does this once for a
+//     generation of the template and a set of overlays.
+//   - Stamp replaces the tokens $(NAMESPACE) and $(CREATOR) in a compiled template by the values of one namespace. It
+//     takes microseconds, so that the creation of a namespace never waits for kustomize.
+//
+// Vet, VetVariants and Warnings report what is wrong with a template before it is stored. Declarations lists its
+// objects without compiling it. The package reads no files and no cluster. These invariants hold:
+//
+//   - Every object is namespace-scoped, and has the namespace and the label with the template's name. Overlays can
+//     change neither.
+//   - An overlay changes the contents of objects or deletes objects. It never changes their kinds or names.
+//   - Tokens are replaced in string values of parsed objects only, never in keys and never in YAML text: a user name
+//     may contain quotes and newlines.
+//   - Stamp never changes the compiled template, so one compiled template serves all namespaces.
+//   - A template in which one overlay is invalid is invalid in all namespaces.
+//   - Labels, annotations and names that nstpl sets itself cannot be declared.
 package render
 
 import (
@@ -15,7 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Compiled is a template with some of its overlays, ready to be stamped. It is safe for concurrent use.
+// Compiled is a template with some of its overlays applied. It is safe for concurrent use.
 type Compiled struct {
 	// Template is the name of the NamespaceTemplate.
 	Template string
@@ -27,16 +39,16 @@ type compiledObject struct {
 	needsCreator bool
 }
 
-// Omission is an object that is left out of a namespace.
+// Omission is a declared object that is not created in a namespace.
 type Omission struct {
 	Template string
 	Kind     schema.GroupVersionKind
-	// Name may still hold tokens.
+	// Name may contain tokens.
 	Name   string
 	Reason string
 }
 
-// Kinds returns the kinds that the template declares, each once.
+// Kinds returns the kinds of the objects, each once.
 func (c *Compiled) Kinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	seen := map[schema.GroupVersionKind]bool{}
@@ -49,8 +61,9 @@ func (c *Compiled) Kinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// Stamp returns the objects for one namespace, in the template's order. Objects that need a creator who isn't known
-// are left out, not rendered with an empty name. It fails when two objects come out the same.
+// Stamp returns the objects for one namespace, in the template's order. It omits objects whose name is reserved in the
+// namespace, and objects with the token of the creator if the creator is unknown. It returns an error if two objects
+// have the same kind and name.
 func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omission, error) {
 	objects := make([]*unstructured.Unstructured, 0, len(c.objects))
 	var omitted []Omission
@@ -73,7 +86,7 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 		}
 		id := identityOf(object)
 		if seen[id] {
-			return nil, nil, fmt.Errorf("template %s: %s is there twice", c.Template, id)
+			return nil, nil, fmt.Errorf("template %s: %s is declared twice", c.Template, id)
 		}
 		seen[id] = true
 		objects = append(objects, object)
@@ -81,7 +94,7 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 	return objects, omitted, nil
 }
 
-// stampObject returns a copy of an object with the tokens in its strings replaced.
+// stampObject returns a deep copy of an object with the tokens in its strings replaced.
 func (v Values) stampObject(source *unstructured.Unstructured) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: v.stamp(source.Object).(map[string]any)}
 	dataFromStringData(object)
@@ -109,8 +122,8 @@ func (v Values) stamp(value any) any {
 	return value
 }
 
-// dataFromStringData moves a Secret's stringData to data, as the API server would. Nobody owns the data that comes of
-// stringData in managedFields, so a change of it could not be seen.
+// dataFromStringData moves a Secret's stringData to data, as the API server does. If the API server did it,
+// managedFields would name no owner of that data, and drift could not be detected.
 func dataFromStringData(object *unstructured.Unstructured) {
 	if object.GroupVersionKind().GroupKind() != (schema.GroupKind{Kind: "Secret"}) {
 		return
@@ -135,6 +148,7 @@ func dataFromStringData(object *unstructured.Unstructured) {
 	}
 }
 
+// identity is the kind of an object, without its version, and its name.
 type identity struct {
 	schema.GroupKind
 	name string

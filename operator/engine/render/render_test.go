@@ -21,7 +21,7 @@ func compiledOf(t testing.TB, objects ...string) *Compiled {
 	return compiled
 }
 
-func TestStampGivesNamespaceAndLabel(t *testing.T) {
+func TestStampSetsTheNamespaceAndTheLabel(t *testing.T) {
 	for _, name := range []string{"policies", "0123", "null", "true", "1e3", "on", "a.b", strings.Repeat("n", 63)} {
 		t.Run(name, func(t *testing.T) {
 			template := templateOf(t, configMap, roleBinding, deployment, networkPolicy,
@@ -99,7 +99,7 @@ spec:
 	}
 }
 
-func TestStampNeverChangesWhatIsCompiled(t *testing.T) {
+func TestStampDoesNotChangeTheCompiledTemplate(t *testing.T) {
 	compiled := compiledOf(t, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {a: YQ==}, stringData: {b: $(CREATOR)}}")
 	first, _, err := compiled.Stamp(Values{Namespace: "team-a", Creator: "alice"})
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestStampNeverChangesWhatIsCompiled(t *testing.T) {
 	require.Equal(t, map[string]any{"a": "YQ==", "b": "Ym9i"}, second[1].Object["data"])
 }
 
-func TestStampLeavesOutWhatNeedsAnUnknownCreator(t *testing.T) {
+func TestStampOmitsObjectsThatNeedAnUnknownCreator(t *testing.T) {
 	compiled := compiledOf(t, configMap, roleBinding, "{apiVersion: v1, kind: Secret, metadata: {name: for-$(CREATOR)}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: literal}, data: {a: $$(CREATOR)}}")
 	objects, omitted, err := compiled.Stamp(Values{Namespace: "team-a"})
@@ -131,10 +131,10 @@ func TestStampLeavesOutWhatNeedsAnUnknownCreator(t *testing.T) {
 	}, omitted)
 }
 
-func TestStampRefusesObjectsThatComeOutTheSame(t *testing.T) {
+func TestStampRejectsTwoObjectsOfTheSameName(t *testing.T) {
 	compiled := compiledOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: team-a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}")
 	_, _, err := compiled.Stamp(Values{Namespace: "team-a"})
-	require.EqualError(t, err, "template policies: ConfigMap team-a is there twice")
+	require.EqualError(t, err, "template policies: ConfigMap team-a is declared twice")
 	objects, _, err := compiled.Stamp(Values{Namespace: "team-b"})
 	require.NoError(t, err)
 	require.Len(t, objects, 2)
@@ -145,13 +145,13 @@ func TestStampMovesASecretsStringDataToData(t *testing.T) {
 		name, secret string
 		want         map[string]any
 	}{
-		{"none", "{data: {a: YQ==}}", map[string]any{"data": map[string]any{"a": "YQ=="}}},
-		{"alone", "{stringData: {a: a}}", map[string]any{"data": map[string]any{"a": "YQ=="}}},
-		{"over data", "{data: {a: Yg==, b: Yg==}, stringData: {a: a}}", map[string]any{"data": map[string]any{"a": "YQ==", "b": "Yg=="}}},
-		{"with a token", "{stringData: {a: $(CREATOR)}}", map[string]any{"data": map[string]any{"a": "YWxpY2U="}}},
-		{"empty", "{stringData: {}}", map[string]any{}},
-		{"an empty string", "{stringData: {a: ''}}", map[string]any{"data": map[string]any{"a": ""}}},
-		{"malformed, for the API server to refuse", "{stringData: {a: 1}}", map[string]any{"stringData": map[string]any{"a": int64(1)}}},
+		{"data is kept", "{data: {a: YQ==}}", map[string]any{"data": map[string]any{"a": "YQ=="}}},
+		{"stringData becomes data", "{stringData: {a: a}}", map[string]any{"data": map[string]any{"a": "YQ=="}}},
+		{"stringData overrides data", "{data: {a: Yg==, b: Yg==}, stringData: {a: a}}", map[string]any{"data": map[string]any{"a": "YQ==", "b": "Yg=="}}},
+		{"tokens are replaced before encoding", "{stringData: {a: $(CREATOR)}}", map[string]any{"data": map[string]any{"a": "YWxpY2U="}}},
+		{"empty stringData is removed", "{stringData: {}}", map[string]any{}},
+		{"an empty string is kept", "{stringData: {a: ''}}", map[string]any{"data": map[string]any{"a": ""}}},
+		{"invalid stringData is kept, so that the API server rejects it", "{stringData: {a: 1}}", map[string]any{"stringData": map[string]any{"a": int64(1)}}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -163,10 +163,10 @@ func TestStampMovesASecretsStringDataToData(t *testing.T) {
 		})
 	}
 	other := declared(t, templateOf(t, "{apiVersion: example.dev/v1, kind: Secret, metadata: {name: a}, stringData: {a: a}}"))[0]
-	require.Contains(t, other.Object, "stringData", "a Secret of another group is another kind")
+	require.Contains(t, other.Object, "stringData", "the kind Secret of another group keeps its stringData")
 }
 
-func TestKindsAreThereOnce(t *testing.T) {
+func TestKindsReturnsEachKindOnce(t *testing.T) {
 	compiled := compiledOf(t, configMap, roleBinding, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}")
 	require.Equal(t, []schema.GroupVersionKind{
 		{Version: "v1", Kind: "ConfigMap"},
@@ -174,7 +174,7 @@ func TestKindsAreThereOnce(t *testing.T) {
 	}, compiled.Kinds())
 }
 
-// Stamping changes strings that hold tokens, and nothing else of any JSON value.
+// Stamp changes strings that contain tokens, and nothing else in any JSON value.
 func FuzzStamp(f *testing.F) {
 	f.Add([]byte(`{"a": ["$(CREATOR)", 1, null, true, {"$(NAMESPACE)": "$$(NAMESPACE)"}]}`), "team-a", "alice")
 	f.Add([]byte(`[1e3, 9007199254740993, {}, [], ""]`), "", "$(NAMESPACE)")
@@ -193,7 +193,7 @@ func FuzzStamp(f *testing.F) {
 		requireStamped(t, values, spec, objects[0].Object["spec"])
 		after, err := json.Marshal(source)
 		require.NoError(t, err)
-		require.Equal(t, string(before), string(after), "the source is left as it was")
+		require.Equal(t, string(before), string(after), "Stamp does not change the compiled object")
 	})
 }
 
@@ -219,7 +219,7 @@ func requireStamped(t *testing.T, values Values, before, after any) {
 	}
 }
 
-// tenObjects are what a platform team's template may well hold.
+// tenObjects returns a template that a platform team could have.
 func tenObjects(t testing.TB) *v1alpha1.NamespaceTemplate {
 	t.Helper()
 	sources := []string{configMap, roleBinding, deployment, networkPolicy}

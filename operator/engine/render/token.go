@@ -1,22 +1,25 @@
 package render
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Tokens that stand for a namespace's values in string fields. "$$(NAMESPACE)" is a literal "$(NAMESPACE)".
+// Tokens are replaced in string fields by the values of a namespace. "$$(NAMESPACE)" is a literal "$(NAMESPACE)".
 const (
 	NamespaceToken = "$(NAMESPACE)"
 	CreatorToken   = "$(CREATOR)"
 )
 
-// Values are what tokens stand for.
+// Values replace the tokens.
 type Values struct {
 	Namespace string
-	// Creator is empty when it is not known who created the namespace.
+	// Creator is the user who created the namespace, or empty if the user is unknown.
 	Creator string
 }
 
-// scan calls text for literal pieces of s and token for each token in it, left to right. What a token stands for is
-// not scanned again, so a creator named "$(NAMESPACE)" stays that.
+// scan calls text for each literal part of s and token for each token in it, from left to right. Callers do not scan
+// the value of a token again, so a creator named "$(NAMESPACE)" is kept as it is.
 func scan(s string, text, token func(string)) {
 	for {
 		at := strings.IndexByte(s, '$')
@@ -40,6 +43,7 @@ func scan(s string, text, token func(string)) {
 	}
 }
 
+// tokenAt returns the token that s begins with, or "".
 func tokenAt(s string) string {
 	for _, token := range []string{NamespaceToken, CreatorToken} {
 		if strings.HasPrefix(s, token) {
@@ -49,7 +53,7 @@ func tokenAt(s string) string {
 	return ""
 }
 
-// expand replaces the tokens in s.
+// expand returns s with its tokens replaced.
 func (v Values) expand(s string) string {
 	if !strings.Contains(s, "$(") {
 		return s
@@ -65,20 +69,37 @@ func (v Values) expand(s string) string {
 	return out.String()
 }
 
-// holds tells whether a token stands in s, unescaped.
-func holds(s, token string) bool {
+// containsToken reports whether s contains a token that is not escaped.
+func containsToken(s, token string) bool {
 	found := false
 	scan(s, func(string) {}, func(t string) { found = found || t == token })
 	return found
 }
 
-// Literal returns the text of s, and whether it is the same in every namespace: no token stands in it.
-func Literal(s string) (text string, constant bool) {
-	return Values{}.expand(s), !holds(s, NamespaceToken) && !holds(s, CreatorToken)
+// needsCreator reports whether a JSON value contains the token of the creator.
+func needsCreator(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, field := range value {
+			if needsCreator(field) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, needsCreator)
+	case string:
+		return containsToken(value, CreatorToken)
+	}
+	return false
 }
 
-// Escaped returns a value of JSON with the tokens in its string fields escaped, so that they stand for themselves in a
-// template.
+// Literal returns s with escaped tokens unescaped, and whether it is the same in every namespace, which is so if it
+// contains no token.
+func Literal(s string) (text string, constant bool) {
+	return Values{}.expand(s), !containsToken(s, NamespaceToken) && !containsToken(s, CreatorToken)
+}
+
+// Escaped returns a JSON value with the tokens in its strings escaped. In a template, the result means the same text.
 func Escaped(value any) any {
 	switch value := value.(type) {
 	case string:

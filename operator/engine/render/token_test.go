@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestExpand(t *testing.T) {
+func TestExpandReplacesTokens(t *testing.T) {
 	values := Values{Namespace: "team-a", Creator: "alice"}
 	tests := []struct {
 		name, in, want string
 	}{
-		{"nothing", "", ""},
+		{"an empty string", "", ""},
 		{"no token", "plain", "plain"},
 		{"the namespace", "$(NAMESPACE)", "team-a"},
 		{"the creator", "$(CREATOR)", "alice"},
@@ -25,13 +25,13 @@ func TestExpand(t *testing.T) {
 		{"an escape between tokens", "$(CREATOR)$$(CREATOR)$(CREATOR)", "alice$(CREATOR)alice"},
 		{"a dollar before an escape", "$$$(NAMESPACE)", "$$(NAMESPACE)"},
 		{"two dollars before an escape", "$$$$(NAMESPACE)", "$$$(NAMESPACE)"},
-		{"the token of an environment variable", "$(FOO)", "$(FOO)"},
-		{"its escape", "$$(FOO)", "$$(FOO)"},
-		{"another syntax", "${NAMESPACE} $NAMESPACE (NAMESPACE)", "${NAMESPACE} $NAMESPACE (NAMESPACE)"},
-		{"small letters", "$(namespace)", "$(namespace)"},
-		{"spaces", "$( NAMESPACE )", "$( NAMESPACE )"},
-		{"half a token", "$(NAMESPACE", "$(NAMESPACE"},
-		{"half a token before one", "$($(NAMESPACE)", "$(team-a"},
+		{"an environment variable is not a token", "$(FOO)", "$(FOO)"},
+		{"an escaped environment variable is kept", "$$(FOO)", "$$(FOO)"},
+		{"other syntaxes are not tokens", "${NAMESPACE} $NAMESPACE (NAMESPACE)", "${NAMESPACE} $NAMESPACE (NAMESPACE)"},
+		{"lower case is not a token", "$(namespace)", "$(namespace)"},
+		{"spaces are not part of a token", "$( NAMESPACE )", "$( NAMESPACE )"},
+		{"an incomplete token", "$(NAMESPACE", "$(NAMESPACE"},
+		{"an incomplete token before a token", "$($(NAMESPACE)", "$(team-a"},
 		{"dollars", "$ $$ $$$", "$ $$ $$$"},
 		{"a dollar at the end", "$(NAMESPACE)$", "team-a$"},
 	}
@@ -42,7 +42,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestExpandTakesAnyCreatorAsItIs(t *testing.T) {
+func TestExpandKeepsTheCreatorsNameAsItIs(t *testing.T) {
 	for _, creator := range []string{
 		"$(NAMESPACE)", "$(CREATOR)", "$$(CREATOR)", "$", "$$", "(CREATOR)", `"; kind: "Group`, "a: b", "a\nb: c", "\\",
 		"'", "漢字", "a\x00b", "\u0085",
@@ -52,7 +52,7 @@ func TestExpandTakesAnyCreatorAsItIs(t *testing.T) {
 	}
 }
 
-func TestHolds(t *testing.T) {
+func TestContainsTokenIgnoresEscapedTokens(t *testing.T) {
 	tests := []struct {
 		in                 string
 		namespace, creator bool
@@ -66,15 +66,15 @@ func TestHolds(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.in, func(t *testing.T) {
-			require.Equal(t, test.namespace, holds(test.in, NamespaceToken))
-			require.Equal(t, test.creator, holds(test.in, CreatorToken))
+			require.Equal(t, test.namespace, containsToken(test.in, NamespaceToken))
+			require.Equal(t, test.creator, containsToken(test.in, CreatorToken))
 		})
 	}
 }
 
 var tokens = regexp.MustCompile(`\$?\$\((NAMESPACE|CREATOR)\)`)
 
-// expandSlowly says the same as expand, in another way.
+// expandSlowly does the same as expand, with regular expressions.
 func expandSlowly(v Values, s string) string {
 	return tokens.ReplaceAllStringFunc(s, func(token string) string {
 		switch {
@@ -93,14 +93,14 @@ func FuzzExpand(f *testing.F) {
 	f.Add("$($(NAMESPACE)", "", "\"\n:")
 	f.Fuzz(func(t *testing.T, s, namespace, creator string) {
 		if !utf8.ValidString(s) {
-			return // what a regular expression makes of it is another matter; JSON holds none
+			return // JSON strings are valid UTF-8
 		}
 		values := Values{Namespace: namespace, Creator: creator}
 		require.Equal(t, expandSlowly(values, s), values.expand(s))
 		if !tokens.MatchString(s) {
 			require.Equal(t, s, values.expand(s))
 		}
-		require.Equal(t, holds(s, CreatorToken),
+		require.Equal(t, containsToken(s, CreatorToken),
 			values.expand(s) != Values{Namespace: namespace, Creator: creator + "x"}.expand(s))
 	})
 }

@@ -16,15 +16,16 @@ type Variant struct {
 	Overlays []string
 }
 
-// Variants compiles a template with every combination of its overlays, small ones first: what no overlay does by itself
-// may come of several together. Combinations that don't build are left out, since nothing is populated where they meet.
+// Variants compiles a template with every combination of its overlays, in ascending order of their number: several
+// overlays together may do what none of them does alone. It omits combinations that are invalid, with which no
+// namespace is populated.
 func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Variant, error) {
 	if err := CheckCombinations(template); err != nil {
 		return nil, err
 	}
-	objects, err := source(template)
+	objects, err := parseTemplate(template)
 	if err != nil {
-		return nil, named(template, err)
+		return nil, withTemplateName(template, err)
 	}
 	type layered struct {
 		objects  []*unstructured.Unstructured
@@ -32,8 +33,8 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 	}
 	combinations := []layered{{objects: objects}}
 	for _, overlay := range template.Spec.Overlays {
-		for _, below := range combinations { // those without the overlay, each built once
-			if objects, err := lay(ctx.Err, overlay, below.objects); err == nil {
+		for _, below := range combinations { // the combinations without the overlay
+			if objects, err := applyOverlay(ctx.Err, overlay, below.objects); err == nil {
 				combinations = append(combinations,
 					layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}
@@ -45,14 +46,14 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 		if err == nil {
 			variants = append(variants, Variant{Compiled: compiled, Overlays: combination.overlays})
 		} else if len(combination.overlays) == 0 {
-			return nil, named(template, err)
+			return nil, withTemplateName(template, err)
 		}
 	}
 	slices.SortStableFunc(variants, func(a, b Variant) int { return cmp.Compare(len(a.Overlays), len(b.Overlays)) })
 	return variants, ctx.Err()
 }
 
-// Objects returns the objects as they are before they are stamped, tokens and all. They are not to be changed.
+// Objects returns the compiled objects, in which tokens are not replaced. The caller must not change them.
 func (c *Compiled) Objects() []*unstructured.Unstructured {
 	objects := make([]*unstructured.Unstructured, len(c.objects))
 	for i := range c.objects {

@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// manyKeys are keys without values, of 200 characters each.
+// manyKeys returns keys of 200 characters each, with empty values.
 func manyKeys(count int) string {
 	var keys strings.Builder
 	for i := range count {
@@ -20,35 +20,35 @@ func manyKeys(count int) string {
 	return keys.String()
 }
 
-func TestVet(t *testing.T) {
+func TestVetReportsEveryProblem(t *testing.T) {
 	long := strings.Repeat("a", 200)
 	tests := map[string]struct {
 		objects  []string
 		overlays string
-		// want are parts of the problems, one each.
+		// want has a part of each problem.
 		want []string
 	}{
-		"nothing wrong": {objects: []string{configMap, roleBinding, deployment, networkPolicy}},
-		"what Compile refuses": {
+		"a valid template has no problems": {objects: []string{configMap, roleBinding, deployment, networkPolicy}},
+		"an object that Compile rejects": {
 			objects: []string{"{kind: a}"}, want: []string{"spec.templates[0]: apiVersion is missing"},
 		},
-		"every mistake at once": {objects: []string{
+		"every problem is reported at once": {objects: []string{
 			"{kind: a}", configMap, configMap, "{apiVersion: v1, kind: ConfigMap, metadata: {name: A}}",
 		}, want: []string{
-			"spec.templates[0]: apiVersion", "spec.templates[2]: ConfigMap settings is there twice",
+			"spec.templates[0]: apiVersion", "spec.templates[2]: ConfigMap settings is declared twice",
 			"spec.templates[3]: ConfigMap A: metadata.name",
 		}},
 		"a token in apiVersion": {
 			objects: []string{"{apiVersion: $(CREATOR)/v1, kind: A, metadata: {name: a}}"},
-			want:    []string{`a token stands in "$(CREATOR)/v1"`},
+			want:    []string{`"$(CREATOR)/v1" contains a token`},
 		},
 		"a token in kind": {
 			objects: []string{"{apiVersion: v1, kind: $(CREATOR), metadata: {name: a}}"},
-			want:    []string{"a token stands in"},
+			want:    []string{"contains a token"},
 		},
 		"an escape in kind": {
 			objects: []string{"{apiVersion: v1, kind: $$(CREATOR), metadata: {name: a}}"},
-			want:    []string{"a token stands in"},
+			want:    []string{"contains a token"},
 		},
 		"a cluster-scoped kind that is newer than kustomize": {
 			objects: []string{
@@ -56,36 +56,36 @@ func TestVet(t *testing.T) {
 			}, want: []string{"is not namespace-scoped"}},
 		"a name that is too long in some namespaces": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + long + "}}"},
-			want:    []string{"(where the namespace's name has 63 characters)"},
+			want:    []string{"(in a namespace whose name has 63 characters)"},
 		},
-		"a Service's name, which is shorter": {
+		"the name of a Service is limited to 63 characters": {
 			objects: []string{"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}"},
-			want:    []string{"metadata.name (where"},
+			want:    []string{"metadata.name (in a namespace"},
 		},
-		"a Role's name, which is nearly free": {
+		"the name of a Role may contain capitals, colons and underscores": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: 'A:b_c'}}"},
 		},
-		"a Role's name with a slash": {
+		"the name of a Role must not contain a slash": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a/b}}"},
 			want:    []string{"may not contain '/'"},
 		},
-		"another group's name, which may be free": {
+		"a name in another API group may contain a colon": {
 			objects: []string{
 				"{apiVersion: authorization.openshift.io/v1, kind: RoleBinding, metadata: {name: 'system:x'}}",
 			},
 		},
-		"a label that is too long somewhere": {
+		"a label that is too long in some namespaces": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}"},
 			want:    []string{"metadata.labels"},
 		},
-		"a label of just the namespace": {
+		"the name of the namespace is a valid label": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: $(NAMESPACE)}}}"},
 		},
-		"a malformed label": {
+		"an invalid label": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {'a b': c}}}"},
 			want:    []string{"metadata.labels"},
 		},
-		"a malformed annotation": {
+		"an invalid annotation": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {'a b': c}}}"},
 			want:    []string{"metadata.annotations"},
 		},
@@ -94,68 +94,68 @@ func TestVet(t *testing.T) {
 				strings.Repeat("x", 256*1024) + "}}}"},
 			want: []string{"metadata.annotations: Too long"},
 		},
-		"annotations without room for the operator's": {objects: []string{
+		"annotations that leave no room for the operator's": {objects: []string{
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("x", 250_000) +
 				"}}}",
 		}, want: []string{"the operator adds its own"}},
-		"annotations that a long namespace fills": {
+		"annotations that are too large in some namespaces": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " +
 				strings.Repeat("$(NAMESPACE)", 4000) + "}}}"},
 			want: []string{"the operator adds its own"},
 		},
-		"an object that is too large with what the operator adds": {
+		"an object that is too large with the operator's metadata": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {" + manyKeys(4000) + "}}"},
 			want:    []string{"with the operator's own metadata"}},
-		"a Role that a long namespace makes too large": {
+		"a Role that is too large in some namespaces": {
 			objects: []string{
 				"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: [{apiGroups: ['a'], resources: [a], verbs: [a], resourceNames: [" + strings.Repeat("$(NAMESPACE), ", 20_000) + "a]}]}",
 			},
 			want: []string{"with the operator's own metadata"}},
-		"the usage quota's name": {
+		"the name of the operator's ResourceQuota": {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-policyspace}}"},
 			want:    []string{"is reserved"},
 		},
-		"a name that may become the usage quota's": {
+		"a name that is that of the operator's ResourceQuota in some namespaces": {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-$(NAMESPACE)}}"},
 			want:    []string{"is reserved"},
 		},
-		"a creator who may become the usage quota": {
+		"a name that is that of the operator's ResourceQuota for some creators": {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(CREATOR)}}"},
 			want:    []string{"is reserved"},
 		},
-		"the usage quota's name of another kind": {
+		"the name of the operator's ResourceQuota is valid for other kinds": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: nstpl-policyspace}}"},
 		},
-		"a quota of the namespace's name": {
+		"a ResourceQuota with another name in every namespace is valid": {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(NAMESPACE)-quota}}"},
 		},
-		"RBAC of a version that is gone": {
+		"a version of RBAC that is no longer served": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: a}}"},
-			want:    []string{"write rbac.authorization.k8s.io/v1"},
+			want:    []string{"use rbac.authorization.k8s.io/v1"},
 		},
-		"RBAC of a version that never was": {
+		"a version of RBAC that does not exist": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v7, kind: Role, metadata: {name: a}}"},
-			want:    []string{"write rbac.authorization.k8s.io/v1"},
+			want:    []string{"use rbac.authorization.k8s.io/v1"},
 		},
-		"a core kind of a version that is not": {
-			objects: []string{"{apiVersion: v2, kind: ConfigMap, metadata: {name: a}}"}, want: []string{"write v1"},
+		"a version of the core group that does not exist": {
+			objects: []string{"{apiVersion: v2, kind: ConfigMap, metadata: {name: a}}"}, want: []string{"use v1"},
 		},
-		"a kind of a version that is gone": {
+		"a version of a built-in group that is no longer served": {
 			objects: []string{"{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: a}}"},
-			want:    []string{"write policy/v1"},
+			want:    []string{"use policy/v1"},
 		},
-		"a version that may come": {
+		"a version that a later Kubernetes may serve is valid": {
 			objects: []string{"{apiVersion: batch/v2, kind: Job, metadata: {name: a}}"},
 		},
-		"an overlay's malformed label": {
+		"an invalid label in an overlay": {
 			objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]",
 			want: []string{"overlay o: ConfigMap settings: metadata.labels"},
 		},
-		"an overlay twice": {
+		"two overlays of the same name": {
 			objects: []string{configMap}, overlays: "[{name: o}, {name: o}]",
-			want: []string{"overlay o is there twice"},
+			want: []string{"overlay o is declared twice"},
 		},
-		"two overlays that don't build": {
+		"two invalid overlays": {
 			objects:  []string{configMap},
 			overlays: "[{name: o, replicas: [{name: a, count: 1}]}, {name: p, replicas: [{name: b, count: 1}]}]",
 			want:     []string{"overlay o:", "overlay p:"},
@@ -176,8 +176,8 @@ func TestVet(t *testing.T) {
 	}
 }
 
-// What was stored before the name was reserved is left out where it would be the operator's.
-func TestStampLeavesOutWhatIsReserved(t *testing.T) {
+// A template may have been stored before the name was reserved.
+func TestStampOmitsObjectsWithAReservedName(t *testing.T) {
 	compiled, err := Compile(t.Context(),
 		templateOf(t, configMap, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: nstpl-$(NAMESPACE)}}"), nil)
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestStampLeavesOutWhatIsReserved(t *testing.T) {
 	}
 }
 
-func TestVetBoundsWhatKustomizeDoes(t *testing.T) {
+func TestVetRejectsTemplatesThatTakeTooLong(t *testing.T) {
 	objects := func(count int) *v1alpha1.NamespaceTemplate {
 		var all []string
 		for i := range count {
@@ -219,7 +219,7 @@ func TestVetBoundsWhatKustomizeDoes(t *testing.T) {
 	}
 }
 
-func TestDeclarationsAreReadAsTheyArePopulated(t *testing.T) {
+func TestDeclarationsReadFieldsInTheSameCaseAsCompile(t *testing.T) {
 	template := templateOf(t, "{apiVersion: v1, kind: ConfigMap, Kind: Secret, metadata: {name: a, Name: b}}",
 		"{kind: [a]}", roleBinding,
 		"{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b}, roleRef: {kind: Role, name: r}}")
@@ -235,17 +235,17 @@ func TestDeclarationsAreReadAsTheyArePopulated(t *testing.T) {
 		}, found)
 }
 
-func TestWarnings(t *testing.T) {
+func TestWarningsAboutTheCreatorsName(t *testing.T) {
 	template := templateOf(t,
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR), labels: {by: $(CREATOR)}}}", roleBinding)
 	require.Empty(t, Vet(t.Context(), template))
 	warnings := Warnings(template)
 	require.Len(t, warnings, 2)
-	require.Contains(t, warnings[0], "can't stand in metadata.name")
-	require.Contains(t, warnings[1], "metadata.labels[by]")
+	require.Contains(t, warnings[1], "not valid in metadata.name")
+	require.Contains(t, warnings[0], "metadata.labels[by]")
 }
 
-func TestWarningsOfNamesThatMayBeTheSame(t *testing.T) {
+func TestWarningsAboutNamesThatMayBeEqual(t *testing.T) {
 	named := func(kind, name string) string {
 		return "{apiVersion: v1, kind: " + kind + ", metadata: {name: " + name + "}}"
 	}
@@ -254,13 +254,13 @@ func TestWarningsOfNamesThatMayBeTheSame(t *testing.T) {
 		require.Empty(t, Vet(t.Context(), template))
 		warnings := Warnings(template)
 		require.Len(t, warnings, 1, "%s", other)
-		require.Contains(t, warnings[0], "are the same object in some namespace")
+		require.Contains(t, warnings[0], "may be the same object in some namespaces")
 	}
 	require.Empty(t,
 		Warnings(templateOf(t, configMap, named("ConfigMap", "a-$(NAMESPACE)"), named("Secret", "$(NAMESPACE)"))))
 }
 
-func TestVariantsCombineOverlays(t *testing.T) {
+func TestVariantsAreAllCombinationsOfOverlays(t *testing.T) {
 	template := withOverlays(t, templateOf(t, configMap), `
 - {name: a, labels: {mark: "yes"}}
 - {name: b, patches: [{patch: '[{"op": "replace", "path": "/data/color", "value": "red"}]', target: {labelSelector: mark=yes}}]}
@@ -296,7 +296,7 @@ func TestMayCoincide(t *testing.T) {
 	}
 }
 
-// Vet takes whatever comes, and what it accepts compiles with each overlay.
+// Vet never panics, and a template without problems compiles with each overlay.
 func FuzzVet(f *testing.F) {
 	f.Add([]byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "$(NAMESPACE)"}}`), "a",
 		`[{"op": "remove", "path": "/data"}]`)
@@ -315,7 +315,7 @@ func FuzzVet(f *testing.F) {
 		for _, overlays := range [][]string{nil, {"o"}} {
 			compiled, err := Compile(t.Context(), template, overlays)
 			require.NoError(t, err)
-			if _, _, err = compiled.Stamp(strictest); err != nil {
+			if _, _, err = compiled.Stamp(longestValues); err != nil {
 				require.NotEmpty(t, Warnings(template), "%v", err)
 			}
 		}

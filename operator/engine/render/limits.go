@@ -1,0 +1,115 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// longestValues are the values of tokens for which limits are checked: the longest name of a namespace, and a creator
+// whose name is valid everywhere. Warnings reports what the names of other users can break.
+var longestValues = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
+
+// CheckLimits returns the reasons why the API server would reject an object: invalid names, labels and annotations, and
+// those that are too long in a namespace with a long name.
+func CheckLimits(object *unstructured.Unstructured) []error {
+	id := identityOf(object)
+	var problems []error
+	for _, reason := range nameReasons(id.GroupKind, longestValues.expand(id.name)) {
+		problems = append(problems, fmt.Errorf("%s: metadata.name%s: %s", id, longNamespaceNote(id.name), reason))
+	}
+	problems = append(problems, checkAttributeLimits(object)...)
+	if size := storedSize(longestValues.stampObject(object)); size > maxStored {
+		problems = append(problems, fmt.Errorf(
+			"%s: the object needs about %d bytes with the operator's own metadata, more than the allowed %d",
+			id, size, maxStored))
+	}
+	return problems
+}
+
+// checkAttributeLimits returns the reasons why the API server would reject the labels and annotations of an object.
+func checkAttributeLimits(object *unstructured.Unstructured) []error {
+	id := identityOf(object)
+	var problems []error
+	labels, annotations := map[string]string{}, map[string]string{}
+	usesNamespace := false
+	for key, value := range object.GetLabels() {
+		labels[key] = longestValues.expand(value)
+		usesNamespace = usesNamespace || containsToken(value, NamespaceToken)
+	}
+	annotated := 0
+	for key, value := range object.GetAnnotations() {
+		annotations[key] = longestValues.expand(value)
+		annotated += len(key) + len(annotations[key])
+	}
+	invalid := metav1validation.ValidateLabels(labels, field.NewPath("metadata", "labels"))
+	invalid = append(invalid,
+		apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
+	slices.SortFunc(invalid, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
+	for _, reason := range invalid {
+		note := ""
+		if usesNamespace && strings.Contains(fmt.Sprint(reason.BadValue), longestValues.Namespace) {
+			note = longNamespaceNote(NamespaceToken)
+		}
+		problems = append(problems, fmt.Errorf("%s: %w%s", id, reason, note))
+	}
+	if annotated > maxAnnotations && annotated <= apivalidation.TotalAnnotationSizeLimitB {
+		problems = append(problems, fmt.Errorf(
+			"%s: metadata.annotations have %d bytes, more than the allowed %d: the operator adds its own",
+			id, annotated, maxAnnotations))
+	}
+	return problems
+}
+
+const (
+	// maxAnnotations is less than what the API server allows, because the operator adds annotations.
+	maxAnnotations = apivalidation.TotalAnnotationSizeLimitB - 16<<10
+	// maxStored is less than the 1.5 MiB that etcd allows, because the operator adds annotations, and others a status.
+	maxStored = 3<<19 - 64<<10
+)
+
+// longNamespaceNote returns a note for messages if the length of a text depends on the name of the namespace.
+func longNamespaceNote(text string) string {
+	if containsToken(text, NamespaceToken) {
+		return fmt.Sprintf(" (in a namespace whose name has %d characters)", len(longestValues.Namespace))
+	}
+	return ""
+}
+
+// nameReasons returns the reasons why an object of a kind cannot have a name. For kinds that are not built in, it
+// returns only what holds for all kinds: aggregated APIs have their own rules.
+func nameReasons(kind schema.GroupKind, name string) []string {
+	switch {
+	case kind.Group == rbacGroup || !BuiltIn(kind.Group):
+		return content.IsPathSegmentName(name)
+	case kind == schema.GroupKind{Kind: "Service"}:
+		return validation.IsDNS1123Label(name)
+	case kind == schema.GroupKind{Group: "batch", Kind: "CronJob"} && len(name) > maxCronJobName:
+		return []string{fmt.Sprintf("must be no more than %d characters", maxCronJobName)}
+	}
+	return validation.IsDNS1123Subdomain(name)
+}
+
+const (
+	rbacGroup = "rbac.authorization.k8s.io"
+	// maxCronJobName is less than 63, because the Jobs of a CronJob have its name and a suffix.
+	maxCronJobName = 52
+)
+
+// BuiltIn reports whether Kubernetes itself defines an API group.
+func BuiltIn(group string) bool {
+	switch group {
+	case "", "apps", "autoscaling", "batch", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io",
+		"networking.k8s.io", "policy", rbacGroup, "resource.k8s.io", "storage.k8s.io":
+		return true
+	}
+	return false
+}

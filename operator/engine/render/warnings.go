@@ -1,0 +1,77 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Warnings returns what a template declares that fails in some namespaces only: user names such as jane@example.com are
+// neither valid names of objects nor valid labels, and two names with tokens may become equal.
+func Warnings(template *v1alpha1.NamespaceTemplate) []string {
+	var warnings []string
+	var seen []identity
+	for i, raw := range template.Spec.Templates {
+		object, err := parseObject(raw)
+		if err != nil {
+			continue
+		}
+		id := identityOf(object)
+		for _, other := range seen {
+			if id.GroupKind == other.GroupKind && id.name != other.name && MayCoincide(id.name, other.name) {
+				warnings = append(warnings,
+					fmt.Sprintf("spec.templates[%d]: %s and %s may be the same object in some namespaces, "+
+						"where the template then fails: give one of them a prefix", i, other, id))
+			}
+		}
+		seen = append(seen, id)
+		if containsToken(id.name, CreatorToken) && id.Group != rbacGroup {
+			warnings = append(warnings,
+				fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in "+
+					"metadata.name: the object is missing in the namespaces of such users", i, id))
+		}
+		for key, value := range object.GetLabels() {
+			if containsToken(value, CreatorToken) {
+				warnings = append(warnings,
+					fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in labels: "+
+						"use an annotation instead of metadata.labels[%s]", i, id, key))
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// MayCoincide reports whether two names may be equal for some values of the tokens in them. It may be true for names
+// that are never equal, and is never false for names that can be.
+func MayCoincide(a, b string) bool {
+	beforeA, afterA, tokensA := splitAtTokens(a)
+	beforeB, afterB, tokensB := splitAtTokens(b)
+	switch {
+	case tokensA == 0 && tokensB == 0:
+		return a == b
+	case tokensA == 0:
+		return MayCoincide(b, a)
+	case tokensB == 0:
+		return len(beforeB) >= len(beforeA)+len(afterA) && strings.HasPrefix(beforeB, beforeA) &&
+			strings.HasSuffix(beforeB, afterA)
+	}
+	return (strings.HasPrefix(beforeA, beforeB) || strings.HasPrefix(beforeB, beforeA)) &&
+		(strings.HasSuffix(afterA, afterB) || strings.HasSuffix(afterB, afterA))
+}
+
+// splitAtTokens returns the text before the first token of a name, the text after the last, and the number of tokens.
+func splitAtTokens(name string) (before, after string, tokens int) {
+	scan(name, func(text string) {
+		if tokens == 0 {
+			before += text
+		}
+		after += text
+	}, func(string) {
+		tokens++
+		after = ""
+	})
+	return before, after, tokens
+}
