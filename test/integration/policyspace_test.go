@@ -194,7 +194,7 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	circle := s.newSpace("a", "c")
 	err := s.client.Patch(t.Context(), circle,
 		mergePatch(`{"spec": {"parent": "`+s.name("c")+`"}}`))
-	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is above itself")
+	require.ErrorContains(t, err, "policyspace "+s.name("a")+" is its own ancestor")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("d", "d")), "can't be its own parent")
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newSpace("e.f", "")), "a DNS label")
 	for resource, why := range map[string]string{"podz": "standard resource type", "pods": "must be an integer"} {

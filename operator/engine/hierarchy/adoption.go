@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// NotAdoptedError says that a namespace, which existed before a tree claimed it, is left alone.
+// NotAdoptedError reports that a namespace existed before a tree claimed it, and that nobody has adopted it.
 type NotAdoptedError struct {
 	Namespace string
 	// Tree is the name of the tree's root.
@@ -30,7 +30,7 @@ func InTree(ns *corev1.Namespace) bool { return ns.Annotations[v1alpha1.InTreeAn
 // Adopted reports whether an annotation consents to a tree taking over a namespace.
 func Adopted(ns *corev1.Namespace) bool { return ns.Annotations[v1alpha1.AdoptAnnotation] == "true" }
 
-// Adopt makes the Namespaces among compiled objects consent to being taken over.
+// Adopt adds the annotation that consents to adoption to all Namespaces among compiled objects.
 func Adopt(objects []*unstructured.Unstructured) {
 	for _, object := range objects {
 		if object.GetKind() != kindNamespace {
@@ -45,21 +45,21 @@ func Adopt(objects []*unstructured.Unstructured) {
 	}
 }
 
-// MayBeInTree reports whether a tree may manage a namespace. A namespace that is still being initialized is new: nobody
-// could write into it yet. One without a UID does not exist yet.
+// MayBeInTree reports whether a tree may manage a namespace. A namespace that is being initialized is new, so no user
+// could write into it yet. A namespace without a UID does not exist yet.
 func MayBeInTree(ns *corev1.Namespace) bool {
 	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns) || createdInSpace(ns)
 }
 
-// createdInSpace reports whether the request that created a namespace put it into its policyspace. It is for namespaces
-// that were created while nothing marked new ones as initializing, nor noted their creator: before Kubernetes 1.36 the
-// operator's webhook does that, and the operator may be down. managedFields then name one writer in the second of the
-// creation, who owns the label.
+// createdInSpace reports whether the request that created a namespace also set its policyspace label. It is for
+// namespaces without an initializing label and without a recorded creator: before Kubernetes 1.36 the operator's
+// webhook sets both, and the operator may have been down. managedFields then name a single manager in the second of the
+// creation, which owns the label.
 func createdInSpace(ns *corev1.Namespace) bool {
 	if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; known {
 		return false
 	}
-	writers, owned := 0, false
+	managers, owned := 0, false
 	for i := range ns.ManagedFields {
 		entry := &ns.ManagedFields[i]
 		if entry.Subresource != "" || entry.Time == nil || entry.Time.After(ns.CreationTimestamp.Time) ||
@@ -74,14 +74,14 @@ func createdInSpace(ns *corev1.Namespace) bool {
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			return false
 		}
-		writers++
+		managers++
 		_, owned = fields.Metadata.Labels["f:"+v1alpha1.PolicySpaceLabel]
 	}
-	return writers == 1 && owned
+	return managers == 1 && owned
 }
 
-// treeOf returns the name of the tree that the nearest of some policyspaces is of, or "" if none is of a tree.
-func treeOf(lineage []*v1alpha1.PolicySpace) string {
+// treeName returns the name of the tree that the nearest of some policyspaces belongs to, or "" if none does.
+func treeName(lineage []*v1alpha1.PolicySpace) string {
 	for _, space := range lineage {
 		if tree := space.Labels[v1alpha1.TreeLabel]; tree != "" {
 			return tree

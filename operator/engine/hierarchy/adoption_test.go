@@ -18,8 +18,8 @@ func ofTree(space *v1alpha1.PolicySpace, tree string) *v1alpha1.PolicySpace {
 	return space
 }
 
-// A namespace enters a tree when it is created in it or is adopted, moves freely then, and is a stranger again once it
-// left.
+// A namespace is in a tree if it was created in it or adopted. From then on it may move within it. Once it has left the
+// tree, it must be adopted again.
 func TestPlacedInATree(t *testing.T) {
 	t.Parallel()
 	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{
@@ -34,45 +34,46 @@ func TestPlacedInATree(t *testing.T) {
 		initial     bool
 		want        []string
 		inTree      bool
-		tree        string // that leaves it alone
+		tree        string // the tree that does not manage it
 	}{
-		"created in it": {
+		"a namespace that is created in the tree is in it": {
 			space: "team", initial: true, want: []string{"team", "1", "corp", "2"}, inTree: true,
 		},
-		"existed before": {space: "team", tree: "corp"},
-		"existed in another space": {
+		"a namespace that existed before is not in the tree": {space: "team", tree: "corp"},
+		"a namespace that existed in another policyspace stays there": {
 			space: "team", depths: []string{"by-hand", "1"}, want: []string{"by-hand", "1"}, tree: "corp",
 		},
-		"existed in a space taken over": {
+		"a namespace whose policyspace joins the tree is not in the tree": {
 			space: "corp", depths: []string{"corp", "1"}, want: []string{"corp", "1"}, tree: "corp",
 		},
-		"a space of nobody below a tree": {space: "by-hand-in-corp", tree: "corp"},
-		"adopted": {
+		"a policyspace below a tree belongs to the tree": {space: "by-hand-in-corp", tree: "corp"},
+		"an adopted namespace is in the tree": {
 			space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "true"},
 			want: []string{"team", "1", "corp", "2"}, inTree: true,
 		},
-		"not quite adopted": {
+		"an annotation with another value does not adopt": {
 			space: "team", annotations: map[string]string{v1alpha1.AdoptAnnotation: "yes"}, tree: "corp",
 		},
-		"moved within": {
+		"a namespace may move within the tree": {
 			space: "corp", depths: []string{"team", "1", "corp", "2"}, annotations: inTree, want: []string{"corp", "1"},
 			inTree: true,
 		},
-		"the root renamed": {
+		"a namespace stays in the tree when the root is renamed": {
 			space: "inc", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"inc", "1"}, inTree: true,
 		},
-		"left": {depths: []string{"corp", "1"}, annotations: inTree},
-		"left for another space": {space: "by-hand", depths: []string{"corp", "1"}, annotations: inTree,
+		"a namespace that left the tree is not in it": {depths: []string{"corp", "1"}, annotations: inTree},
+		"a namespace that moved to another policyspace is not in the tree": {space: "by-hand",
+			depths: []string{"corp", "1"}, annotations: inTree,
 			want: []string{"by-hand", "1"}},
-		"its spaces lost their label": {
+		"a namespace stays in the tree when its policyspaces lose the label": {
 			space: "by-hand", depths: []string{"by-hand", "1"}, annotations: inTree, want: []string{"by-hand", "1"},
 			inTree: true,
 		},
-		"its space is missing": {
+		"a namespace stays in the tree while its policyspace does not exist": {
 			space: "gone", depths: []string{"corp", "1"}, annotations: inTree, want: []string{"corp", "1"},
 			inTree: true,
 		},
-		"in no tree": {space: "by-hand", want: []string{"by-hand", "1"}},
+		"a policyspace outside of trees needs no adoption": {space: "by-hand", want: []string{"by-hand", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +89,7 @@ func TestPlacedInATree(t *testing.T) {
 			}
 			before := ns.DeepCopy()
 			placed, err := forest.Placed(ns)
-			require.Equal(t, before, ns, "it is not changed")
+			require.Equal(t, before, ns, "Placed does not change the namespace")
 			if test.tree != "" {
 				require.Equal(t, &hierarchy.NotAdoptedError{Namespace: "n", Tree: test.tree}, err)
 			}
@@ -104,8 +105,8 @@ func TestPlacedInATree(t *testing.T) {
 	}
 }
 
-// Where nothing marks new namespaces, managedFields tell who wrote in the second of the creation.
-func TestCreatedInASpace(t *testing.T) {
+// If the operator was down when a namespace was created, managedFields name the managers of that second.
+func TestMayBeInTreeIfTheCreatingRequestSetThePolicyspace(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	entry := func(manager string, after time.Duration, labels string) metav1.ManagedFieldsEntry {
@@ -121,19 +122,21 @@ func TestCreatedInASpace(t *testing.T) {
 		creator string
 		want    bool
 	}{
-		"in one request": {
+		"label in the creating request": {
 			entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)}, want: true,
 		},
-		"and others wrote later": {entries: []metav1.ManagedFieldsEntry{
+		"label in the creating request, and another manager later": {entries: []metav1.ManagedFieldsEntry{
 			entry("kubectl", 0, space), entry("other", time.Second, `"f:a": {}`),
 		}, want: true},
-		"labeled later": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", time.Second, space)}},
-		"labeled in the same second": {entries: []metav1.ManagedFieldsEntry{
+		"label a second later": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", time.Second, space)}},
+		"label of another manager in the same second": {entries: []metav1.ManagedFieldsEntry{
 			entry("create", 0, ""), entry("label", 0, space),
 		}},
-		"not labeled":      {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, `"f:a": {}`)}},
-		"nothing is known": {},
-		"it would be marked if it was so": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)},
+		"no label":         {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, `"f:a": {}`)}},
+		"no managedFields": {},
+		"a recorded creator means that the initializing label was not set": {entries: []metav1.ManagedFieldsEntry{
+			entry("kubectl", 0, space),
+		},
 			creator: "jane"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,9 +152,9 @@ func TestCreatedInASpace(t *testing.T) {
 	}
 }
 
-// A folder consents to adoption only by the annotation for it, and a namespace's own policies are for the tree's
-// namespace alone.
-func TestCompiledNamespaces(t *testing.T) {
+// A tree must not declare labels and annotations with which it would take over an existing namespace. The template of a
+// namespace selects it only while it is in the tree.
+func TestCompiledNamespacesDoNotConsentToAdoption(t *testing.T) {
 	t.Parallel()
 	files := fooCorp()
 	files["audit/namespace.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: audit\n" +

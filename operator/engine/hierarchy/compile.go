@@ -16,20 +16,21 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// authoritativeKinds are the policy types of the Guarantees, of which namespaces hold what a tree declares and nothing
-// else.
+// authoritativeKinds are the kinds of which the namespaces of a tree contain the declared objects and no others.
 var authoritativeKinds = []v1alpha1.GroupKind{
 	{Group: rbacv1.GroupName, Kind: kindRole},
 	{Group: rbacv1.GroupName, Kind: kindRoleBinding},
 	{Kind: kindResourceQuota},
 }
 
-// Compile returns the objects that a valid tree stands for, as a person would write them by hand, in the order in which
-// they can be applied: cluster-level policies, the right of the operator to bind what it is to bind,
-// NamespaceTemplates, PolicySpaces and, at last, Namespaces, so that what a namespace inherits is there before it is
-// where it inherits that, even if a space above it was renamed. The root's template comes after the others, since it
-// has deleted what none declares. policy says what becomes of Roles, RoleBindings and ResourceQuotas in its namespaces
-// that it does not declare. A PodSecurityPolicy, which no cluster has any more, is left out.
+// Compile returns the objects that implement a valid tree, in the order in which they must be applied: cluster-scoped
+// objects, a ClusterRole that allows the operator to bind the roles of the tree, NamespaceTemplates, PolicySpaces and
+// Namespaces. Each object is as a person could have written it.
+//
+// A namespace moves to its policyspace after everything that it inherits there exists, even if a policyspace was
+// renamed. The root's template is the last template, because the operator deletes objects that no template declares.
+// policy decides what happens to undeclared Roles, RoleBindings and ResourceQuotas in the namespaces. Compile omits
+// PodSecurityPolicies, which no longer exist in Kubernetes.
 func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Unstructured, error) {
 	var objects []runtime.Object
 	for _, object := range t.Cluster {
@@ -57,7 +58,7 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 	if failed != nil {
 		return nil, failed
 	}
-	templates = append(templates[1:], templates[0]) // the first is the root's, which is always there
+	templates = append(templates[1:], templates[0]) // the first is the root's, which always exists
 	objects = slices.Concat(objects, templates, spaces, namespaces)
 	compiled := make([]*unstructured.Unstructured, 0, len(objects))
 	for _, object := range objects {
@@ -77,16 +78,16 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 	return compiled, nil
 }
 
-// mayBind are the ClusterRoles that the operator may bind in any case: see manifests/rbac/populate.yaml.
-var mayBind = []string{"admin", "edit", "view"}
+// bindableRoles are the ClusterRoles that the operator may always bind: see manifests/rbac/populate.yaml.
+var bindableRoles = []string{"admin", "edit", "view"}
 
-// bindRole lets the operator bind the ClusterRoles that the tree's RoleBindings refer to; nil if there is nothing to
-// allow. Whoever applies it must be allowed to bind them too.
+// bindRole returns a ClusterRole that allows the operator to bind the ClusterRoles of the tree's RoleBindings, or nil
+// if the operator may bind all of them anyway. The user who applies it needs the same permission.
 func (t *Tree) bindRole() *rbacv1.ClusterRole {
 	var names []string
 	t.Visit(func(d *Directory) {
 		for _, binding := range d.RoleBindings {
-			if binding.RoleRef.Kind == kindClusterRole && !slices.Contains(mayBind, binding.RoleRef.Name) {
+			if binding.RoleRef.Kind == kindClusterRole && !slices.Contains(bindableRoles, binding.RoleRef.Name) {
 				names = append(names, binding.RoleRef.Name)
 			}
 		}
@@ -107,13 +108,13 @@ func (t *Tree) bindRole() *rbacv1.ClusterRole {
 	}
 }
 
-// toFields returns an object as it is written, without the fields that the API server fills in.
+// toFields returns an object as unstructured fields, without those that only exist because of Go's zero values.
 func toFields(object runtime.Object) (map[string]any, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, fmt.Errorf("write %T: %w", object, err)
+		return nil, fmt.Errorf("convert %T: %w", object, err)
 	}
-	dropNulls(fields)
+	removeNulls(fields)
 	for _, part := range []string{"spec", "status"} {
 		if inside, ok := fields[part].(map[string]any); ok && len(inside) == 0 {
 			delete(fields, part)
@@ -122,17 +123,18 @@ func toFields(object runtime.Object) (map[string]any, error) {
 	return fields, nil
 }
 
-// dropNulls takes out what an object only has because Go writes it, such as the rules of a Role without any.
-func dropNulls(fields map[string]any) {
+// removeNulls removes fields that are null because of Go's zero values, such as the rules of a Role without any.
+func removeNulls(fields map[string]any) {
 	for key, value := range fields {
 		if value == nil {
 			delete(fields, key)
 		} else if inside, ok := value.(map[string]any); ok {
-			dropNulls(inside)
+			removeNulls(inside)
 		}
 	}
 }
 
+// namespace returns the Namespace of a directory with the label of its policyspace.
 func (d *Directory) namespace() *corev1.Namespace {
 	ns := d.Namespace.DeepCopy()
 	labels := maps.Clone(ns.Labels)
@@ -143,12 +145,13 @@ func (d *Directory) namespace() *corev1.Namespace {
 		labels[v1alpha1.PolicySpaceLabel] = d.Parent.Name
 	}
 	ns.Labels = labels
-	// No folder makes an existing namespace look as if a tree had created it.
+	// With these, a tree could take over an existing namespace without consent.
 	delete(ns.Labels, v1alpha1.InitializingLabel)
 	delete(ns.Annotations, v1alpha1.InTreeAnnotation)
 	return ns
 }
 
+// policySpace returns the PolicySpace of a directory.
 func (d *Directory) policySpace() *v1alpha1.PolicySpace {
 	space := &v1alpha1.PolicySpace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace"},
@@ -163,8 +166,9 @@ func (d *Directory) policySpace() *v1alpha1.PolicySpace {
 	return space
 }
 
-// template returns what populates the namespaces below a policyspace, or one namespace, with what its directory has.
-// The root's is there in any case: it says that the tree is authoritative.
+// template returns the template with the objects of a directory, for the namespaces below a policyspace or for one
+// namespace. It returns nil if there are no objects, but never for the root, whose template makes the tree
+// authoritative.
 func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.NamespaceTemplate, error) {
 	template := &v1alpha1.NamespaceTemplate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate"},
@@ -175,11 +179,11 @@ func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.Nam
 					Key: DepthLabel(d.Name), Operator: metav1.LabelSelectorOpExists,
 				}},
 			}},
-			DeletionPolicy: v1alpha1.DeletionDelete, // what is not inherited any more goes
+			DeletionPolicy: v1alpha1.DeletionDelete, // a namespace that moves loses what it inherited
 		},
 	}
 	if d.Namespace != nil {
-		// Only while it is in the tree: if it existed before, it is left alone until it is adopted.
+		// The depth label exists only while the namespace is in the tree: one that existed before must be adopted.
 		root := d.Lineage()[0].Name
 		template.Spec.Namespaces.LabelSelector.MatchExpressions[0].Key = DepthLabel(root)
 		template.Spec.Namespaces.LabelSelector.MatchLabels = map[string]string{corev1.LabelMetadataName: d.Name}
@@ -198,8 +202,8 @@ func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.Nam
 	return template, nil
 }
 
-// populated returns the objects of a directory as its template has them: in no namespace, and with nothing in them that
-// a template would replace.
+// populated returns the objects of a directory as its template declares them: without a namespace, and with tokens
+// escaped.
 func (d *Directory) populated() ([]runtime.RawExtension, error) {
 	var objects []runtime.Object
 	for _, role := range d.Roles {

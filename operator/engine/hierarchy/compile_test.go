@@ -28,7 +28,7 @@ func compile(t *testing.T, files fstest.MapFS) []*unstructured.Unstructured {
 	return objects
 }
 
-func TestCompile(t *testing.T) {
+func TestCompileReturnsObjectsInTheOrderToApplyThem(t *testing.T) {
 	t.Parallel()
 	var got []string
 	for _, object := range compile(t, fooCorp()) {
@@ -36,7 +36,7 @@ func TestCompile(t *testing.T) {
 		got = append(got, object.GetKind()+" "+object.GetName())
 	}
 	first := slices.Index(got, "NamespaceTemplate shipping-app-backend")
-	require.Positive(t, first, "cluster-level policies come first")
+	require.Positive(t, first, "cluster-scoped objects come first")
 	require.Equal(t, []string{
 		"NamespaceTemplate shipping-app-backend", "NamespaceTemplate shipping-dev", "NamespaceTemplate foo-corp",
 		"PolicySpace foo-corp", "PolicySpace online", "PolicySpace shipping-app-backend",
@@ -45,8 +45,8 @@ func TestCompile(t *testing.T) {
 	require.NotContains(t, strings.Join(got, "\n"), "PodSecurityPolicy")
 }
 
-// What the operator makes of the compiled objects is what the tree says that each namespace ends up with.
-func TestCompiledIsFlattened(t *testing.T) {
+// The operator populates namespaces from the compiled objects with the same objects that Flatten returns.
+func TestCompileAgreesWithFlatten(t *testing.T) {
 	t.Parallel()
 	files := fooCorp()
 	files["online/tokens.yaml"] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(binding("tokens"), "name: view",
@@ -109,21 +109,21 @@ func space(name, parent string) *v1alpha1.PolicySpace {
 	}
 }
 
-func TestForest(t *testing.T) {
+func TestForestFindsAncestorsAndDescendants(t *testing.T) {
 	t.Parallel()
 	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{
 		space("root", ""), space("a", "root"), space("b", "a"), space("c", "a"),
-		space("lost", "gone"), space("x", "y"), space("y", "z"), space("z", "x"), space("below-circle", "x"),
+		space("lost", "gone"), space("x", "y"), space("y", "z"), space("z", "x"), space("below-cycle", "x"),
 	})
 	for name, want := range map[string]struct{ path, err string }{
 		"root":    {path: "root"},
 		"b":       {path: "root/a/b"},
 		"nothing": {err: "policyspace nothing does not exist: create it"},
 		"lost": {
-			err: "policyspace lost is below gone, which does not exist: create it, or give the one below it another parent",
+			err: "policyspace lost is below policyspace gone, which does not exist: create it, or choose another parent",
 		},
-		"y":            {err: "policyspace y is above itself: give one of those above it another parent"},
-		"below-circle": {err: "policyspace below-circle is above itself: give one of those above it another parent"},
+		"y":           {err: "policyspace y is its own ancestor: change the parent of one of its ancestors"},
+		"below-cycle": {err: "policyspace below-cycle is its own ancestor: change the parent of one of its ancestors"},
 	} {
 		lineage, err := forest.Lineage(name)
 		if want.err != "" {
@@ -134,10 +134,10 @@ func TestForest(t *testing.T) {
 		require.Equal(t, want.path, hierarchy.Path(lineage))
 	}
 	require.Equal(t, map[string]bool{"a": true, "b": true, "c": true}, forest.Below("a"))
-	require.Equal(t, map[string]bool{"x": true, "y": true, "z": true, "below-circle": true}, forest.Below("x"))
+	require.Equal(t, map[string]bool{"x": true, "y": true, "z": true, "below-cycle": true}, forest.Below("x"))
 }
 
-func TestPlaced(t *testing.T) {
+func TestPlacedSetsTheDepthLabels(t *testing.T) {
 	t.Parallel()
 	forest := hierarchy.NewForest([]*v1alpha1.PolicySpace{space("root", ""), space("a", "root"), space("lost", "gone")})
 	key := func(name string) string { return name + ".tree.policy.nstpl.dev/depth" }
@@ -145,20 +145,24 @@ func TestPlaced(t *testing.T) {
 		labels, want map[string]string
 		broken       bool
 	}{
-		"in none": {labels: map[string]string{"x": "y"}, want: map[string]string{"x": "y"}},
-		"in one": {
+		"a namespace without a policyspace does not change": {
+			labels: map[string]string{"x": "y"}, want: map[string]string{"x": "y"},
+		},
+		"a namespace in a policyspace gets a label for each ancestor": {
 			labels: map[string]string{v1alpha1.PolicySpaceLabel: "a"},
 			want:   map[string]string{v1alpha1.PolicySpaceLabel: "a", key("a"): "1", key("root"): "2"},
 		},
-		"left": {labels: map[string]string{key("a"): "1", key("root"): "2"}, want: map[string]string{}},
-		"moved up": {labels: map[string]string{
+		"a namespace that left its policyspace loses the labels": {labels: map[string]string{
+			key("a"): "1", key("root"): "2",
+		}, want: map[string]string{}},
+		"a namespace that moves up loses the labels below": {labels: map[string]string{
 			v1alpha1.PolicySpaceLabel: "root", key("a"): "1", key("root"): "2",
 		}, want: map[string]string{v1alpha1.PolicySpaceLabel: "root", key("root"): "1"}},
-		"nothing is taken": {
+		"a namespace keeps its labels while its policyspace does not exist": {
 			labels: map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"},
 			want:   map[string]string{v1alpha1.PolicySpaceLabel: "gone", key("a"): "1"}, broken: true,
 		},
-		"nor while it waits": {
+		"a namespace keeps its labels while an ancestor does not exist": {
 			labels: map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"},
 			want:   map[string]string{v1alpha1.PolicySpaceLabel: "lost", key("a"): "1"}, broken: true,
 		},
@@ -170,7 +174,7 @@ func TestPlaced(t *testing.T) {
 			placed, err := forest.Placed(ns)
 			require.Equal(t, test.broken, err != nil)
 			require.Equal(t, test.want, placed.Labels)
-			require.Equal(t, before, fmt.Sprint(ns.Labels), "it is not changed")
+			require.Equal(t, before, fmt.Sprint(ns.Labels), "Placed does not change the namespace")
 		})
 	}
 }

@@ -17,7 +17,7 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// The kinds that a tree can have.
+// The kinds that a tree may contain.
 const (
 	kindNamespace          = "Namespace"
 	kindRole               = "Role"
@@ -28,7 +28,7 @@ const (
 	kindPodSecurityPolicy  = "PodSecurityPolicy"
 )
 
-// newObject returns an empty object of a kind, and the version that it has today.
+// newObject returns an empty object of a kind and its current version, or nil if a tree cannot contain the kind.
 func newObject(kind schema.GroupKind) (runtime.Object, schema.GroupVersion) {
 	switch kind {
 	case schema.GroupKind{Kind: kindNamespace}:
@@ -47,47 +47,48 @@ func newObject(kind schema.GroupKind) (runtime.Object, schema.GroupVersion) {
 	return nil, schema.GroupVersion{}
 }
 
-// oldVersions are those of RBAC that trees of yesterday are written in, and that mean the same.
+// oldVersions are versions of RBAC that Kubernetes no longer serves, and that mean the same as v1.
 var oldVersions = []string{"v1beta1", "v1alpha1"}
 
-// list is the one that an object is an item of: how many it is in, and what its items are that don't say it themselves.
+// list is the list that contains an object: its depth, and the apiVersion and kind of items without their own.
 type list struct {
 	depth            int
 	apiVersion, kind string
 }
 
-// maxLists is how many lists may be in one another.
+// maxLists is how many levels deep lists may be nested.
 const maxLists = 16
 
-// decode returns the object of a document as today's Kubernetes has it, or those of a list. What is no manifest is
-// none. Of an object that can't be read so much is kept as tells where it may be.
+// decode returns the object of a document in its current version, or the objects of a list. It returns nothing if the
+// document is not a manifest. An object that is invalid is returned with its kind and name only, so that the rules
+// about its position are checked, too.
 func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil || fields == nil {
-		l.violate("schema", shown, at.of(), "an item of the list is no object", "write apiVersion, kind and metadata")
+		l.violate("schema", shown, at.of(), "an item of the list is not an object", "add apiVersion, kind and metadata")
 		return nil
 	}
-	apiVersion, versionIsText := textIn(fields, "apiVersion")
-	kind, kindIsText := textIn(fields, "kind")
+	apiVersion, versionIsText := stringField(fields, "apiVersion")
+	kind, kindIsText := stringField(fields, "kind")
 	if apiVersion == "" && kind == "" && versionIsText && kindIsText {
-		apiVersion, kind = in.apiVersion, in.kind // as kubectl reads lists
+		apiVersion, kind = in.apiVersion, in.kind // as kubectl does
 	}
 	switch {
 	case !versionIsText:
-		l.violate("schema", shown, at.of("apiVersion"), "apiVersion is no text", "write group/version, or v1")
+		l.violate("schema", shown, at.of("apiVersion"), "apiVersion is not a string", "use group/version, or v1")
 		return nil
 	case !kindIsText:
-		l.violate("schema", shown, at.of("kind"), "kind is no text", "write the name of a kind")
+		l.violate("schema", shown, at.of("kind"), "kind is not a string", "use the name of a kind")
 		return nil
 	case apiVersion == "" && kind == "" && in.depth == 0:
 		return nil
 	case apiVersion == "" || kind == "":
-		l.violate("schema", shown, at.of(), "apiVersion or kind is missing", "give it both")
+		l.violate("schema", shown, at.of(), "apiVersion or kind is missing", "add both")
 		return nil
 	}
 	group, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
-		l.violate("schema", shown, at.of("apiVersion"), err.Error(), "write group/version, or v1")
+		l.violate("schema", shown, at.of("apiVersion"), err.Error(), "use group/version, or v1")
 		return nil
 	}
 	if item, isList := strings.CutSuffix(kind, "List"); isList {
@@ -98,17 +99,17 @@ func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
 		}
 	}
 	object := Object{Path: shown, Line: at.of(), kind: kind, lines: at, size: len(data)}
-	object.name, object.namespace = named(fields["metadata"])
+	object.name, object.namespace = nameAndNamespace(fields["metadata"])
 	return []Object{l.object(object, group, data)}
 }
 
-// textIn returns a field that is to be a text, and whether it is one, or nothing.
-func textIn(fields map[string]json.RawMessage, field string) (text string, ok bool) {
+// stringField returns the value of a field, and whether it is a string or missing.
+func stringField(fields map[string]json.RawMessage, field string) (text string, ok bool) {
 	return text, fields[field] == nil || json.Unmarshal(fields[field], &text) == nil
 }
 
-// named returns what an object is called, and its namespace, as far as they can be read.
-func named(metadata json.RawMessage) (name, namespace string) {
+// nameAndNamespace returns the name and the namespace in an object's metadata, which may be of other types than string.
+func nameAndNamespace(metadata json.RawMessage) (name, namespace string) {
 	var fields struct{ Name, Namespace any }
 	if json.Unmarshal(metadata, &fields) != nil {
 		return "", ""
@@ -122,23 +123,23 @@ func named(metadata json.RawMessage) (name, namespace string) {
 	return name, namespace
 }
 
-// items returns the objects of a list. Of Kubernetes' own lists all fields are known.
+// items returns the objects of a list. known reports whether all fields of the list are known.
 func (l *loader) items(shown string, at lines, fields map[string]json.RawMessage, known bool, in list) []Object {
 	if in.depth > maxLists {
-		l.violate("schema", shown, at.of(), fmt.Sprintf("more than %d lists are in one another", maxLists),
-			"write the items in one")
+		l.violate("schema", shown, at.of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
+			"use a single list")
 		return nil
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if known && !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, field) {
 			l.violate("schema", shown, at.of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
-				"mend the field or leave it out")
+				"correct or remove the field")
 		}
 	}
 	var items []json.RawMessage
 	if fields["items"] == nil || json.Unmarshal(fields["items"], &items) != nil {
-		l.violate("schema", shown, at.of("items"), in.kind+"List: items is missing, or is no list",
-			"write the objects below items")
+		l.violate("schema", shown, at.of("items"), in.kind+"List: items is missing or not a list",
+			"list the objects under items")
 		return nil
 	}
 	var objects []Object
@@ -148,37 +149,37 @@ func (l *loader) items(shown string, at lines, fields map[string]json.RawMessage
 	return objects
 }
 
-// object reads the object of which it has the beginning. If that can't be done it says why, and leaves the rest out.
+// object decodes an object whose kind and name are known. If it is invalid, object reports why and returns it as it is.
 func (l *loader) object(object Object, group schema.GroupVersion, data []byte) Object {
 	kind := schema.GroupKind{Group: group.Group, Kind: object.kind}
 	typed, current := newObject(kind)
 	switch {
 	case kind.Group == "" && typed == nil && isKnown(kind.Kind):
 		l.violate("schema", object.Path, object.lines.of("apiVersion"),
-			fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write the group too")
+			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "add the API group")
 		return object
 	case kind.Kind == kindPodSecurityPolicy && (kind.Group == "extensions" || kind.Group == "policy"):
 		return l.podSecurityPolicy(object, group, data)
 	case typed == nil:
 		object.kind = kind.String()
-		return object // where it is decides what is said of it
+		return object // the rules decide whether it is allowed in its directory
 	case group != current && (group.Group != rbacv1.GroupName || !slices.Contains(oldVersions, group.Version)):
 		l.violate("schema", object.Path, object.lines.of("apiVersion"),
-			fmt.Sprintf("there is no %s in %s", kind.Kind, group), "write apiVersion: "+current.String())
+			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "use apiVersion: "+current.String())
 		return object
 	case group != current:
 		l.warn(object.Path, object.lines.of("apiVersion"),
-			fmt.Sprintf("%s is not served any more: it is read as %s", group, current))
+			fmt.Sprintf("apiVersion %s is no longer served: it is read as %s", group, current))
 	}
-	if kind.Kind == kindResourceQuota && l.brokenQuantity(object, data) {
+	if kind.Kind == kindResourceQuota && l.hasInvalidQuantity(object, data) {
 		return object
 	}
-	if !l.strictly(object, data, typed) {
+	if !l.decodeStrictly(object, data, typed) {
 		return object
 	}
 	typed.GetObjectKind().SetGroupVersionKind(current.WithKind(kind.Kind))
 	object.Object = typed
-	if l.disown(object) {
+	if l.stripServerFields(object) {
 		if kept, err := json.Marshal(typed); err == nil {
 			object.size = len(kept)
 		}
@@ -187,32 +188,33 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	return object
 }
 
-// isKnown tells whether a kind is one that a tree can have, of whatever group.
+// isKnown reports whether a tree may contain a kind, in any API group.
 func isKnown(kind string) bool {
 	typed, _ := newObject(schema.GroupKind{Group: rbacv1.GroupName, Kind: kind})
 	return typed != nil || kind == kindPodSecurityPolicy
 }
 
-// strictly reads the fields of an object and tells whether it could. It says which ones there are not.
-func (l *loader) strictly(object Object, data []byte, into any) bool {
+// decodeStrictly decodes an object and reports whether it could. It reports unknown fields as violations.
+func (l *loader) decodeStrictly(object Object, data []byte, into any) bool {
 	unknown, err := strictjson.UnmarshalStrict(data, into)
 	if err != nil {
 		unknown = []error{err}
 	}
 	for _, problem := range unknown {
-		l.violate("schema", object.Path, object.lines.field(problem), object.called()+": "+sayDecoding(problem),
-			"mend the field or leave it out")
+		l.violate("schema", object.Path, object.lines.field(problem),
+			object.describe()+": "+describeDecodingError(problem),
+			"correct or remove the field")
 	}
 	return err == nil
 }
 
-// brokenQuantity tells whether a limit can't be read. The decoder doesn't say which.
-func (l *loader) brokenQuantity(object Object, data []byte) bool {
+// hasInvalidQuantity reports whether a limit is not a quantity. The decoder's error would not name the limit.
+func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 	var fields struct {
 		Spec struct{ Hard map[string]json.RawMessage }
 	}
 	if json.Unmarshal(data, &fields) != nil {
-		return false // the decoder says what is wrong
+		return false // the decoder reports the error
 	}
 	broken := false
 	for _, name := range slices.Sorted(maps.Keys(fields.Spec.Hard)) {
@@ -220,18 +222,19 @@ func (l *loader) brokenQuantity(object Object, data []byte) bool {
 		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
 			broken = true
 			l.violate("schema", object.Path, object.lines.of("spec", "hard", name),
-				fmt.Sprintf("%s: spec.hard.%s is %s, which is no quantity", object.called(), name, value),
-				"write a number, such as 4, 500m or 2Gi")
+				fmt.Sprintf("%s: spec.hard.%s is %s, which is not a quantity", object.describe(), name, value),
+				"use a number such as 4, 500m or 2Gi")
 		}
 	}
 	return broken
 }
 
-// podSecurityPolicy keeps one as it is: no cluster of today knows the kind, and trees of yesterday have it.
+// podSecurityPolicy checks a PodSecurityPolicy and keeps it as it is. Kubernetes removed the kind, but old trees
+// contain it.
 func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, data []byte) Object {
 	if group.Version != "v1beta1" {
 		l.violate("schema", object.Path, object.lines.of("apiVersion"),
-			fmt.Sprintf("there is no PodSecurityPolicy in %s", group), "write apiVersion: policy/v1beta1")
+			fmt.Sprintf("kind PodSecurityPolicy does not exist in %s", group), "use apiVersion: policy/v1beta1")
 		return object
 	}
 	var fields struct {
@@ -241,26 +244,18 @@ func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, dat
 		Status            map[string]any `json:"status"`
 	}
 	policy := &unstructured.Unstructured{}
-	if !l.strictly(object, data, &fields) || json.Unmarshal(data, &policy.Object) != nil {
+	if !l.decodeStrictly(object, data, &fields) || json.Unmarshal(data, &policy.Object) != nil {
 		return object
 	}
 	l.warn(object.Path, object.Line,
-		"clusters have no PodSecurityPolicy any more, and it is applied to none: use the labels pod-security.kubernetes.io/* on Namespaces")
+		"PodSecurityPolicy no longer exists in Kubernetes, so this object is not applied: use the labels pod-security.kubernetes.io/* on Namespaces")
 	object.Object = policy
 	l.checkName(object)
 	return object
 }
 
-// called is how messages call an object.
-func (o Object) called() string {
-	if o.name == "" {
-		return o.kind + " without a name"
-	}
-	return o.kind + " " + o.name
-}
-
-// sayDecoding leaves out what is Go's own.
-func sayDecoding(err error) string {
+// describeDecodingError returns the text of a decoder's error without the names of Go types.
+func describeDecodingError(err error) string {
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "strict decoding error: ")
 	if _, wrong, found := strings.Cut(text, "cannot unmarshal "); found {
 		value, rest, _ := strings.Cut(wrong, " into Go struct field ")

@@ -2,19 +2,85 @@ package hierarchy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"regexp"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
-	"sigs.k8s.io/yaml"
 )
 
-// document returns the objects of a document, or of the list that it is.
+// document is one document of a file. offset is the number of lines before it.
+type document struct {
+	content []byte
+	offset  int
+	// json reports whether it is a JSON object.
+	json bool
+}
+
+// split returns the documents of a file.
+func split(content []byte) []document {
+	documents := []document{{}}
+	number := 0
+	for line := range bytes.Lines(content) {
+		last := &documents[len(documents)-1]
+		if isMarker(line) {
+			// The rest of the line belongs to the document.
+			documents = append(documents, document{content: line[3:], offset: number})
+		} else {
+			last.content = append(last.content, line...)
+		}
+		number++
+	}
+	return documents
+}
+
+// isMarker reports whether a line is a marker that begins or ends a document.
+func isMarker(line []byte) bool {
+	for _, marker := range []string{"---", "..."} {
+		if rest, found := bytes.CutPrefix(line, []byte(marker)); found &&
+			(len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\n")) {
+			return true
+		}
+	}
+	return false
+}
+
+// values returns the JSON values of a document, or the document itself if it is not JSON. JSON values may follow one
+// another without a marker.
+func (d document) values() []document {
+	var values []document
+	line, counted := d.offset, 0
+	decoder := json.NewDecoder(bytes.NewReader(d.content))
+	for more := false; ; more = true {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		switch {
+		case errors.Is(err, io.EOF) && more:
+			return values
+		case err != nil:
+			return []document{d}
+		}
+		begins := int(decoder.InputOffset()) - len(value)
+		line += bytes.Count(d.content[counted:begins], []byte("\n"))
+		counted = begins
+		if bytes.Contains(value, []byte("apiVersion")) || bytes.Contains(value, []byte("kind")) {
+			values = append(values, document{value, line, value[0] == '{'})
+		}
+	}
+}
+
+// firstLine returns the first line that is not empty, a comment or a directive, or nil if there is none.
+func firstLine(content []byte) []byte {
+	for line := range bytes.Lines(content) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' {
+			return line
+		}
+	}
+	return nil
+}
+
+// document returns the objects of a document, which is an object or a list of objects.
 func (l *loader) document(shown string, d document) []Object {
 	if firstLine(d.content) == nil {
 		return nil
@@ -22,196 +88,35 @@ func (l *loader) document(shown string, d document) []Object {
 	node, data, err := d.parse()
 	switch {
 	case err != nil:
-		return l.broken(shown, d, err)
+		return l.syntaxError(shown, d, err)
 	case node == nil:
 		return nil
 	case node.Kind == kyaml.SequenceNode:
 		for _, item := range node.Content {
-			if version, _ := into(item, "apiVersion"); version != nil {
-				l.violate("schema", shown, item.Line+d.offset, "it is a list of manifests, which is no manifest",
-					"write kind: List with items, or documents")
+			if version, _ := child(item, "apiVersion"); version != nil {
+				l.violate("schema", shown, item.Line+d.offset, "it is a YAML list of manifests",
+					"use several documents, or a manifest of kind List")
 				break
 			}
 		}
 		return nil
 	case node.Kind != kyaml.MappingNode:
-		return nil // a text: no manifest
+		return nil // a text
 	}
 	return l.decode(shown, lines{node, d.offset}, data, list{})
 }
 
-// parse returns a document and, if it is a mapping, the same as JSON. What is JSON already need be no YAML.
+// parse returns a document as a YAML node and, if it is a mapping, also as JSON. Some JSON is not valid YAML.
 func (d document) parse() (*kyaml.Node, []byte, error) {
 	node, data, err := parse(d.content)
 	if !d.json {
 		return node, data, err
 	}
-	if _, twice := errors.AsType[*twiceError](err); twice {
+	if _, twice := errors.AsType[*duplicateKeyError](err); twice {
 		return nil, nil, err
 	}
 	if node == nil {
 		node = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}
 	}
 	return node, d.content, nil
-}
-
-func parse(content []byte) (*kyaml.Node, []byte, error) {
-	var first, more kyaml.Node
-	decoder := kyaml.NewDecoder(bytes.NewReader(content))
-	if err := decoder.Decode(&first); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		return nil, nil, err
-	}
-	if err := decoder.Decode(&more); err == nil {
-		return nil, nil, fmt.Errorf("line %d: something follows the document", more.Line)
-	} else if !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	if len(first.Content) != 1 {
-		return nil, nil, nil
-	}
-	node := first.Content[0]
-	if expanded(node, map[*kyaml.Node]int{}) >= endless {
-		return nil, nil, errors.New("with its aliases written out it is larger than a manifest can be")
-	}
-	if node.Kind != kyaml.MappingNode {
-		return node, nil, nil
-	}
-	if err := unique(node); err != nil {
-		return nil, nil, err
-	}
-	data, err := yaml.YAMLToJSON(content)
-	return node, data, err
-}
-
-// twiceError is a key that a mapping has twice.
-type twiceError struct {
-	key         string
-	first, then int
-}
-
-func (e *twiceError) Error() string {
-	return fmt.Sprintf("line %d: the key %q is there already, in line %d", e.then, e.key, e.first)
-}
-
-// unique refuses keys that are twice in a mapping. Those that take the place of merged ones are not, which kubectl does
-// not tell apart.
-func unique(node *kyaml.Node) error {
-	keys := map[string]int{}
-	for i, inside := range node.Content {
-		if node.Kind == kyaml.MappingNode && i%2 == 0 && inside.Kind == kyaml.ScalarNode &&
-			inside.ShortTag() != "!!merge" {
-			key := inside.ShortTag() + inside.Value
-			if line, twice := keys[key]; twice {
-				return &twiceError{inside.Value, line, inside.Line}
-			}
-			keys[key] = inside.Line
-		}
-		if err := unique(inside); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// endless is more bytes than a manifest has with its aliases written out.
-const endless = 2 * maxFile
-
-// expanded returns about how many bytes a node has with its aliases written out, at most endless. An alias of what it
-// is in is.
-func expanded(node *kyaml.Node, sizes map[*kyaml.Node]int) int {
-	if size, known := sizes[node]; known {
-		return size
-	}
-	sizes[node] = endless
-	size := 1 + len(node.Value)
-	if node.Alias != nil {
-		size += expanded(node.Alias, sizes)
-	}
-	for _, inside := range node.Content {
-		if size >= endless {
-			break
-		}
-		size += expanded(inside, sizes)
-	}
-	sizes[node] = min(size, endless)
-	return sizes[node]
-}
-
-var (
-	saysLine = regexp.MustCompile(`line (\d+)`)
-	// countsFromZero matches what the parser says of lines that it counts from 0. What the scanner says is counted from
-	// 1.
-	countsFromZero = regexp.MustCompile(`did not find expected (node content|key|'-' indicator|',' or|<)`)
-	saysAnchor     = regexp.MustCompile(`unknown anchor '([^']*)'`)
-	saysNamespace  = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}]|$)`)
-)
-
-// broken says what a parser found, and where in the file. What seems to be a Namespace is taken for one, so that its
-// directory is not taken for a policyspace.
-func (l *loader) broken(shown string, d document, err error) []Object {
-	text := err.Error()
-	from := d.offset
-	if countsFromZero.MatchString(text) {
-		from++
-	}
-	last := d.offset + 1 + bytes.Count(bytes.TrimRight(d.content, " \t\n"), []byte("\n"))
-	line := d.offset + lineWithout(d.content, text)
-	for i, match := range saysLine.FindAllStringSubmatch(text, -1) {
-		if number, err := strconv.Atoi(match[1]); i == 0 && err == nil {
-			line = min(from+number, last) // the end of a file is on no line
-		}
-	}
-	if strings.Contains(text, "tab character that violates indentation") {
-		line += tabbed(d.content, line-d.offset)
-	}
-	text = saysLine.ReplaceAllStringFunc(text, func(said string) string {
-		number, _ := strconv.Atoi(strings.TrimPrefix(said, "line "))
-		return fmt.Sprintf("line %d", min(from+number, last))
-	})
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	l.violate("parse", shown, line, "it can't be read: "+strings.Join(strings.Fields(text), " "),
-		"mend the YAML or JSON")
-	if !saysNamespace.Match(d.content) {
-		return nil
-	}
-	return []Object{{
-		Path: shown, Line: d.offset + 1, kind: kindNamespace, lines: lines{&kyaml.Node{Line: 1}, d.offset},
-	}}
-}
-
-// lineWithout finds the line of an error that says none.
-func lineWithout(content []byte, text string) int {
-	at := 0
-	if match := saysAnchor.FindStringSubmatch(text); match != nil {
-		at = bytes.Index(content, []byte("*"+match[1]))
-	} else {
-		for at < len(content) {
-			char, size := utf8.DecodeRune(content[at:])
-			if char == utf8.RuneError && size == 1 || char < ' ' && char != '\t' && char != '\n' || char >= 0x7f &&
-				char < 0xa0 && char != 0x85 {
-				break
-			}
-			at += size
-		}
-	}
-	if at < 0 || at == len(content) {
-		return 1
-	}
-	return 1 + bytes.Count(content[:at], []byte("\n"))
-}
-
-// tabbed returns how many lines after a line the first one is that a tab indents.
-func tabbed(content []byte, line int) int {
-	for i, text := range bytes.Split(content, []byte("\n")) {
-		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
-		if i+1 >= line && bytes.Contains(indent, []byte("\t")) {
-			return i + 1 - line
-		}
-	}
-	return 0
 }

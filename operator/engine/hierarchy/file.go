@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,11 +15,11 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// maxFile bounds the manifests that are read. The API server takes no object of more.
-const maxFile = 1 << 20
+// maxFileSize is the size of a manifest in bytes at most. The API server accepts no larger object.
+const maxFileSize = 1 << 20
 
-// sniffed is how much of a file is looked at to see whether it is a manifest.
-const sniffed = 4096
+// sniffedSize is how many bytes of a larger file are read to find out whether it is a manifest.
+const sniffedSize = 4096
 
 var manifestNames = []string{".yaml", ".yml", ".json"}
 
@@ -28,37 +27,37 @@ func hasManifestName(name string) bool {
 	return slices.Contains(manifestNames, strings.ToLower(path.Ext(name)))
 }
 
-// A manifest by another name says its apiVersion and kind at the beginning of lines or in braces.
+// A file whose name has another extension is a manifest if apiVersion and kind are at the beginning of lines or in
+// braces.
 var (
-	beginsManifest = regexp.MustCompile(`^(\{|["']?(apiVersion|kind|metadata|items)["']?\s*:)`)
-	aField         = regexp.MustCompile(`^["']?[A-Za-z][\w.-]*["']?\s*:(\s|$)`)
-	saysVersion    = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?apiVersion["']?\s*:`)
-	saysKind       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
+	beginsManifest  = regexp.MustCompile(`^(\{|["']?(apiVersion|kind|metadata|items)["']?\s*:)`)
+	anyField        = regexp.MustCompile(`^["']?[A-Za-z][\w.-]*["']?\s*:(\s|$)`)
+	apiVersionField = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?apiVersion["']?\s*:`)
+	kindField       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
 )
 
-// looksLikeManifest tells whether a file of any name is one, by the first document in it. A text that shows a manifest
-// is none.
+// looksLikeManifest reports whether the first document of a file is a manifest. A text that quotes a manifest is not.
 func looksLikeManifest(content []byte) bool {
 	for _, document := range split(content) {
 		if line := firstLine(document.content); line != nil {
-			return saysVersion.Match(document.content) && saysKind.Match(document.content) &&
+			return apiVersionField.Match(document.content) && kindField.Match(document.content) &&
 				(beginsManifest.Match(line) || document.hasFieldsOnly())
 		}
 	}
 	return false
 }
 
-// hasFieldsOnly tells whether all that is not indented, down to apiVersion and kind, is fields and their lists.
+// hasFieldsOnly reports whether all lines up to apiVersion and kind that are not indented are fields or list items.
 func (d document) hasFieldsOnly() bool {
 	version, kind := false, false
 	for line := range bytes.Lines(d.content) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0, bytes.ContainsAny(line[:1], " \t#%-]}"):
 			continue
-		case !aField.Match(line):
+		case !anyField.Match(line):
 			return false
 		}
-		version, kind = version || saysVersion.Match(line), kind || saysKind.Match(line)
+		version, kind = version || apiVersionField.Match(line), kind || kindField.Match(line)
 		if version && kind {
 			return true
 		}
@@ -66,21 +65,22 @@ func (d document) hasFieldsOnly() bool {
 	return false
 }
 
-// file returns the objects of a file, none if it is no manifest. What is broken is a violation.
+// file returns the objects of a file, or none if the file is not a manifest. It reports invalid manifests as
+// violations.
 func (l *loader) file(at, shown string) ([]Object, error) {
 	content, size, err := l.read(at)
 	if err != nil {
 		return nil, err
 	}
-	content = readable(content)
-	// Names that begin with a dot are those of tools' settings, most of which are YAML too.
+	content = normalize(content)
+	// Files whose names begin with a dot are usually settings of tools, many of them in YAML.
 	named := hasManifestName(at) && !strings.HasPrefix(path.Base(at), ".")
 	if !named && !looksLikeManifest(content) {
 		return nil, nil
 	}
-	if size > maxFile {
-		l.violate("parse", shown, 0, fmt.Sprintf("it has %d bytes, and a manifest can have %d", size, maxFile),
-			"make more than one file of it")
+	if size > maxFileSize {
+		l.violate("parse", shown, 0, fmt.Sprintf("it has %d bytes, more than the allowed %d", size, maxFileSize),
+			"split it into several files")
 		return nil, nil
 	}
 	var objects []Object
@@ -92,7 +92,8 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 	return objects, nil
 }
 
-// read returns a file's content, or its beginning if it is larger than a manifest can be.
+// read returns the content and the size of a file. If the file is too large for a manifest, it returns only the
+// beginning of the content.
 func (l *loader) read(at string) ([]byte, int64, error) {
 	file, err := l.files.Open(at)
 	if err != nil {
@@ -104,91 +105,21 @@ func (l *loader) read(at string) ([]byte, int64, error) {
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, &fs.PathError{Op: "read", Path: at, Err: errors.New("it changed while it was read")}
+		return nil, 0, &fs.PathError{Op: "read", Path: at, Err: errors.New("not a regular file any more")}
 	}
-	if info.Size() > maxFile {
-		content, err := io.ReadAll(io.LimitReader(file, sniffed))
+	if info.Size() > maxFileSize {
+		content, err := io.ReadAll(io.LimitReader(file, sniffedSize))
 		return content, info.Size(), err
 	}
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	return content, int64(len(content)), err
 }
 
-// readable returns a text as UTF-8 with lines that end in one way, whatever editor wrote it.
-func readable(content []byte) []byte {
-	// Without a mark at its beginning it stays as it is.
+// normalize returns a text as UTF-8 with lines that end in \n, whatever its encoding and line ends are.
+func normalize(content []byte) []byte {
+	// A text without a byte order mark is kept as it is.
 	if decoded, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), content); err == nil {
 		content = decoded
 	}
 	return bytes.ReplaceAll(bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
-}
-
-// firstLine returns the first line that is neither empty nor a comment nor a directive, or nil.
-func firstLine(content []byte) []byte {
-	for line := range bytes.Lines(content) {
-		line = bytes.TrimSpace(line)
-		if len(line) > 0 && line[0] != '#' && line[0] != '%' {
-			return line
-		}
-	}
-	return nil
-}
-
-// document is a part of a file, and how many lines come before it.
-type document struct {
-	content []byte
-	offset  int
-	// json tells that it is an object in JSON.
-	json bool
-}
-
-// split takes the documents of a file apart.
-func split(content []byte) []document {
-	documents := []document{{}}
-	number := 0
-	for line := range bytes.Lines(content) {
-		last := &documents[len(documents)-1]
-		if marks(line) {
-			// What follows on the line belongs to the document.
-			documents = append(documents, document{content: line[3:], offset: number})
-		} else {
-			last.content = append(last.content, line...)
-		}
-		number++
-	}
-	return documents
-}
-
-// marks tells whether a line begins a document, or ends one.
-func marks(line []byte) bool {
-	for _, marker := range []string{"---", "..."} {
-		if rest, found := bytes.CutPrefix(line, []byte(marker)); found &&
-			(len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\n")) {
-			return true
-		}
-	}
-	return false
-}
-
-// values takes apart what is JSON, of which one text may follow another.
-func (d document) values() []document {
-	var values []document
-	line, counted := d.offset, 0
-	decoder := json.NewDecoder(bytes.NewReader(d.content))
-	for more := false; ; more = true {
-		var value json.RawMessage
-		err := decoder.Decode(&value)
-		switch {
-		case errors.Is(err, io.EOF) && more:
-			return values
-		case err != nil:
-			return []document{d}
-		}
-		begins := int(decoder.InputOffset()) - len(value)
-		line += bytes.Count(d.content[counted:begins], []byte("\n"))
-		counted = begins
-		if bytes.Contains(value, []byte("apiVersion")) || bytes.Contains(value, []byte("kind")) {
-			values = append(values, document{value, line, value[0] == '{'})
-		}
-	}
 }

@@ -1,34 +1,31 @@
 package hierarchy
 
 import (
-	"slices"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Flat is what a namespace ends up with, inheritance resolved.
+// Flat is a namespace with all objects that it inherits.
 type Flat struct {
 	*Directory
 	Namespace *corev1.Namespace
 	Roles     []*rbacv1.Role
-	// RoleBindings are its own and those of all policyspaces above it, called <directory>.<name> at every level, so
-	// that none collide; the root's come first.
+	// RoleBindings are those of the namespace and of all policyspaces above it, the root's first. The names are
+	// <directory>.<name>, so that no two of them are equal.
 	RoleBindings []Inherited
-	// Quota is its own. Those of policyspaces are for sums over many namespaces, and are in none.
+	// Quota is that of the namespace. Quotas of policyspaces limit the sum over many namespaces.
 	Quota *corev1.ResourceQuota
 }
 
-// Inherited is a RoleBinding as a namespace gets it, and the directory that it comes from.
+// Inherited is a RoleBinding in a namespace, and the directory that declares it.
 type Inherited struct {
 	*rbacv1.RoleBinding
 	From *Directory
 }
 
-// Flatten returns what each namespace of a valid tree ends up with, in the order of the tree.
+// Flatten returns the namespaces of a valid tree, in the order of the tree.
 func (t *Tree) Flatten() []Flat {
 	var all []Flat
 	t.Visit(func(d *Directory) {
@@ -57,30 +54,8 @@ func (t *Tree) Flatten() []Flat {
 	return all
 }
 
-// Visit calls do for every directory, those above before those below, and neighbours in the order of their names.
-func (t *Tree) Visit(do func(*Directory)) { t.Root.visit(do) }
-
-func (d *Directory) visit(do func(*Directory)) {
-	do(d)
-	children := slices.Clone(d.Children)
-	slices.SortFunc(children, func(a, b *Directory) int { return strings.Compare(a.Name, b.Name) })
-	for _, child := range children {
-		child.visit(do)
-	}
-}
-
-// Lineage returns the directories from the root down to this one, itself included.
-func (d *Directory) Lineage() []*Directory {
-	var line []*Directory
-	for at := d; at != nil; at = at.Parent {
-		line = append(line, at)
-	}
-	slices.Reverse(line)
-	return line
-}
-
-// FlatObjects returns what the namespaces of a valid tree end up with as plain objects in them, in the order of the
-// tree.
+// FlatObjects returns the objects in the namespaces of a valid tree, in the order of the tree. It does not return the
+// Namespaces.
 func (t *Tree) FlatObjects() ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, flat := range t.Flatten() {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFlatten(t *testing.T) {
+func TestFlattenAddsInheritedRoleBindings(t *testing.T) {
 	t.Parallel()
 	tree := load(t, fooCorp()).Tree
 	got := map[string][]string{}
@@ -40,12 +40,11 @@ func TestFlatten(t *testing.T) {
 		"shipping-prod":    {viewers, backend},
 		"shipping-staging": {viewers, backend},
 	}, got)
-	// The tree itself stays as it was read.
+	// Flatten does not change the tree.
 	require.Equal(t, "viewers", tree.Root.RoleBindings[0].Name)
 }
 
-// Bindings of one name at every level don't collide.
-func TestFlattenOneNameAtEveryLevel(t *testing.T) {
+func TestFlattenKeepsRoleBindingsOfTheSameNameApart(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{}
 	at := ""

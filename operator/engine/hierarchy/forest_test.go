@@ -23,7 +23,7 @@ func at(space string, depths ...string) *corev1.Namespace {
 	return ns
 }
 
-func TestCharged(t *testing.T) {
+func TestUsageIsChargedToCurrentAndFuturePolicyspaces(t *testing.T) {
 	t.Parallel()
 	spaces := map[string]*v1alpha1.PolicySpace{}
 	for name, parent := range map[string]string{
@@ -43,21 +43,23 @@ func TestCharged(t *testing.T) {
 		ns   *corev1.Namespace
 		want []string
 	}{
-		"in none":        {at(""), nil},
-		"in its place":   {at("root", "root"), []string{"root"}},
-		"new":            {at("root"), nil},
-		"of the old one": {at("eng", "eng", "root"), []string{"eng", "root", "engineering", "science"}},
-		"of the new one": {
+		"a namespace without a policyspace":     {at(""), nil},
+		"a namespace in its policyspace":        {at("root", "root"), []string{"root"}},
+		"a new namespace, without depth labels": {at("root"), nil},
+		"a namespace whose policyspace shares with others": {
+			at("eng", "eng", "root"), []string{"eng", "root", "engineering", "science"},
+		},
+		"a namespace whose policyspace shares with another": {
 			at("engineering", "engineering", "root"), []string{"engineering", "root", "eng"},
 		},
-		"moving": {
+		"a namespace that moves": {
 			at("team", "team", "eng", "root"), []string{"team", "eng", "root", "engineering", "science"},
 		},
-		"leaving":                     {at("", "root"), []string{"root"}},
-		"of one that does not exist":  {at("missing", "missing", "root"), []string{"missing", "root"}},
-		"below one that is not there": {at("lost", "root"), []string{"root"}},
-		"its own ancestor":            {at("round", "root"), []string{"root"}},
-		"of the system":               {system, nil},
+		"a namespace that leaves its policyspace": {at("", "root"), []string{"root"}},
+		"a policyspace that does not exist":       {at("missing", "missing", "root"), []string{"missing", "root"}},
+		"an ancestor that does not exist":         {at("lost", "root"), []string{"root"}},
+		"a policyspace that is its own ancestor":  {at("round", "root"), []string{"root"}},
+		"a system namespace":                      {system, nil},
 	} {
 		charged, err := hierarchy.Charged(test.ns, get)
 		require.NoError(t, err)
@@ -65,7 +67,7 @@ func TestCharged(t *testing.T) {
 	}
 }
 
-func TestReplacements(t *testing.T) {
+func TestReplacementsPairTheNearestPolicyspacesFirst(t *testing.T) {
 	t.Parallel()
 	pair := func(names ...string) (all []hierarchy.Replacement) {
 		for i := 0; i < len(names); i += 2 {
@@ -77,18 +79,18 @@ func TestReplacements(t *testing.T) {
 		before, after []string
 		want          []hierarchy.Replacement
 	}{
-		"nothing": {[]string{"eng", "root"}, []string{"eng", "root"}, nil},
-		"renamed": {[]string{"eng", "root"}, []string{"engineering", "root"}, pair("eng", "engineering")},
-		"above renamed": {
+		"no change":       {[]string{"eng", "root"}, []string{"eng", "root"}, nil},
+		"nearest renamed": {[]string{"eng", "root"}, []string{"engineering", "root"}, pair("eng", "engineering")},
+		"parent renamed": {
 			[]string{"team", "eng", "root"}, []string{"team", "engineering", "root"}, pair("eng", "engineering"),
 		},
 		"root renamed": {[]string{"eng", "root"}, []string{"eng", "base"}, pair("root", "base")},
 		"both renamed": {
 			[]string{"eng", "root"}, []string{"engineering", "base"}, pair("eng", "engineering", "root", "base"),
 		},
-		"moved up":       {[]string{"team", "eng", "root"}, []string{"root"}, nil},
-		"moved down":     {[]string{"root"}, []string{"eng", "root"}, nil},
-		"out of a space": {[]string{"root"}, nil, nil},
+		"moved up":   {[]string{"team", "eng", "root"}, []string{"root"}, nil},
+		"moved down": {[]string{"root"}, []string{"eng", "root"}, nil},
+		"left":       {[]string{"root"}, nil, nil},
 	} {
 		require.Equal(t, test.want, hierarchy.Replacements(test.before, test.after), name)
 	}

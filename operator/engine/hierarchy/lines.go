@@ -7,17 +7,17 @@ import (
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// lines tell where in a file the fields of an object are.
+// lines finds the lines of an object's fields in its file.
 type lines struct {
 	node   *kyaml.Node
 	offset int
 }
 
-// of returns the line of a field, or of the deepest one on the way to it. A number is that of an item.
+// of returns the line of a field, or of its nearest parent that exists. In path, the items of lists are numbers.
 func (l lines) of(path ...string) int {
 	node, line := l.node, l.node.Line
 	for _, step := range path {
-		next, at := into(node, step)
+		next, at := child(node, step)
 		if next == nil {
 			break
 		}
@@ -26,8 +26,8 @@ func (l lines) of(path ...string) int {
 	return line + l.offset
 }
 
-// into returns a field or an item of a node, and its line, or nil.
-func into(node *kyaml.Node, step string) (next *kyaml.Node, line int) {
+// child returns a field or an item of a node and its line, or nil if it does not exist.
+func child(node *kyaml.Node, step string) (next *kyaml.Node, line int) {
 	switch number, err := strconv.Atoi(step); {
 	case node.Kind == kyaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
@@ -41,22 +41,22 @@ func into(node *kyaml.Node, step string) (next *kyaml.Node, line int) {
 	return next, line
 }
 
-// item returns where an item of a list is.
+// item returns the lines of an item of a list.
 func (l lines) item(number int) lines {
-	if items, _ := into(l.node, "items"); items != nil {
-		if item, _ := into(items, strconv.Itoa(number)); item != nil {
+	if items, _ := child(l.node, "items"); items != nil {
+		if item, _ := child(items, strconv.Itoa(number)); item != nil {
 			return lines{item, l.offset}
 		}
 	}
 	return l
 }
 
-// steps takes a field as it is written apart: rules[0].verbs.
-func steps(field string) []string {
+// splitField splits a path such as rules[0].verbs.
+func splitField(field string) []string {
 	return strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(field), ".")
 }
 
-// field returns the line of the field that a decoder complains of, which it writes in quotes.
+// field returns the line of the field that is named in the error of a decoder.
 func (l lines) field(problem error) int {
 	_, rest, quoted := strings.Cut(problem.Error(), `unknown field "`)
 	if !quoted {
@@ -67,5 +67,5 @@ func (l lines) field(problem error) int {
 		rest, _, _ = strings.Cut(rest, " ")
 	}
 	name, _, _ := strings.Cut(rest, `"`)
-	return l.of(steps(name)...)
+	return l.of(splitField(name)...)
 }

@@ -17,7 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// files are a tree in one text: "path: content" in lines, where a / in the content begins a new line.
+// files returns a tree. Each text is "path: content", and a path that ends with / is an empty directory.
 func files(texts ...string) fstest.MapFS {
 	tree := fstest.MapFS{}
 	for _, text := range texts {
@@ -66,7 +66,7 @@ func utf16(text string) string {
 	return encoded
 }
 
-// fooCorp is the example of the source.
+// fooCorp is a tree with all kinds of objects.
 func fooCorp() fstest.MapFS {
 	const at = "online/shipping-app-backend/"
 	return files(
@@ -88,7 +88,7 @@ func fooCorp() fstest.MapFS {
 	)
 }
 
-func TestLoadTheSourcesExample(t *testing.T) {
+func TestLoadReadsAValidTree(t *testing.T) {
 	t.Parallel()
 	result := load(t, fooCorp())
 	require.Empty(t, result.Violations)
@@ -115,18 +115,18 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		tree []string
 		want string
 	}{
-		"a child of a namespace": {[]string{ns, "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0"},
-		"an empty child of one":  {[]string{ns, "a/b/"}, "ns-leaf foo-corp/a/b:0"},
-		"another name": {
+		"a directory in a namespace directory":        {[]string{ns, "a/b/OWNERS: x"}, "ns-leaf foo-corp/a/b:0"},
+		"an empty directory in a namespace directory": {[]string{ns, "a/b/"}, "ns-leaf foo-corp/a/b:0"},
+		"a Namespace with another name than its directory": {
 			[]string{"a/ns.yaml: " + namespace("b")}, "ns-name-match foo-corp/a/ns.yaml:4",
 		},
-		"another namespace": {[]string{
+		"metadata.namespace with another name than the directory": {[]string{
 			ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1),
 		}, "ns-name-match foo-corp/a/q.yaml:5"},
-		"its own namespace": {[]string{
+		"metadata.namespace with the name of the directory": {[]string{
 			ns, "a/q.yaml: " + strings.Replace(quota("q"), "name: q", "name: q\n  namespace: a", 1),
 		}, ""},
-		"a kind that no namespace has": {[]string{
+		"a kind that is not allowed in a namespace": {[]string{
 			ns, "a/c.yaml: apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
 		}, "ns-kind foo-corp/a/c.yaml:1"},
 		"two quotas": {
@@ -135,37 +135,37 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"two quotas of a policyspace": {
 			[]string{"p/q.yaml: " + quota("q"), "p/r.yaml: " + quota("r")}, "multi-quota foo-corp/p/r.yaml:1",
 		},
-		"a label that says where it is": {[]string{"a/namespace.yaml: " + namespace("a") +
+		"a Namespace with a policyspace label": {[]string{"a/namespace.yaml: " + namespace("a") +
 			"  labels: {policy.nstpl.dev/policyspace: b}\n"}, "ns-label foo-corp/a/namespace.yaml:5"},
 		"a quota with scopes": {
 			[]string{"p/q.yaml: " + quota("q") + "  scopes: [BestEffort]\n"}, "ps-quota-scopes foo-corp/p/q.yaml:7",
 		},
-		"a quota of nothing": {
+		"a quota of an unknown resource": {
 			[]string{"p/q.yaml: " + strings.Replace(quota("q"), "pods", "podz", 1)}, "schema foo-corp/p/q.yaml:6",
 		},
-		"half a pod": {
+		"a quota of half a pod": {
 			[]string{"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 1.5}}\n"},
 			"schema foo-corp/p/q.yaml:4",
 		},
-		"other things to limit": {
+		"quotas of all types of resources": {
 			[]string{
 				"p/q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {cpu: 1.5, count/jobs.batch: 3, requests.nvidia.com/gpu: 1, requests.hugepages-2Mi: 1Gi, gold.storageclass.storage.k8s.io/requests.storage: 1Ti}}\n",
 			},
 			"",
 		},
-		"one name twice": {
+		"two objects of one kind and name": {
 			[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + binding("b")}, "dup-name foo-corp/a/s.yaml:1",
 		},
-		"one name at two levels": {[]string{ns, "a/r.yaml: " + binding("b"), "b.yaml: " + binding("b")}, ""},
+		"one name in two directories": {[]string{ns, "a/r.yaml: " + binding("b"), "b.yaml: " + binding("b")}, ""},
 		"one name of two kinds": {
 			[]string{ns, "a/r.yaml: " + binding("b"), "a/s.yaml: " + role("Role", "b")}, "",
 		},
 		"a role of a policyspace": {[]string{"p/r.yaml: " + role("Role", "r")}, "ps-role foo-corp/p/r.yaml:1"},
 		"a role of the root":      {[]string{"r.yaml: " + role("Role", "r")}, "ps-role foo-corp/r.yaml:1"},
-		"a kind that no policyspace has": {
+		"a kind that is not allowed in a policyspace": {
 			[]string{"p/s.yaml: apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"}, "ps-kind foo-corp/p/s.yaml:1",
 		},
-		"a namespace in a policyspace": {[]string{"p/q.yaml: " +
+		"metadata.namespace in a policyspace": {[]string{"p/q.yaml: " +
 			strings.Replace(quota("q"), "name: q", "name: q\n  namespace: b", 1)},
 			"ps-namespace-field foo-corp/p/q.yaml:5"},
 		"a cluster role in a policyspace": {
@@ -179,24 +179,26 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"a long name": {
 			[]string{strings.Repeat("x", 64) + "/OWNERS: x"}, "name-dns foo-corp/" + strings.Repeat("x", 64) + ":0",
 		},
-		"default": {[]string{"default/OWNERS: x"}, "name-reserved foo-corp/default:0"},
-		"kube-":   {[]string{"kube-x/OWNERS: x"}, "name-reserved foo-corp/kube-x:0"},
-		"nomos-system": {
+		"a directory named default":                {[]string{"default/OWNERS: x"}, "name-reserved foo-corp/default:0"},
+		"a directory whose name begins with kube-": {[]string{"kube-x/OWNERS: x"}, "name-reserved foo-corp/kube-x:0"},
+		"a directory named nomos-system": {
 			[]string{"nomos-system/OWNERS: x"}, "name-reserved foo-corp/nomos-system:0",
 		},
-		"nearly reserved": {[]string{
+		"names that are similar to reserved names": {[]string{
 			"kube/OWNERS: x", "kubeflow/OWNERS: x", "default-x/OWNERS: x", "nomos-systems/OWNERS: x", "1/OWNERS: x",
 		}, ""},
-		"a name in two places": {
+		"two directories of one name": {
 			[]string{"a/dev/OWNERS: x", "b/dev/namespace.yaml: " + namespace("dev")}, "name-unique foo-corp/b/dev:0",
 		},
-		"the root's name": {[]string{"a/foo-corp/OWNERS: x"}, "name-unique foo-corp/a/foo-corp:0"},
-		"broken YAML":     {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:2"},
-		"broken YAML by another name": {
+		"a directory with the name of the root": {
+			[]string{"a/foo-corp/OWNERS: x"}, "name-unique foo-corp/a/foo-corp:0",
+		},
+		"invalid YAML": {[]string{"a.yaml: a: b\nc: [\n"}, "parse foo-corp/a.yaml:2"},
+		"invalid YAML in a file without an extension": {
 			[]string{"quota: kind: ResourceQuota\napiVersion: [\n"}, "parse foo-corp/quota:2",
 		},
-		"broken JSON": {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:1"},
-		"a key twice": {
+		"invalid JSON": {[]string{`a.json: {"kind": "Namespace"`}, "parse foo-corp/a.json:1"},
+		"a duplicate key": {
 			[]string{"a.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nmetadata: {name: r}\n"},
 			"parse foo-corp/a.yaml:4",
 		},
@@ -204,7 +206,7 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 			[]string{"q.yaml: " + quota("q") + "  soft: {}\n"}, "schema foo-corp/q.yaml:7",
 		},
 		"a number for a name": {[]string{"q.yaml: " + quota("123")}, "schema foo-corp/q.yaml:4"},
-		"a broken quantity": {[]string{"q.yaml: " +
+		"an invalid quantity": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "pods: 3", "pods: many", 1)}, "schema foo-corp/q.yaml:6"},
 		"no name": {
 			[]string{"q.yaml: apiVersion: v1\nkind: ResourceQuota\nmetadata: {}\n"}, "schema foo-corp/q.yaml:3",
@@ -215,50 +217,50 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"another version": {
 			[]string{"q.yaml: " + strings.Replace(quota("q"), "v1", "v2", 1)}, "schema foo-corp/q.yaml:1",
 		},
-		"no role in a binding": {[]string{"b.yaml: " +
+		"a binding without the name of a role": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "name: view", "name: ''", 1)}, "schema foo-corp/b.yaml:5"},
 		"a rule without verbs": {[]string{"r.yaml: " +
 			strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:6"},
-		"aliases without end": {[]string{"a.yaml: a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
+		"aliases that expand exponentially": {[]string{"a.yaml: a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"}, "parse foo-corp/a.yaml:1"},
-		"a large file": {
+		"a file that is too large": {
 			[]string{"a.yaml: " + strings.Repeat("# x\n", 1<<19)}, "parse foo-corp/a.yaml:0",
 		},
-		"what is no manifest": {[]string{
+		"files that are not manifests": {[]string{
 			"values.yaml: replicas: 3\n", "list.yaml: - a\n", "text.yaml: just text\n", "empty.yaml: ",
 			"comment.yaml: # nothing\n---\n", "big.bin: " + strings.Repeat("x", 1<<21),
 		}, ""},
-		"a list": {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " +
+		"a List": {[]string{"a/list.yaml: apiVersion: v1\nkind: List\nitems:\n- " +
 			strings.ReplaceAll(strings.TrimSpace(namespace("b")), "\n", "\n  ") + "\n"},
 			"ns-name-match foo-corp/a/list.yaml:7"},
 		"Windows' line ends": {[]string{"a/ns.yaml: " +
 			strings.ReplaceAll(namespace("a")+"---\n"+quota("q")+"---\n"+quota("r"), "\n", "\r\n")},
 			"multi-quota foo-corp/a/ns.yaml:13"},
 		"a byte order mark": {[]string{"a/ns.yaml: \ufeff" + namespace("a")}, ""},
-		"JSON": {
+		"a JSON file": {
 			[]string{`a/ns.json: {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`}, "",
 		},
-		"a file of any name": {
+		"a manifest in a file without an extension": {
 			[]string{"a/NAMESPACE: " + namespace("b")}, "ns-name-match foo-corp/a/NAMESPACE:4",
 		},
-		"several in one file": {[]string{"a/all: " + namespace("a") + "---\n" +
+		"several objects in one file": {[]string{"a/all: " + namespace("a") + "---\n" +
 			role("Role", "r") + "---\n" + binding("b") + "---\n" + quota("q")}, ""},
-		"a namespace's list": {
+		"a NamespaceList": {
 			[]string{"a/n.yaml: apiVersion: v1\nkind: NamespaceList\nitems:\n- metadata: {name: a}\n"}, "",
 		},
-		"nothing": {[]string{}, ""},
-		"a service account": {[]string{"b.yaml: " +
+		"an empty tree": {[]string{}, ""},
+		"a ServiceAccount with an API group": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "kind: Group, name: a, apiGroup: rbac.authorization.k8s.io",
 				"kind: ServiceAccount, name: a", 1)}, "schema foo-corp/b.yaml:7"},
-		"an older version": {[]string{"b.yaml: " +
+		"an old version of RBAC": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v1beta1", 1)}, ""},
-		"two JSON texts": {[]string{"a/n.yaml: " +
+		"two JSON values in one file": {[]string{"a/n.yaml: " +
 			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n" +
 			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n"}, "ns-kind foo-corp/a/n.yaml:2"},
-		"JSON and something else": {[]string{"a/n.yaml: " +
+		"invalid content after a JSON value": {[]string{"a/n.yaml: " +
 			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}` + "\n}}} x\n"},
 			"parse foo-corp/a/n.yaml:2"},
-		"the end of a document": {
+		"a document after an end marker": {
 			[]string{"a/n.yaml: " + namespace("a") + "...\n" + secret}, "ns-kind foo-corp/a/n.yaml:6",
 		},
 		"a document on the marker's line": {
@@ -270,120 +272,120 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"UTF-16": {
 			[]string{"a/n.yaml: " + utf16(namespace("a")+"---\n"+secret)}, "ns-kind foo-corp/a/n.yaml:6",
 		},
-		"a role in no group": {[]string{
+		"a Role without an API group": {[]string{
 			ns, "a/r.yaml: " + strings.Replace(role("Role", "r"), "rbac.authorization.k8s.io/v1", "v1", 1),
 		}, "schema foo-corp/a/r.yaml:1"},
-		"a policy in no group": {
+		"a PodSecurityPolicy without an API group": {
 			[]string{"p.yaml: apiVersion: v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"},
 			"schema foo-corp/p.yaml:1",
 		},
-		"a version that never was": {[]string{"b.yaml: " +
+		"a version that does not exist": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "k8s.io/v1", "k8s.io/v2", 1)}, "schema foo-corp/b.yaml:1"},
-		"a policy of another version": {
+		"a PodSecurityPolicy of another version": {
 			[]string{"p.yaml: apiVersion: policy/v1\nkind: PodSecurityPolicy\nmetadata: {name: p}\n"},
 			"schema foo-corp/p.yaml:1",
 		},
-		"a policy with a field too many": {
+		"a PodSecurityPolicy with an unknown field": {
 			[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nfoo: 1\n"},
 			"schema foo-corp/p.yaml:4",
 		},
-		"a policy of items": {
+		"a PodSecurityPolicy whose spec is a list": {
 			[]string{"p.yaml: apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: p}\nspec: [x]\n"},
 			"schema foo-corp/p.yaml:4",
 		},
-		"items that say no kind": {[]string{
+		"items without a kind in a typed list": {[]string{
 			ns,
 			"a/l.yaml: apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindingList\nitems:\n- metadata: {name: x}\n",
 		}, "schema foo-corp/a/l.yaml:4 schema foo-corp/a/l.yaml:4"},
-		"items of a plain list": {[]string{
+		"items without a kind in a List": {[]string{
 			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- metadata: {name: x}\n",
 		}, "schema foo-corp/a/l.yaml:4"},
-		"an item that is nothing": {[]string{
+		"an item that is null": {[]string{
 			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- null\n",
 		}, "schema foo-corp/a/l.yaml:4"},
-		"an item that is a text": {[]string{
+		"an item that is a string": {[]string{
 			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems:\n- foo\n",
 		}, "schema foo-corp/a/l.yaml:4"},
-		"items that are none": {[]string{
+		"items that are not a list": {[]string{
 			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: {}\n",
 		}, "schema foo-corp/a/l.yaml:3"},
-		"a list without items": {
+		"a List without items": {
 			[]string{ns, "a/l.yaml: apiVersion: v1\nkind: List\n"}, "schema foo-corp/a/l.yaml:1",
 		},
-		"a list of nothing": {[]string{
+		"an empty List": {[]string{
 			ns, "a/l.yaml: apiVersion: v1\nkind: List\nitems: []\n",
 		}, ""},
-		"lists without end": {[]string{
+		"lists that are nested too deep": {[]string{
 			ns,
 			"a/l.json: " + strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20),
 		}, "schema foo-corp/a/l.json:1"},
-		"manifests in brackets": {
+		"a YAML list of manifests": {
 			[]string{ns, "a/l.yaml: - apiVersion: v1\n  kind: Secret\n"}, "schema foo-corp/a/l.yaml:1",
 		},
-		"a file with a dot": {
+		"a manifest in a file whose name begins with a dot": {
 			[]string{ns, "a/.s.yaml: " + secret}, "ns-kind foo-corp/a/.s.yaml:1",
 		},
-		"another field first": {
+		"a manifest that follows another field": {
 			[]string{"foo.txt: rules: []\n" + role("Role", "r")}, "parse foo-corp/foo.txt:6",
 		},
-		"another field first, in order": {
+		"a manifest whose first field is not apiVersion": {
 			[]string{
 				"foo.txt: roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: b}\n",
 			},
 			"ps-role foo-corp/foo.txt:1 schema foo-corp/foo.txt:1",
 		},
-		"a text with a manifest in it": {[]string{"README.md: # Roles\nLike this:\n```\n" +
+		"texts that contain a manifest": {[]string{"README.md: # Roles\nLike this:\n```\n" +
 			role("Role", "r") + "```\n", "notes: Note: this\n---\n" + role("Role", "r")}, ""},
-		"a namespace called by a number": {[]string{
+		"a namespace whose name is a number": {[]string{
 			"123/n.yaml: " + namespace("123"), "123/r.yaml: " + role("Role", "r"),
 		}, "schema foo-corp/123/n.yaml:4"},
-		"a namespace that can't be read": {[]string{
+		"a Namespace with a syntax error": {[]string{
 			"a/n.yaml: " + namespace("a") + "  labels: [x\n", "a/r.yaml: " + role("Role", "r"),
 		}, "parse foo-corp/a/n.yaml:5"},
-		"a namespace of another version": {[]string{"a/n.yaml: " +
+		"a Namespace of another version": {[]string{"a/n.yaml: " +
 			strings.Replace(namespace("a"), "v1", "v2", 1), "a/r.yaml: " + role("Role", "r")},
 			"schema foo-corp/a/n.yaml:1"},
-		"a namespace without a name": {
+		"a Namespace without a name": {
 			[]string{"a/n.yaml: apiVersion: v1\nkind: Namespace\nmetadata: {}\n"}, "schema foo-corp/a/n.yaml:3",
 		},
-		"a child of a broken namespace": {[]string{"a/n.yaml: " +
+		"a directory in the directory of an invalid Namespace": {[]string{"a/n.yaml: " +
 			strings.Replace(namespace("a"), "v1", "v1\nspec: [x]", 1), "a/b/OWNERS: x"},
 			"ns-leaf foo-corp/a/b:0 schema foo-corp/a/n.yaml:2"},
-		"the operator's quota": {
+		"a quota with the name of the operator's": {
 			[]string{ns, "a/q.yaml: " + quota("nstpl-policyspace")}, "name-reserved foo-corp/a/q.yaml:4",
 		},
-		"a label that is none": {[]string{"a/n.yaml: " + namespace("a") +
+		"an invalid label": {[]string{"a/n.yaml: " + namespace("a") +
 			"  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:5"},
-		"what kustomize reads": {[]string{"b.yaml: " +
+		"an annotation that is reserved for kustomize": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "name: b",
 				"name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:3"},
-		"half a device": {[]string{"q.yaml: " +
+		"a quota of half a device": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
-		"one limit of many": {[]string{"q.yaml: " +
+		"one invalid limit among others": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "  hard: {pods: 3}", "  hard:\n    services: 3\n    pods: -3", 1)},
 			"schema foo-corp/q.yaml:8"},
-		"a field of a rule": {[]string{"r.yaml: " +
+		"an unknown field of a rule": {[]string{"r.yaml: " +
 			strings.Replace(role("ClusterRole", "r"), "verbs: [get]}",
 				"verbs: [get]}\n- {apiGroups: [''], resources: [pods], verbs: [get], verbz: [get]}", 1)},
 			"schema foo-corp/r.yaml:7"},
-		"a cluster role of a root that is a namespace": {[]string{
+		"a ClusterRole in a root that is a namespace": {[]string{
 			"n.yaml: " + namespace("foo-corp"), "r.yaml: " + role("ClusterRole", "r"),
 		}, "root-only foo-corp/r.yaml:1"},
-		"what a merge brings and another replaces": {[]string{"a/n.yaml: x: &x {name: b}\n---\n" +
+		"a key that overrides a merged key": {[]string{"a/n.yaml: x: &x {name: b}\n---\n" +
 			"apiVersion: v1\nkind: Namespace\nmetadata:\n  labels: &l {a: b}\n  name: a\n  annotations:\n    <<: *l\n    a: c\n"}, ""},
-		"large aliases": {[]string{"a.yaml: a: &a " + strings.Repeat("x", 4000) +
+		"aliases that expand to a large document": {[]string{"a.yaml: a: &a " + strings.Repeat("x", 4000) +
 			"\nb: [" + strings.Repeat("*a,", 3000) + "*a]\n"}, "parse foo-corp/a.yaml:1"},
-		"an alias in itself": {
+		"an alias that contains itself": {
 			[]string{"a.yaml: a: &a\n  b: *a\n"}, "parse foo-corp/a.yaml:1",
 		},
-		"an alias of nothing": {[]string{"a.yaml: a: b\nc: *d\n"}, "parse foo-corp/a.yaml:2"},
-		"a tab": {
+		"an alias without an anchor": {[]string{"a.yaml: a: b\nc: *d\n"}, "parse foo-corp/a.yaml:2"},
+		"a tab in the indentation": {
 			[]string{"a.yaml: a:\n  b: c\n\td: e\n"}, "parse foo-corp/a.yaml:3",
 		},
 		"a control character": {
 			[]string{"a.yaml: a: b\nc: \x00\n"}, "parse foo-corp/a.yaml:2",
 		},
-		"no UTF-8": {
+		"a file that is not UTF-8": {
 			[]string{"a.yaml: a: b\nc: \xff\n"}, "parse foo-corp/a.yaml:2",
 		},
 		"all ways to write quantities": {
@@ -392,7 +394,7 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 			},
 			"",
 		},
-		"keys that are merged or differ": {
+		"keys that are merged or of different types": {
 			[]string{"v.yaml: a: &a {b: c}\nd: &d {e: f}\ng: {<<: *a, <<: *d, b: x}\n1: x\n\"1\": y\n"}, "",
 		},
 		"many equal keys": {
@@ -400,26 +402,26 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		},
 		"texts that show manifests": {[]string{"README.md: Example:\n```yaml\n" + role("Role", "r") +
 			"```\n", "Makefile: all: ns\ndefine NS\n" + namespace("a") + "endef\n"}, ""},
-		"settings of tools": {[]string{
+		"settings files of tools": {[]string{
 			".drone.yml: kind: pipeline\n", ".eslintrc.json: {\n// comment\n}\n", "._n.yaml: \x00\x05\x16\x07",
 			".pre-commit-config.yaml: repos: []\n",
 		}, ""},
-		"odd JSON": {
+		"JSON that is not valid YAML": {
 			[]string{
 				`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","annotations":{"a":"\ud83d\ude00\/` + "\x7f" + `","b"` + "\n" + `:"c"}}}`,
 			},
 			"",
 		},
-		"a key twice in JSON": {
+		"a duplicate key in JSON": {
 			[]string{
 				`a/n.json: {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"metadata":{"name":"a"}}`,
 			},
 			"parse foo-corp/a/n.json:1",
 		},
-		"very many JSON texts": {[]string{
+		"very many JSON values": {[]string{
 			"x.json: " + strings.Repeat("{}\n", 300000), "y.yaml: " + strings.Repeat("1\n", 400000),
 		}, ""},
-		"a template of labels": {
+		"a Helm template": {
 			[]string{"a/ns.yaml: {{ .Values.namespace }}\n"}, "parse foo-corp/a/ns.yaml:1",
 		},
 	} {
@@ -430,19 +432,19 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 				require.Empty(t, result.Violations)
 				return
 			}
-			var found []string
+			var got []string
 			for _, one := range result.Violations {
-				found = append(found, fmt.Sprintf("%s %s:%d", one.Rule, one.Path, one.Line))
+				got = append(got, fmt.Sprintf("%s %s:%d", one.Rule, one.Path, one.Line))
 				require.NotEmpty(t, one.Message)
 				require.NotEmpty(t, one.Remedy)
 			}
-			slices.Sort(found)
-			require.Equal(t, test.want, strings.Join(found, " "), "%v", result.Violations)
+			slices.Sort(got)
+			require.Equal(t, test.want, strings.Join(got, " "), "%v", result.Violations)
 		})
 	}
 }
 
-func TestLoadSaysEverythingAtOnce(t *testing.T) {
+func TestLoadReportsAllViolationsInOrder(t *testing.T) {
 	t.Parallel()
 	tree := fooCorp()
 	tree["audit/default/x.yaml"] = &fstest.MapFile{Data: []byte("a: [")}
@@ -455,8 +457,8 @@ func TestLoadSaysEverythingAtOnce(t *testing.T) {
 	require.Equal(t, []string{"ns-leaf", "name-reserved", "parse", "symlink", "ps-role"}, rules)
 }
 
-// What is called in no text can't be opened.
-func TestLoadNamesThatAreNotUTF8(t *testing.T) {
+// An fs.FS cannot open such files.
+func TestLoadReportsFileNamesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"caf\xe9.txt", "caf\xe9.yaml", "caf\xe9/x"} {
@@ -471,7 +473,7 @@ func TestLoadNamesThatAreNotUTF8(t *testing.T) {
 	require.Equal(t, "foo-corp/caf\ufffd.txt", result.Warnings[0].Path)
 }
 
-func TestLoadBoundsWhatIsCompiled(t *testing.T) {
+func TestLoadLimitsTheSizeOfTemplates(t *testing.T) {
 	t.Parallel()
 	many := func(n int) []string {
 		var texts []string
@@ -486,7 +488,7 @@ func TestLoadBoundsWhatIsCompiled(t *testing.T) {
 			fmt.Sprintf("r%d.yaml: %s", i, role("ClusterRole", fmt.Sprint("r", i)+strings.Repeat("x", 200))))
 	}
 	result := load(t, files(roles...))
-	require.Empty(t, result.Violations, "they are no part of a template")
+	require.Empty(t, result.Violations, "cluster-scoped objects are not part of a template")
 	require.Empty(t, result.Warnings)
 	for n, want := range map[int][2]int{100: {0, 0}, 1500: {0, 1}, 8000: {1, 0}} {
 		result := load(t, files(many(n)...))
@@ -495,8 +497,8 @@ func TestLoadBoundsWhatIsCompiled(t *testing.T) {
 	}
 }
 
-// What kubectl get prints is taken without what is the API server's.
-func TestLoadLeavesOutWhatTheAPIServerWrites(t *testing.T) {
+// The output of kubectl get contains them.
+func TestLoadIgnoresFieldsThatTheAPIServerSets(t *testing.T) {
 	t.Parallel()
 	const own = "  uid: u\n  resourceVersion: '1'\n  generation: 2\n  creationTimestamp: 2026-01-01T00:00:00Z\n  selfLink: x\n" +
 		"  managedFields: []\n  ownerReferences:\n  - {apiVersion: v1, kind: Pod, name: p, uid: v}\n" +
@@ -513,7 +515,7 @@ func TestLoadLeavesOutWhatTheAPIServerWrites(t *testing.T) {
 		a.RoleBindings[0].ObjectMeta)
 }
 
-// Whatever is in a file, there is a verdict.
+// Load returns no error and valid positions, whatever a file contains.
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		namespace("a"), binding("b"), quota("q") + "---\n" + role("Role", "r"),

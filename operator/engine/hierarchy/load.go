@@ -1,0 +1,135 @@
+package hierarchy
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// Load reads the tree at the root of a file system. name is the name of the root directory. The result has everything
+// that is wrong with the tree, ordered by path and line. Load returns an error only if it cannot read a file.
+func Load(files fs.FS, name string) (*Result, error) {
+	l := &loader{files: files, root: name, result: &Result{}}
+	root, err := l.directory(".", name, nil)
+	if err != nil {
+		return nil, err
+	}
+	l.result.Tree = &Tree{Root: root}
+	l.check(root)
+	l.checkNames(root)
+	l.checkSizes(root)
+	l.collect(l.result.Tree)
+	slices.SortStableFunc(l.result.Violations, func(a, b Violation) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	})
+	slices.SortStableFunc(l.result.Warnings, func(a, b Warning) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	})
+	return l.result, nil
+}
+
+type loader struct {
+	files  fs.FS
+	root   string
+	result *Result
+}
+
+func (l *loader) violate(rule, path string, line int, message, remedy string) {
+	l.result.Violations = append(l.result.Violations,
+		Violation{Rule: rule, Path: path, Line: line, Message: message, Remedy: remedy})
+}
+
+func (l *loader) warn(path string, line int, message string) {
+	l.result.Warnings = append(l.result.Warnings, Warning{path, line, message})
+}
+
+// maxDepth is the number of levels of directories below the root.
+const maxDepth = 64
+
+// directory reads a directory and everything below it. Directories whose names begin with a dot, such as .git, are
+// ignored, because they belong to tools.
+func (l *loader) directory(at, name string, parent *Directory) (*Directory, error) {
+	directory := &Directory{Name: name, Path: name, Parent: parent}
+	if parent != nil {
+		directory.Path = path.Join(parent.Path, name)
+	}
+	entries, err := fs.ReadDir(l.files, at)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		inside, shown := path.Join(at, entry.Name()),
+			path.Join(directory.Path, strings.ToValidUTF8(entry.Name(), "\ufffd"))
+		switch kind := entry.Type(); {
+		case kind&fs.ModeSymlink != 0:
+			l.violate("symlink", shown, 0, "it is a symbolic link, which may point outside of the tree",
+				"replace it with the file or directory itself")
+		case kind.IsDir() && strings.HasPrefix(entry.Name(), "."):
+		case !utf8.ValidString(entry.Name()):
+			l.invalidFileName(shown, kind.IsDir())
+		case kind.IsDir() && strings.Count(inside, "/") >= maxDepth:
+			l.violate("parse", shown, 0, fmt.Sprintf("directories are nested more than %d levels deep", maxDepth),
+				"use fewer levels")
+		case kind.IsDir():
+			child, err := l.directory(inside, entry.Name(), directory)
+			if err != nil {
+				return nil, err
+			}
+			directory.Children = append(directory.Children, child)
+		case kind.IsRegular():
+			objects, err := l.file(inside, shown)
+			if err != nil {
+				return nil, err
+			}
+			directory.objects = append(directory.objects, objects...)
+		}
+	}
+	return directory, nil
+}
+
+// invalidFileName reports a directory or file that an fs.FS cannot open because its name is not valid UTF-8.
+func (l *loader) invalidFileName(shown string, directory bool) {
+	switch {
+	case directory:
+		l.violate("name-dns", shown, 0,
+			fmt.Sprintf("%q is not a valid namespace or policyspace name", path.Base(shown)), dnsRemedy)
+	case hasManifestName(shown):
+		l.violate("parse", shown, 0, "its name is not valid UTF-8, so it cannot be read", "rename it")
+	default:
+		l.warn(shown, 0, "its name is not valid UTF-8, so it is ignored")
+	}
+}
+
+// collect sets the fields of the tree and its directories from the objects that were read.
+func (l *loader) collect(tree *Tree) {
+	var visit func(*Directory)
+	visit = func(d *Directory) {
+		for _, object := range d.objects {
+			switch o := object.Object.(type) {
+			case *corev1.Namespace:
+				d.Namespace = o
+			case *rbacv1.Role:
+				d.Roles = append(d.Roles, o)
+			case *rbacv1.RoleBinding:
+				d.RoleBindings = append(d.RoleBindings, o)
+			case *corev1.ResourceQuota:
+				d.Quota = o
+			default:
+				if d.Parent == nil && object.Object != nil {
+					tree.Cluster = append(tree.Cluster, object)
+				}
+			}
+		}
+		for _, child := range d.Children {
+			visit(child)
+		}
+	}
+	visit(tree.Root)
+}

@@ -1,0 +1,177 @@
+package hierarchy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// checkName reports a name that the API server would reject. It returns whether the name is valid.
+func (l *loader) checkName(o Object) bool {
+	var reasons []string
+	switch o.Object.(type) {
+	case *corev1.Namespace:
+		reasons = validation.IsDNS1123Label(o.name)
+	case *corev1.ResourceQuota:
+		reasons = validation.IsDNS1123Subdomain(o.name)
+	default:
+		reasons = content.IsPathSegmentName(o.name)
+	}
+	switch {
+	case o.name == "":
+		l.violate("schema", o.Path, o.lines.of("metadata"), o.kind+" has no metadata.name", "add metadata.name")
+	case len(reasons) > 0:
+		l.violate("schema", o.Path, o.lines.of("metadata", "name"),
+			fmt.Sprintf("%s has the invalid name %q: %s", o.kind, o.name, strings.Join(reasons, "; ")),
+			"choose another name")
+	}
+	return len(reasons) == 0
+}
+
+// checkSchema reports values that the API server would reject.
+func (l *loader) checkSchema(o Object) {
+	hasValidName := l.checkName(o)
+	complain := func(field, format string, args ...any) {
+		l.violate("schema", o.Path, o.lines.of(splitField(field)...), o.describe()+": "+fmt.Sprintf(format, args...),
+			"correct the field")
+	}
+	switch typed := o.Object.(type) {
+	case *corev1.Namespace:
+		for _, key := range slices.Sorted(maps.Keys(typed.Labels)) {
+			if key == v1alpha1.PolicySpaceLabel || strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) {
+				l.violate("ns-label", o.Path, o.lines.of("metadata", "labels", key),
+					fmt.Sprintf("Namespace %s has the label %s, which nstpl sets from the directory", o.name, key),
+					"remove the label")
+			}
+		}
+	case *rbacv1.RoleBinding:
+		checkBinding(typed.RoleRef, typed.Subjects, true, complain)
+	case *rbacv1.ClusterRoleBinding:
+		checkBinding(typed.RoleRef, typed.Subjects, false, complain)
+		l.checkClusterLevel(o)
+	case *rbacv1.Role:
+		l.checkRules(o, typed.Rules, true, complain)
+	case *rbacv1.ClusterRole:
+		l.checkRules(o, typed.Rules, false, complain)
+		l.checkClusterLevel(o)
+	case *corev1.ResourceQuota:
+		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
+			if wrong := checkQuota(name, typed.Spec.Hard); wrong != "" {
+				l.violate("schema", o.Path, o.lines.of("spec", "hard", string(name)),
+					fmt.Sprintf("%s: %s %s", o.describe(), name, wrong), "correct or remove the limit")
+			}
+		}
+	}
+	if hasValidName {
+		l.checkLimits(o)
+	}
+}
+
+// checkLimits reports what prevents an object with a valid name from being populated: labels and annotations that the
+// API server or kustomize would reject, and those that are reserved.
+func (l *loader) checkLimits(o Object) {
+	fields, err := toFields(o.Object)
+	if err != nil {
+		l.violate("schema", o.Path, o.Line, o.describe()+": "+err.Error(), "correct the object")
+		return
+	}
+	escaped, _ := render.Escaped(fields).(map[string]any)
+	object := &unstructured.Unstructured{Object: escaped}
+	problems := render.CheckLimits(object)
+	if err := errors.Join(render.CheckLabels(object.GetLabels()),
+		render.CheckAnnotations(object.GetAnnotations())); err != nil &&
+		slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
+		problems = append(problems, fmt.Errorf("%s: %w", o.describe(), err))
+	}
+	for _, problem := range problems {
+		at := "metadata"
+		if wrong, ok := errors.AsType[*field.Error](problem); ok {
+			at = wrong.Field
+		}
+		l.violate("schema", o.Path, o.lines.of(splitField(at)...), problem.Error(), "correct or remove it")
+	}
+}
+
+// checkClusterLevel reports a metadata.namespace on a cluster-scoped object, and warns about the roles and bindings of
+// Kubernetes itself.
+func (l *loader) checkClusterLevel(o Object) {
+	if o.namespace != "" {
+		l.violate("schema", o.Path, o.lines.of("metadata", "namespace"),
+			o.describe()+" is cluster-scoped, but has metadata.namespace "+o.namespace,
+			"remove metadata.namespace")
+	}
+	if strings.HasPrefix(o.name, "system:") ||
+		slices.Contains([]string{"admin", "cluster-admin", "edit", "view"}, o.name) {
+		l.warn(o.Path, o.Line, o.describe()+" belongs to Kubernetes: the tree would overwrite it")
+	}
+}
+
+func checkBinding(
+	ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool, complain func(field, format string, args ...any),
+) {
+	if ref.APIGroup != rbacv1.GroupName && ref.APIGroup != "" {
+		complain("roleRef.apiGroup", "roleRef.apiGroup is %q: it must be %s", ref.APIGroup, rbacv1.GroupName)
+	}
+	if ref.Kind != kindClusterRole && (!namespaced || ref.Kind != kindRole) {
+		complain("roleRef.kind", "roleRef.kind is %q: it must be ClusterRole or, in a RoleBinding, Role", ref.Kind)
+	}
+	if reasons := content.IsPathSegmentName(ref.Name); ref.Name == "" || len(reasons) > 0 {
+		complain("roleRef.name", "roleRef.name is %q: it must be the name of a role", ref.Name)
+	}
+	for i, subject := range subjects {
+		switch {
+		case subject.Name == "":
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d] has no name", i)
+		case subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == "":
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: ServiceAccount %s has no namespace", i,
+				subject.Name)
+		case subject.Kind == rbacv1.ServiceAccountKind && subject.APIGroup != "":
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: the apiGroup of a ServiceAccount must be empty", i)
+		case subject.Kind == rbacv1.ServiceAccountKind:
+		case subject.Kind != rbacv1.UserKind && subject.Kind != rbacv1.GroupKind:
+			complain(fmt.Sprintf("subjects[%d]", i),
+				"subjects[%d].kind is %q: it must be User, Group or ServiceAccount",
+				i, subject.Kind)
+		case subject.APIGroup != "" && subject.APIGroup != rbacv1.GroupName:
+			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d].apiGroup is %q: it must be %s", i, subject.APIGroup,
+				rbacv1.GroupName)
+		}
+	}
+}
+
+func (l *loader) checkRules(
+	o Object, rules []rbacv1.PolicyRule, namespaced bool, complain func(field, format string, args ...any),
+) {
+	for i, rule := range rules {
+		switch {
+		case len(rule.Verbs) == 0:
+			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no verbs", i)
+		case len(rule.NonResourceURLs) > 0 &&
+			(namespaced || len(rule.Resources)+len(rule.APIGroups)+len(rule.ResourceNames) > 0):
+			complain(fmt.Sprintf("rules[%d]", i),
+				"rules[%d] has nonResourceURLs, which are not allowed in a Role or together with resources", i)
+		case len(rule.NonResourceURLs) == 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
+			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no apiGroups or no resources", i)
+		}
+		for _, group := range rule.APIGroups {
+			if strings.Contains(group, "/") {
+				l.warn(o.Path, o.lines.of("rules", strconv.Itoa(i)),
+					fmt.Sprintf("%s %s: %q is an API group with a version: remove the version, or the rule grants nothing",
+						o.kind, o.name, group))
+			}
+		}
+	}
+}

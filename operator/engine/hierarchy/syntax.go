@@ -1,0 +1,88 @@
+package hierarchy
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+var (
+	lineNumber = regexp.MustCompile(`line (\d+)`)
+	// countsFromZero matches errors of the YAML parser, which counts lines from 0. The scanner counts them from 1.
+	countsFromZero = regexp.MustCompile(`did not find expected (node content|key|'-' indicator|',' or|<)`)
+	unknownAnchor  = regexp.MustCompile(`unknown anchor '([^']*)'`)
+	namespaceKind  = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}]|$)`)
+)
+
+// syntaxError reports the error of a parser with its line in the file. If the document seems to be a Namespace, it
+// returns a Namespace, so that the directory is not checked as a policyspace.
+func (l *loader) syntaxError(shown string, d document, err error) []Object {
+	text := err.Error()
+	from := d.offset
+	if countsFromZero.MatchString(text) {
+		from++
+	}
+	last := d.offset + 1 + bytes.Count(bytes.TrimRight(d.content, " \t\n"), []byte("\n"))
+	line := d.offset + guessLine(d.content, text)
+	for i, match := range lineNumber.FindAllStringSubmatch(text, -1) {
+		if number, err := strconv.Atoi(match[1]); i == 0 && err == nil {
+			line = min(from+number, last) // the parser reports the end of a file on the line after it
+		}
+	}
+	if strings.Contains(text, "tab character that violates indentation") {
+		line += linesToTab(d.content, line-d.offset)
+	}
+	text = lineNumber.ReplaceAllStringFunc(text, func(match string) string {
+		number, _ := strconv.Atoi(strings.TrimPrefix(match, "line "))
+		return fmt.Sprintf("line %d", min(from+number, last))
+	})
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	l.violate("parse", shown, line, "it cannot be parsed: "+strings.Join(strings.Fields(text), " "),
+		"correct the YAML or JSON")
+	if !namespaceKind.Match(d.content) {
+		return nil
+	}
+	return []Object{{
+		Path: shown, Line: d.offset + 1, kind: kindNamespace, lines: lines{&kyaml.Node{Line: 1}, d.offset},
+	}}
+}
+
+// guessLine returns the line of an error without a line number: that of the unknown anchor, or of the first character
+// that is not allowed, or else the first line.
+func guessLine(content []byte, text string) int {
+	at := 0
+	if match := unknownAnchor.FindStringSubmatch(text); match != nil {
+		at = bytes.Index(content, []byte("*"+match[1]))
+	} else {
+		for at < len(content) {
+			char, size := utf8.DecodeRune(content[at:])
+			if char == utf8.RuneError && size == 1 || char < ' ' && char != '\t' && char != '\n' || char >= 0x7f &&
+				char < 0xa0 && char != 0x85 {
+				break
+			}
+			at += size
+		}
+	}
+	if at < 0 || at == len(content) {
+		return 1
+	}
+	return 1 + bytes.Count(content[:at], []byte("\n"))
+}
+
+// linesToTab returns how many lines the first line with a tab in its indentation is after another line.
+func linesToTab(content []byte, line int) int {
+	for i, text := range bytes.Split(content, []byte("\n")) {
+		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+		if i+1 >= line && bytes.Contains(indent, []byte("\t")) {
+			return i + 1 - line
+		}
+	}
+	return 0
+}
