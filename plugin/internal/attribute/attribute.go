@@ -38,9 +38,9 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
 		Short: "Show which labels and annotations are protected, and who may set them",
 		Long: templates.LongDesc(`
-			Show which labels and annotations are protected in a namespace, by which rules, and who may set, change and
-			remove them: the rules of the whole cluster, and those of the namespace. A value that no rule has is closed to
-			everybody.`),
+			Show which labels and annotations are protected in a namespace, by which rules, and who may set, change
+			and remove them: the rules of the whole cluster, and those of the namespace. A value that no rule has is
+			closed to everybody.`),
 		Example: templates.Examples(`
 			# The rules that apply in the namespace team-a
 			kubectl nstpl attributes -n team-a

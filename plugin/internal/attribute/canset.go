@@ -40,10 +40,10 @@ func newCanSet(s cli.Session) *cobra.Command {
 		Use:   "can-set KEY[=VALUE] [-n NAMESPACE | --cluster-scoped] [--as USER --as-group GROUP]",
 		Short: "Check whether a label or annotation may be set",
 		Long: templates.LongDesc(`
-			Check whether you, or somebody else, may set a label or an annotation on the objects of a namespace, and by which
-			rule and which binding. Without a value it is about every value. Whether the object itself may be written is
-			another question: see "kubectl auth can-i". Nor does it know whom the operator's flags exempt, such
-			as Kubernetes' own controllers.
+			Check whether you, or somebody else, may set a label or an annotation on the objects of a namespace, and
+			by which rule and which binding. Without a value it is about every value. Whether the object itself may
+			be written is another question: see "kubectl auth can-i". Nor does it know whom the operator's flags
+			exempt, such as Kubernetes' own controllers.
 
 			Exit status: 0 for yes, and 1 for no or if it can't be told.`),
 		Example: templates.Examples(`

@@ -27,8 +27,9 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		Use:   "nstpl",
 		Short: "Create namespaces with their policy objects, and see what populates them",
 		Long: templates.LongDesc(`
-			Create namespaces that come up with the objects that the cluster's administrators chose in NamespaceTemplates,
-			see beforehand what a namespace gets and why, and compare what is there with what is declared.`),
+			Create namespaces that come up with the objects that the cluster's administrators chose in
+			NamespaceTemplates, see beforehand what a namespace gets and why, and compare what is there with what is
+			declared.`),
 		Example: templates.Examples(`
 			# Create a namespace and wait until it is populated
 			kubectl nstpl create team-a

@@ -18,8 +18,9 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "scc",
 		Short: "Show which SecurityContextConstraints admit pods, and who may",
 		Long: templates.LongDesc(`
-			SecurityContextConstraints say what pods may ask for: users, capabilities, volumes, the host's features. A pod is
-			admitted by the first that its service account or whoever creates it may use, and that allows all it asks for.`),
+			SecurityContextConstraints say what pods may ask for: users, capabilities, volumes, the host's features.
+			A pod is admitted by the first that its service account or whoever creates it may use, and that allows
+			all it asks for.`),
 		Example: templates.Examples(`
 			# Which constraints would admit the pods of a Deployment, and what would they set?
 			kubectl nstpl scc review -f deployment.yaml -n team-a

@@ -28,12 +28,14 @@ func newPreflight(s cli.Session) *cobra.Command {
 		Use:   "preflight",
 		Short: "Show which namespaces to exempt before you create SecurityContextConstraints",
 		Long: templates.LongDesc(`
-			Show workloads that nodes need, such as network and storage drivers, in namespaces to which SecurityContextConstraints
-			apply. While the operator is down, pods in such namespaces cannot be created. If the operator's own pods then need the
-			driver to start, neither starts again. Exempt these namespaces with the operator's flag ` + exemptFlag + `.
+			Show workloads that nodes need, such as network and storage drivers, in namespaces to which
+			SecurityContextConstraints apply. While the operator is down, pods in such namespaces cannot be created.
+			If the operator's own pods then need the driver to start, neither starts again. Exempt these namespaces
+			with the operator's flag` + exemptFlag + `.
 
-			A workload is shown if it mounts folders in which network or storage drivers are registered, if it has the priority class
-			of the system, or if it is a DaemonSet in the host's network. Not every workload of this kind is needed by the operator.
+			A workload is shown if it mounts folders in which network or storage drivers are registered, if it has a
+			system priority class, or if it is a DaemonSet in the host's network. The operator does not need every
+			workload of this kind.
 
 			Exit status: 0 if no namespace is found, and 1 if there are some or if the command failed.`),
 		Example: templates.Examples(`

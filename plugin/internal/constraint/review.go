@@ -34,11 +34,11 @@ func newReview(s cli.Session) *cobra.Command {
 		Use:   "review -f FILE [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
 		Short: "Show which SecurityContextConstraints admit a pod and what they set, or why none does",
 		Long: templates.LongDesc(`
-			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and what they would set on
-			them; or, for each of the constraints, what it does not allow. It runs what the operator runs.
+			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and what they would set
+			on them; or, for each of the constraints, what it does not allow. It runs what the operator runs.
 
-			With --constraints it needs no cluster: the constraints and the namespace come from files, users and groups
-			from --as and --as-group, and nobody has the verb use.
+			With --constraints it needs no cluster: the constraints and the namespace come from files, users and
+			groups from --as and --as-group, and nobody has the verb use.
 
 			Exit status: 0 if all are admitted, and 1 if not or if it can't be told.`),
 		Example: templates.Examples(`

@@ -30,8 +30,8 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml]",
 		Short: "Show who may use SecurityContextConstraints",
 		Long: templates.LongDesc(`
-			Show who may use SecurityContextConstraints in a namespace: the users and groups that they list, and those who
-			have the verb use on them by a role of RBAC. Who has every right may use them all.`),
+			Show who may use SecurityContextConstraints in a namespace: the users and groups that they list, and
+			those who have the verb use on them by a role of RBAC. Who has every right may use them all.`),
 		Example: templates.Examples(`
 			# Who may use the constraints "privileged" in team-a
 			kubectl nstpl scc who-can-use privileged -n team-a

@@ -45,30 +45,32 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] [-o table|json]",
 		Short: "Show what differs from what templates declare",
 		Long: templates.LongDesc(`
-			Show how objects in namespaces differ from what templates declare for them: what the operator would create,
-			configure or prune, and what drifted and is left so by driftPolicy Report. Without arguments it is about the
-			current namespace; with -f, about all.
+			Show how objects in namespaces differ from what templates declare for them: what the operator would
+			create, configure or prune, and what drifted and is left so by driftPolicy Report. Without arguments it
+			is about the current namespace; with -f, about all.
 
 			With -f the templates in the files stand in for the cluster's of the same names: the difference is what
 			applying the files would do.
 
-			With --tree it compares the tree of policies in a folder with the cluster: what "kubectl nstpl hydrate" prints with
-			what is there, and what is there of the tree and no longer in the folder. Namespaces that would be deleted come
-			first. It lists every object that the operator would delete in the tree's namespaces. A namespace that existed before
-			the tree is left alone: what would be deleted in it by "kubectl nstpl hydrate --adopt" is listed as "delete if adopted".
-			It lists what another tree would leave behind if all its namespaces moved to this one, as when the root is renamed.
+			With --tree it compares the tree of policies in a folder with the cluster: what "kubectl nstpl hydrate"
+			prints with what is there, and what is there of the tree and no longer in the folder. Namespaces that
+			would be deleted come first. It lists every object that the operator would delete in the tree's
+			namespaces. A namespace that existed before the tree is left alone: what would be deleted in it by
+			"kubectl nstpl hydrate --adopt" is listed as "delete if adopted". It lists what another tree would leave
+			behind if all its namespaces moved to this one, as when the root is renamed.
 
 			Drift is found by managedFields, in which the API server records who changed a field. With --verify it
-			also compares the contents of the objects that are unchanged by this record. Use it when managedFields may have
-			been manipulated. It reads every populated object and asks the API server, by a dry run, what applying the
-			declaration would change. Where you may not patch the object, contents are compared as far as possible without that.
+			also compares the contents of the objects that are unchanged by this record. Use it when managedFields
+			may have been manipulated. It reads every populated object and asks the API server, by a dry run, what
+			applying the declaration would change. Where you may not patch the object, contents are compared as far
+			as possible without that.
 
-			A field that no template declares is no difference. The values of Secrets are masked. The program that shows
-			the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are on standard
-			error.
+			A field that no template declares is no difference. The values of Secrets are masked. The program that
+			shows the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are
+			on standard error.
 
-			What you may not read is said to be unknown and never taken for absent. What the API server refuses to try out
-			for you is estimated, and that is said.
+			What you may not read is said to be unknown and never taken for absent. What the API server refuses to
+			try out for you is estimated, and that is said.
 
 			Exit status:
 			 0

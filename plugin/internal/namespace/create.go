@@ -36,11 +36,11 @@ func NewCreate(s cli.Session) *cobra.Command {
 		Use:   "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] [--dry-run=none|client|server]",
 		Short: "Create a namespace and wait until it is populated",
 		Long: templates.LongDesc(`
-			Create a namespace, show each object as it arrives and end when the namespace has all objects that templates
-			declare for it, or say what is missing and why.
+			Create a namespace, show each object as it arrives and end when the namespace has all objects that
+			templates declare for it, or say what is missing and why.
 
-			It waits for nothing when no template matches. Who may not read the namespace can't wait for it: that is said,
-			and no failure.
+			It waits for nothing when no template matches. Who may not read the namespace can't wait for it: that is
+			said, and no failure.
 
 			With --output only the namespace is on standard output, as it is right after its creation.`),
 		Example: templates.Examples(`

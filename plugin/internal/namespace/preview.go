@@ -37,15 +37,15 @@ func NewPreview(s cli.Session) *cobra.Command {
 		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",
 		Short: "Show what a namespace gets from templates, and why",
 		Long: templates.LongDesc(`
-			Show the objects that templates declare for a namespace, which may exist or not. The objects are on standard
-			output, as the operator applies them; which template matches and what would become of each object, and why, is
-			on standard error.
+			Show the objects that templates declare for a namespace, which may exist or not. The objects are on
+			standard output, as the operator applies them; which template matches and what would become of each
+			object, and why, is on standard error.
 
-			A namespace that does not exist yet is shown as if you created it, or the user whom --as names: $(CREATOR) is
-			that user, and it is said which of the matching templates they may not use.
+			A namespace that does not exist yet is shown as if you created it, or the user whom --as names:
+			$(CREATOR) is that user, and it is said which of the matching templates they may not use.
 
-			With -f only the templates in the files are used and no cluster is asked, unless --with-cluster or --server
-			says so: then a template in a file stands in for the cluster's of the same name.
+			With -f only the templates in the files are used and no cluster is asked, unless --with-cluster or
+			--server says so: then a template in a file stands in for the cluster's of the same name.
 
 			Here --server is not the address of the API server, which -s or --api-server gives.`),
 		Example: templates.Examples(`

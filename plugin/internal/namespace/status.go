@@ -30,8 +30,8 @@ func NewStatus(s cli.Session) *cobra.Command {
 		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
 		Short: "Show which namespaces are populated, and why the others aren't",
 		Long: templates.LongDesc(`
-			Show which namespaces are populated by which templates, and what the operator says of them. Without arguments
-			it is about the namespaces that a template matches.`),
+			Show which namespaces are populated by which templates, and what the operator says of them. Without
+			arguments it is about the namespaces that a template matches.`),
 		Example: templates.Examples(`
 			# The namespaces that templates match
 			kubectl nstpl status

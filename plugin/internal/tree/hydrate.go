@@ -26,19 +26,21 @@ func NewHydrate(s cli.Session) *cobra.Command {
 		Use:   "hydrate DIR [--flat] [--audit] [--adopt] [-o yaml|json]",
 		Short: "Print the objects that a tree of policies stands for",
 		Long: templates.LongDesc(`
-			Print the objects that the tree of policies in a folder stands for, so that kubectl or any other tool can apply
-			them: its cluster-level policies, a PolicySpace and a NamespaceTemplate for each policyspace, a NamespaceTemplate
-			for each namespace that has policies of its own, and the Namespaces. Each has the label policy.nstpl.dev/tree with
-			the root's name. The tree must be valid: see "kubectl nstpl vet".
+			Print the objects that the tree of policies in a folder stands for, so that kubectl or any other tool can
+			apply them: its cluster-level policies, a PolicySpace and a NamespaceTemplate for each policyspace, a
+			NamespaceTemplate for each namespace that has policies of its own, and the Namespaces. Each has the label
+			policy.nstpl.dev/tree with the root's name. The tree must be valid: see "kubectl nstpl vet".
 
 			In the tree's namespaces, Roles, RoleBindings and ResourceQuotas that no template declares are deleted. With
 			--audit they are left and reported.
 
-			A Namespace of the tree that exists already is left alone and reported, so that nothing in it is deleted by
-			surprise. With --adopt the Namespaces get the annotation policy.nstpl.dev/adopt, and the tree takes over those that
-			exist. "kubectl nstpl diff --tree" lists what would be deleted in them. Later runs need no --adopt.
+			A Namespace of the tree that exists already is left alone and reported, so that nothing in it is deleted
+			by surprise. With --adopt the Namespaces get the annotation policy.nstpl.dev/adopt, and the tree takes
+			over those that exist. "kubectl nstpl diff --tree" lists what would be deleted in them. Later runs need
+			no --adopt.
 
-			With --flat it prints instead what each namespace ends up with, as plain objects in it: inheritance resolved.`),
+			With --flat it prints instead what each namespace ends up with, as plain objects in it: inheritance
+			resolved.`),
 		Example: templates.Examples(`
 			# Bring a cluster to a tree
 			kubectl nstpl hydrate foo-corp | kubectl apply -f -

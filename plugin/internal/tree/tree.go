@@ -32,10 +32,10 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "tree [DIR] [-o json|mermaid|dot]",
 		Short: "Draw a tree of policies: spaces, namespaces and what they inherit",
 		Long: templates.LongDesc(`
-			Draw a tree of policies: its policyspaces and namespaces with their quotas, and in each namespace the RoleBindings
-			that it has or inherits, by where they come from. Without DIR it is that of the cluster: its PolicySpaces, the
-			namespaces in them, what templates declare there, and what is used of each quota. With DIR it is the tree in a
-			folder, which must be valid: see "kubectl nstpl vet".`),
+			Draw a tree of policies: its policyspaces and namespaces with their quotas, and in each namespace the
+			RoleBindings that it has or inherits, by where they come from. Without DIR it is that of the cluster: its
+			PolicySpaces, the namespaces in them, what templates declare there, and what is used of each quota. With
+			DIR it is the tree in a folder, which must be valid: see "kubectl nstpl vet".`),
 		Example: templates.Examples(`
 			# Draw the cluster's policyspaces, with what is used of their quotas
 			kubectl nstpl tree

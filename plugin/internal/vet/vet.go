@@ -38,12 +38,13 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
 		Short: "Check templates, or a tree of policies, before they are applied",
 		Long: templates.LongDesc(`
-			Check the tree of policies in a folder, whose name is that of its root policyspace, or the NamespaceTemplates and
-			NamespaceInitializationConfigurations in files, and say everything that is wrong with them. Violations are on
-			standard output, a line for each.
+			Check the tree of policies in a folder, whose name is that of its root policyspace, or the
+			NamespaceTemplates and NamespaceInitializationConfigurations in files, and say everything that is wrong
+			with them. Violations are on standard output, a line for each.
 
-			Without --server no cluster is asked. With it the API server answers, by a dry run that changes nothing, whether
-			it would take the objects from you: whether you could create yourself what a template creates, above all.
+			Without --server no cluster is asked. With it the API server answers, by a dry run that changes nothing,
+			whether it would take the objects from you: whether you could create yourself what a template creates,
+			above all.
 
 			Here --server is not the address of the API server, which -s or --api-server gives.
 
