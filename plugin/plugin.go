@@ -1,7 +1,7 @@
 // Package plugin is the kubectl plugin `kubectl nstpl`.
 //
-// Run is the whole program: it runs a command, prints its error and returns the exit code. The commands are in
-// internal, a package for each family; package cli there says what they share.
+// Run is the whole program: it runs a command, prints its error and returns the exit code. The commands are in the
+// directory internal, with one package for each family of commands. Package cli documents the rules for all of them.
 package plugin
 
 import (
@@ -21,10 +21,10 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// completer is the name under which kubectl runs a plugin to complete its command line.
-const completer = "kubectl_complete-nstpl"
+// completionProgram is the name of the program that kubectl runs to complete the command line of this plugin.
+const completionProgram = "kubectl_complete-nstpl"
 
-// Run runs the plugin with a program name and arguments, and returns the exit code.
+// Run runs the plugin and returns its exit code. The first element of argv is the name of the program.
 func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(streams)
 	root.SetArgs(arguments(argv))
@@ -40,16 +40,16 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return command.New(streams)
 }
 
-// arguments returns the arguments for cobra. Kubectl's protocol for completion differs from cobra's only in how the
-// program is called.
+// arguments returns the arguments for cobra. For completion, kubectl runs the program by another name, where cobra
+// expects another first argument.
 func arguments(argv []string) []string {
-	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == completer {
+	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == completionProgram {
 		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
 	}
 	return argv[1:]
 }
 
-// Message returns the error message of a command, or "" if there is none to print.
+// Message returns the error message to print for the error of a command, or "" if there is none.
 func Message(err error) string {
 	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		err = exit.Err
@@ -60,7 +60,7 @@ func Message(err error) string {
 	return output.Error(err)
 }
 
-// ExitCode returns the exit code for the error of a command: 0 for nil, 1 unless the error is a cli.Exit.
+// ExitCode returns the exit code for the error of a command: 0 for nil, the code of a cli.Exit, and 1 for other errors.
 func ExitCode(err error) int {
 	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		return exit.Code

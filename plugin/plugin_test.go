@@ -21,10 +21,10 @@ func TestExitCodeAndMessage(t *testing.T) {
 		code    int
 		message string
 	}{
-		"nothing":     {nil, 0, ""},
+		"no error":    {nil, 0, ""},
 		"an error":    {errors.New("no"), 1, "error: no"},
 		"differences": {&cli.Exit{Code: 1}, 1, ""},
-		"trouble":     {&cli.Exit{Code: 2, Err: errors.New("no")}, 2, "error: no"},
+		"a failure":   {&cli.Exit{Code: 2, Err: errors.New("no")}, 2, "error: no"},
 		"wrapped":     {fmt.Errorf("x: %w", &cli.Exit{Code: 2, Err: errors.New("no")}), 2, "error: no"},
 	}
 	for name, test := range tests {
@@ -35,7 +35,7 @@ func TestExitCodeAndMessage(t *testing.T) {
 	}
 }
 
-func TestRunAnswersKubectlsCompletion(t *testing.T) {
+func TestRunCompletesForKubectl(t *testing.T) {
 	for _, program := range []string{
 		"kubectl_complete-nstpl", "/usr/bin/kubectl_complete-nstpl", "kubectl_complete-nstpl.exe",
 	} {
@@ -50,8 +50,7 @@ func TestRunAnswersKubectlsCompletion(t *testing.T) {
 	require.Contains(t, errOut.String(), "Did you mean this?\n  preview\n")
 }
 
-// Every command has an example that begins like what people type.
-func TestHelp(t *testing.T) {
+func TestEveryCommandHasHelpWithExample(t *testing.T) {
 	streams, _, _, _ := genericiooptions.NewTestIOStreams()
 	root := plugin.NewCommand(streams)
 	for _, cmd := range root.Commands() {
@@ -65,25 +64,25 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What the examples show can be typed: the commands and flags are there, and the arguments are as many as are taken.
-func TestExamples(t *testing.T) {
+// Every example is a valid command line: its command and flags exist, and the number of arguments is allowed.
+func TestExamplesAreValidCommandLines(t *testing.T) {
 	streams, _, _, _ := genericiooptions.NewTestIOStreams()
 	var check func(*cobra.Command)
 	check = func(cmd *cobra.Command) {
 		for line := range strings.Lines(cmd.Example) {
-			typed, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl nstpl ")
+			commandLine, ok := strings.CutPrefix(strings.TrimSpace(line), "kubectl nstpl ")
 			if !ok {
 				continue
 			}
-			typed, _, _ = strings.Cut(typed, " | ")
-			typed, _, _ = strings.Cut(typed, " && ")
-			found, rest, err := plugin.NewCommand(streams).Find(strings.Fields(typed))
+			commandLine, _, _ = strings.Cut(commandLine, " | ")
+			commandLine, _, _ = strings.Cut(commandLine, " && ")
+			example, args, err := plugin.NewCommand(streams).Find(strings.Fields(commandLine))
 			require.NoError(t, err, line)
-			require.NoError(t, found.ParseFlags(rest), line)
-			require.NoError(t, found.ValidateArgs(found.Flags().Args()), line)
+			require.NoError(t, example.ParseFlags(args), line)
+			require.NoError(t, example.ValidateArgs(example.Flags().Args()), line)
 		}
-		for _, below := range cmd.Commands() {
-			check(below)
+		for _, subcommand := range cmd.Commands() {
+			check(subcommand)
 		}
 	}
 	check(plugin.NewCommand(streams))

@@ -1,4 +1,4 @@
-// Command reference writes the manual of the plugin's commands to standard output, as Markdown.
+// Command reference writes the reference of the plugin's commands to standard output, as Markdown.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 func main() {
 	root := plugin.NewCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	root.DisableAutoGenTag = true
-	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // not the home of the user who runs this
-	fmt.Fprintln(os.Stdout, "# Commands\n\nThis page is made from the help of the commands, by `make generate`.")
+	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // independent of the user
+	fmt.Fprintln(os.Stdout, "# Commands\n\nThis page lists all commands of `kubectl nstpl` with their help. `make generate` generates it.")
 	if err := write(os.Stdout, root); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
@@ -35,17 +35,18 @@ func write(to io.Writer, command *cobra.Command) error {
 	if err := doc.GenMarkdownCustom(command, to, anchor); err != nil {
 		return err
 	}
-	// The flags that all commands inherit are in the help of the root only.
+	// Only the help of the root command lists the flags that all commands inherit.
 	command.PersistentFlags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
-	for _, below := range command.Commands() {
-		if err := write(to, below); err != nil {
+	for _, subcommand := range command.Commands() {
+		if err := write(to, subcommand); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// anchor returns the link to a command on this page. Cobra gives each command a file name, for a page of its own.
+// anchor returns the link to a command on this page. Cobra passes the name of the file that it would write for the
+// command.
 func anchor(file string) string {
 	return "#" + strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "_", "-")
 }

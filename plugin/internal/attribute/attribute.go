@@ -51,7 +51,7 @@ func New(s cli.Session) *cobra.Command {
 			# Ask whether somebody may set a label
 			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(0, "nothing"),
+		Args:                  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

@@ -54,7 +54,7 @@ func newCanSet(s cli.Session) *cobra.Command {
 			kubectl nstpl attributes can-set example.com/owner --cluster-scoped --as jane --as-group ops`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.complete,
-		Args:                  cli.ExactArgs(1, "KEY or KEY=VALUE"),
+		Args:                  cli.OneArg("KEY[=VALUE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(args[0]); err != nil {
 				return cli.UsageError(cmd, err)

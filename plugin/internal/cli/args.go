@@ -6,28 +6,34 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// UsageError returns an error that says what is wrong with a command line and which help to read.
+// UsageError returns err, the reason why a command line is invalid, with a hint to the help of the command.
 func UsageError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w: see '%s -h' for help and examples", err, cmd.CommandPath())
 }
 
-// ExactArgs accepts count arguments. The description of them is for the error, such as "the NAME of a namespace".
-func ExactArgs(count int, description string) cobra.PositionalArgs {
+// NoArgs accepts no arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return UsageError(cmd, fmt.Errorf("unexpected arguments: %q", args))
+	}
+	return nil
+}
+
+// OneArg accepts exactly one argument. Name is its name in the usage line, such as NAME.
+func OneArg(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != count {
-			return UsageError(cmd,
-				fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), description, len(args)))
+		if len(args) != 1 {
+			return UsageError(cmd, fmt.Errorf("exactly one %s is required, got %d", name, len(args)))
 		}
 		return nil
 	}
 }
 
-// AtMostOneArg accepts one argument or none.
-func AtMostOneArg(description string) cobra.PositionalArgs {
+// AtMostOneArg accepts one argument or none. Name is its name in the usage line, such as DIR.
+func AtMostOneArg(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return UsageError(cmd,
-				fmt.Errorf("%s takes %s or nothing, not %d arguments", cmd.CommandPath(), description, len(args)))
+			return UsageError(cmd, fmt.Errorf("at most one %s is allowed, got %d", name, len(args)))
 		}
 		return nil
 	}

@@ -9,30 +9,30 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-func TestArgs(t *testing.T) {
+func TestPositionalArgs(t *testing.T) {
 	tests := map[string]struct {
-		accepts cobra.PositionalArgs
-		args    []string
-		want    string // the error, if any
+		check cobra.PositionalArgs
+		args  []string
+		want  string // the error, if any
 	}{
-		"as many": {cli.ExactArgs(1, "a NAME"), []string{"a"}, ""},
-		"too few": {
-			cli.ExactArgs(1, "a NAME"), nil, "show takes a NAME, not 0 arguments: see 'show -h' for help and examples",
+		"NoArgs, none given": {cli.NoArgs, nil, ""},
+		"NoArgs, one given": {
+			cli.NoArgs, []string{"a"}, `unexpected arguments: ["a"]: see 'show -h' for help and examples`,
 		},
-		"too many": {
-			cli.ExactArgs(0, "nothing"), []string{"a"},
-			"show takes nothing, not 1 arguments: see 'show -h' for help and examples",
+		"OneArg, one given": {cli.OneArg("NAME"), []string{"a"}, ""},
+		"OneArg, none given": {
+			cli.OneArg("NAME"), nil, "exactly one NAME is required, got 0: see 'show -h' for help and examples",
 		},
-		"none": {cli.AtMostOneArg("a DIR"), nil, ""},
-		"one":  {cli.AtMostOneArg("a DIR"), []string{"a"}, ""},
-		"more than one": {
-			cli.AtMostOneArg("a DIR"), []string{"a", "b"},
-			"show takes a DIR or nothing, not 2 arguments: see 'show -h' for help and examples",
+		"AtMostOneArg, none given": {cli.AtMostOneArg("DIR"), nil, ""},
+		"AtMostOneArg, one given":  {cli.AtMostOneArg("DIR"), []string{"a"}, ""},
+		"AtMostOneArg, two given": {
+			cli.AtMostOneArg("DIR"), []string{"a", "b"},
+			"at most one DIR is allowed, got 2: see 'show -h' for help and examples",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := test.accepts(&cobra.Command{Use: "show"}, test.args)
+			err := test.check(&cobra.Command{Use: "show"}, test.args)
 			if test.want == "" {
 				require.NoError(t, err)
 			} else {

@@ -15,10 +15,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// CompleteNamespaces completes the names of namespaces: at most that many arguments or, with 0, any number.
-func (s Session) CompleteNamespaces(most int) cobra.CompletionFunc {
+// CompleteNamespaces completes arguments with the names of namespaces, for at most limit arguments. Zero means no limit.
+func (s Session) CompleteNamespaces(limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if most > 0 && len(args) >= most {
+		if limit > 0 && len(args) >= limit {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		names := s.objectNames(cmd.Context(), corev1.SchemeGroupVersion.WithResource("namespaces"))
@@ -48,8 +48,8 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with those of the
-// cluster.
+// CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with the
+// namespaces of the cluster.
 func (s Session) CompleteConfigFlags(root *cobra.Command) {
 	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
 		return slices.Sorted(maps.Keys(c.Contexts))
@@ -79,8 +79,8 @@ func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource sc
 	})
 }
 
-// objectNames returns the names of all objects of a resource. It returns none if they can't be listed within two
-// seconds: a shell that completes a command line has no place for an error.
+// objectNames returns the names of all objects of a resource. It returns none if they cannot be listed within two
+// seconds, since a shell cannot show an error while it completes a command line.
 func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionResource) []string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionRe
 	return names
 }
 
-// completeFlag ignores the only error that there can be: the command has no such flag, so there is nothing to complete.
+// completeFlag ignores the error, which only says that the command has no such flag: there is nothing to complete then.
 func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values)
 }

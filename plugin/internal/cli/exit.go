@@ -1,13 +1,13 @@
 package cli
 
-// ExitFailed is the exit code of a command that failed, where 1 is the code of what it found: in diff and vet, as in
-// diff(1).
+// ExitFailed is the exit code of diff and vet if the command failed. As with diff(1), exit code 1 means that the command
+// succeeded and found something: differences or violations.
 const ExitFailed = 2
 
 // Exit is an error that ends the process with an exit code other than 1, or without a message.
 type Exit struct {
 	Code int
-	// Err is the message to print. It is nil if the output already says why the code is not 0.
+	// Err is the error to print. It is nil if the output already explains the exit code.
 	Err error
 }
 
@@ -18,8 +18,8 @@ func (e *Exit) Error() string {
 	return e.Err.Error()
 }
 
-// Failed returns an Exit with ExitFailed and the message of err.
+// Failed returns an Exit with the code ExitFailed, which prints err.
 func Failed(err error) error { return &Exit{Code: ExitFailed, Err: err} }
 
-// Unwrap returns the error with the message, or nil.
+// Unwrap returns Err.
 func (e *Exit) Unwrap() error { return e.Err }

@@ -16,32 +16,31 @@ const (
 	FormatYAML  = "yaml"
 )
 
-// FormatFlag is the flag --output of a command that has few formats of its own. Other commands have kubectl's formats:
-// they use genericclioptions.PrintFlags.
+// FormatFlag is the flag --output of a command with its own output formats. Commands with kubectl's formats use
+// genericclioptions.PrintFlags instead.
 type FormatFlag struct {
-	// Format is the value, or empty for the command's usual output.
+	// Format is the value, or empty for the command's default output.
 	Format string
 
-	usual    string
-	accepted []string
+	defaultFormat string
+	allowed       []string
 }
 
-// AddTo adds the flag to a command. Usual is the default, and may be empty. The description is the help before the list
-// of what the flag accepts.
-func (f *FormatFlag) AddTo(cmd *cobra.Command, usual, description string, accepted ...string) {
-	f.usual, f.accepted = usual, accepted
-	cmd.Flags().StringVarP(&f.Format, "output", "o", usual,
-		fmt.Sprintf("%s. One of: (%s).", description, strings.Join(accepted, ", ")))
-	CompleteValues(cmd, "output", accepted...)
+// AddTo adds the flag to a command. The default format may be empty. The help of the flag is the description followed by
+// the allowed formats.
+func (f *FormatFlag) AddTo(cmd *cobra.Command, defaultFormat, description string, allowed ...string) {
+	f.defaultFormat, f.allowed = defaultFormat, allowed
+	cmd.Flags().StringVarP(&f.Format, "output", "o", defaultFormat,
+		fmt.Sprintf("%s. One of: (%s).", description, strings.Join(allowed, ", ")))
+	CompleteValues(cmd, "output", allowed...)
 }
 
-// Check returns a UsageError if the flag was given a value that it does not accept.
+// Check returns a UsageError if the value of the flag is neither the default nor an allowed format.
 func (f *FormatFlag) Check(cmd *cobra.Command) error {
-	if f.Format == f.usual || slices.Contains(f.accepted, f.Format) {
+	if f.Format == f.defaultFormat || slices.Contains(f.allowed, f.Format) {
 		return nil
 	}
-	last := len(f.accepted) - 1
-	return UsageError(cmd,
-		fmt.Errorf("--output is %q: it can be %s or %s", f.Format, strings.Join(f.accepted[:last], ", "),
-			f.accepted[last]))
+	last := len(f.allowed) - 1
+	return UsageError(cmd, fmt.Errorf("invalid --output %q: must be %s or %s", f.Format,
+		strings.Join(f.allowed[:last], ", "), f.allowed[last]))
 }

@@ -11,28 +11,28 @@ import (
 
 func TestFormatFlag(t *testing.T) {
 	tests := map[string]struct {
-		usual string
-		args  []string
-		want  string // the error, if any
+		defaultFormat string
+		args          []string
+		want          string // the error, if any
 	}{
-		"not given":          {"", nil, ""},
-		"accepted":           {"", []string{"-o", "wide"}, ""},
-		"the default, given": {"yaml", []string{"-o", "yaml"}, ""},
-		"unknown": {
+		"no flag":           {"", nil, ""},
+		"an allowed format": {"", []string{"-o", "wide"}, ""},
+		"the default":       {"yaml", []string{"-o", "yaml"}, ""},
+		"an unknown format": {
 			"", []string{"-o", "xml"},
-			`--output is "xml": it can be wide, json or yaml: see 'show -h' for help and examples`,
+			`invalid --output "xml": must be wide, json or yaml: see 'show -h' for help and examples`,
 		},
-		"empty where none is it": {
+		"empty, but the default is not": {
 			"yaml", []string{"-o", ""},
-			`--output is "": it can be wide, json or yaml: see 'show -h' for help and examples`,
+			`invalid --output "": must be wide, json or yaml: see 'show -h' for help and examples`,
 		},
-		"empty where that is one": {"", []string{"-o", ""}, ""},
+		"empty, as the default is": {"", []string{"-o", ""}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cmd := &cobra.Command{Use: "show"}
 			var flag cli.FormatFlag
-			flag.AddTo(cmd, test.usual, "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
+			flag.AddTo(cmd, test.defaultFormat, "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 			require.Equal(t, "Output format. One of: (wide, json, yaml).", cmd.Flag("output").Usage)
 			require.NoError(t, cmd.ParseFlags(test.args))
 			err := flag.Check(cmd)

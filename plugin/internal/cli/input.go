@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// Templates returns the cluster's templates as they would be once the files were applied. If c is nil, it returns those
-// in the files. It notes the documents that are not templates.
+// Templates returns the templates of the cluster as they would be if the files were applied. If c is nil, it returns the
+// templates in the files. It prints a note for each document that is not a template.
 func (s Session) Templates(
 	ctx context.Context, c *cluster.Cluster, paths []string,
 ) ([]*v1alpha1.NamespaceTemplate, error) {
@@ -25,7 +25,7 @@ func (s Session) Templates(
 		}
 	}
 	for _, skipped := range files.Skipped {
-		s.Note("skipped, as it is no NamespaceTemplate: %s", skipped)
+		s.Note("skipped %s: not a NamespaceTemplate", skipped)
 	}
 	if c == nil {
 		return files.Templates, nil
@@ -40,14 +40,15 @@ func (s Session) Templates(
 	return source.Merge(stored, files.Templates), nil
 }
 
-// ValidTree reads the tree of policies in a folder and notes its warnings. A tree with violations is an error.
+// ValidTree reads the tree of policies in a directory and prints its warnings. It returns an error if the tree has
+// violations.
 func (s Session) ValidTree(dir string) (*hierarchy.Tree, error) {
 	result, err := source.Tree(dir)
 	if err != nil {
 		return nil, err
 	}
 	if n := len(result.Violations); n > 0 {
-		return nil, fmt.Errorf("%s has %s: see kubectl nstpl vet %s", result.Tree.Root.Name,
+		return nil, fmt.Errorf("%s has %s: run 'kubectl nstpl vet %s' for details", result.Tree.Root.Name,
 			output.Count(n, "violation"), dir)
 	}
 	for _, warning := range result.Warnings {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Progress shows a text on standard error, if that is a terminal, from one second after the call until done is called.
+// Progress shows a text on standard error from one second after the call until the caller calls done. It shows nothing
+// if standard error is not a terminal.
 func (s Session) Progress(text string) (done func()) {
 	if !printers.IsTerminal(s.ErrOut) {
 		return func() {}

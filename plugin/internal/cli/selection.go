@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Selection is the namespaces that a command is about: those with some names, all (-A), or those with some labels (-l).
+// Selection holds which namespaces a command line selects: by their names, all (-A), or by their labels (-l).
 type Selection struct {
 	// Names are the arguments of the command.
 	Names []string
@@ -26,14 +26,15 @@ type Selection struct {
 
 // AddFlags adds -A and -l to a command.
 func (x *Selection) AddFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&x.all, "all-namespaces", "A", false, "All namespaces.")
-	cmd.Flags().StringVarP(&x.selector, "selector", "l", "", "All namespaces whose labels match, as in kubectl get.")
+	cmd.Flags().BoolVarP(&x.all, "all-namespaces", "A", false, "Select all namespaces.")
+	cmd.Flags().StringVarP(&x.selector, "selector", "l", "",
+		"Select the namespaces whose labels match. Supports '=', '==', '!=', 'in' and 'notin' (e.g. -l tier=prod).")
 }
 
-// Check returns a UsageError for names together with flags, and for a selector that can't be parsed.
+// Check returns a UsageError if names are combined with -A or -l, or if the selector is invalid.
 func (x *Selection) Check(cmd *cobra.Command) error {
 	if x.HasNames() && (x.all || x.selector != "") {
-		return UsageError(cmd, errors.New("namespaces can be named, or selected with -A or -l, not both"))
+		return UsageError(cmd, errors.New("names of namespaces cannot be combined with -A or -l"))
 	}
 	if _, err := labels.Parse(x.selector); err != nil {
 		return UsageError(cmd, fmt.Errorf("--selector: %w", err))
@@ -41,14 +42,14 @@ func (x *Selection) Check(cmd *cobra.Command) error {
 	return nil
 }
 
-// HasNames reports whether the command names its namespaces one by one.
+// HasNames reports whether the command line names namespaces.
 func (x *Selection) HasNames() bool { return len(x.Names) > 0 }
 
-// IsEmpty reports whether the command line selects no namespaces. Read returns all of them then.
+// IsEmpty reports whether the command line selects no namespaces. Read then returns all namespaces.
 func (x *Selection) IsEmpty() bool { return !x.HasNames() && !x.all && x.selector == "" }
 
-// Read returns the namespaces. For each that is named and that the user may not read, it returns the API server's error
-// in forbidden.
+// Read returns the selected namespaces. Forbidden holds an error of the API server for each namespace that is named and
+// that the user may not read.
 func (x *Selection) Read(
 	ctx context.Context, c *cluster.Cluster,
 ) (namespaces []*corev1.Namespace, forbidden []error, err error) {

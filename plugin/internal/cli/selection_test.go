@@ -15,13 +15,13 @@ func TestSelection(t *testing.T) {
 		isEmpty bool
 		err     string
 	}{
-		"nothing":            {nil, true, ""},
-		"names":              {[]string{"a", "b"}, false, ""},
-		"all":                {[]string{"-A"}, false, ""},
-		"a selector":         {[]string{"-l", "tier in (a, b)"}, false, ""},
-		"names and all":      {[]string{"a", "-A"}, false, "not both"},
-		"names and selector": {[]string{"a", "-l", "x=y"}, false, "not both"},
-		"a broken selector":  {[]string{"-l", "a=b=c"}, false, "--selector: "},
+		"no arguments":        {nil, true, ""},
+		"names":               {[]string{"a", "b"}, false, ""},
+		"all namespaces":      {[]string{"-A"}, false, ""},
+		"a selector":          {[]string{"-l", "tier in (a, b)"}, false, ""},
+		"names and -A":        {[]string{"a", "-A"}, false, "cannot be combined"},
+		"names and -l":        {[]string{"a", "-l", "x=y"}, false, "cannot be combined"},
+		"an invalid selector": {[]string{"-l", "a=b=c"}, false, "--selector: "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

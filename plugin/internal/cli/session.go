@@ -1,13 +1,12 @@
 // Package cli holds what the commands of `kubectl nstpl` share.
 //
-// Every command is made from a Session: the streams that it reads and writes, and the flags that choose a cluster and a
-// user. Each family of commands is a package of its own beside this one (namespace, diff, tree, vet, attribute,
-// constraint), embeds the Session in its commands and imports no other family. What a command prints follows three
-// rules:
+// Every command is created with a Session: the streams that it reads and writes, and the flags that select a cluster and
+// a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, attribute and constraint. A
+// family does not import another family. Commands follow three rules:
 //
-//   - The result is on standard output, and nothing else is. Notes about it are on standard error (Session.Note).
-//   - A wrong command line is a UsageError, which names the help to read.
-//   - The exit code is 0 or 1, as with kubectl, unless the command documents another: then it returns an Exit.
+//   - Standard output holds only the result. Notes about it go to standard error (Session.Note).
+//   - An invalid command line is a UsageError, which refers to the command's help.
+//   - The exit code is 0 or 1, as with kubectl. A command that documents another exit code returns an Exit.
 package cli
 
 import (
@@ -21,25 +20,25 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// FieldManager is the field manager of what the plugin itself writes, such as Namespaces. The populated objects are the
-// operator's.
+// FieldManager is the field manager for the plugin's own writes, such as new Namespaces. The operator writes the
+// populated objects with a field manager of its own.
 const FieldManager = "kubectl-nstpl"
 
-// Session is what a command works with: its streams, and the flags that choose a cluster and a user.
+// Session holds the streams of a command, and the flags that select a cluster and a user.
 type Session struct {
 	genericiooptions.IOStreams
 	// Config holds the values of kubectl's flags, such as --context, --namespace and --as.
 	Config *genericclioptions.ConfigFlags
 }
 
-// NewSession returns a session with the default of every flag. It prints the API server's warnings to standard error.
+// NewSession returns a session with the default value of every flag. Warnings of the API server go to standard error.
 func NewSession(streams genericiooptions.IOStreams) Session {
 	s := Session{IOStreams: streams, Config: genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1)}
 	warnings := rest.NewWarningWriter(streams.ErrOut, rest.WarningWriterOptions{
 		Deduplicate: true, Color: printers.AllowsColorOutput(streams.ErrOut),
 	})
 	s.Config.WrapConfigFn = func(config *rest.Config) *rest.Config {
-		config.QPS = -1 // the API server's priority and fairness limits the requests
+		config.QPS = -1 // API Priority and Fairness limits the requests on the server
 		config.UserAgent = "kubectl-nstpl/" + version.String()
 		config.WarningHandler = warnings
 		return config
@@ -47,12 +46,12 @@ func NewSession(streams genericiooptions.IOStreams) Session {
 	return s
 }
 
-// Connect returns clients that act as the user, or as the one that --as impersonates. It sends no request.
+// Connect returns clients that act as the user, or as the user that --as impersonates. It sends no request.
 func (s Session) Connect() (*cluster.Cluster, error) {
 	return cluster.Connect(s.Config)
 }
 
-// ConnectAsSelf returns clients that act as the user, without regard to --as. It sends no request.
+// ConnectAsSelf returns clients that act as the user and ignore --as. It sends no request.
 func (s Session) ConnectAsSelf() (*cluster.Cluster, error) {
 	return cluster.Connect(withoutImpersonation{s.Config})
 }
@@ -61,7 +60,8 @@ type withoutImpersonation struct {
 	genericclioptions.RESTClientGetter
 }
 
-// ToRESTConfig drops the impersonation from a copy, since the embedded getter may hand out one config several times.
+// ToRESTConfig returns a copy of the configuration without impersonation. The embedded getter may return the same
+// configuration several times, so it is not changed.
 func (g withoutImpersonation) ToRESTConfig() (*rest.Config, error) {
 	config, err := g.RESTClientGetter.ToRESTConfig()
 	if err != nil {
@@ -72,13 +72,13 @@ func (g withoutImpersonation) ToRESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace returns the namespace that --namespace or else the kubeconfig names. Explicit reports whether it was the
-// flag.
+// Namespace returns the namespace of the flag --namespace or, without the flag, of the kubeconfig. Explicit reports
+// whether the flag is set.
 func (s Session) Namespace() (name string, explicit bool, err error) {
 	return s.Config.ToRawKubeConfigLoader().Namespace()
 }
 
-// Note prints a line to standard error, beside the result.
+// Note prints one line about the result to standard error.
 func (s Session) Note(format string, args ...any) {
 	output.Line(s.ErrOut, format, args...)
 }

@@ -12,25 +12,24 @@ import (
 func newCompletion(s cli.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
-		Short: "Print the completion script of a shell",
+		Short: "Print shell completion code",
 		Long: templates.LongDesc(`
-			Print the script that completes the command line of kubectl-nstpl in a shell.
+			Print the completion code for kubectl-nstpl and the specified shell.
 
-			"kubectl nstpl" is completed by kubectl's own script, which looks for a program with the name
-			kubectl_complete-nstpl: link kubectl-nstpl to that name in a folder of your PATH. The program completes
-			when it is called by that name.`),
+			To complete "kubectl nstpl", kubectl's own completion code runs a program with the name
+			kubectl_complete-nstpl. Create a link with this name to kubectl-nstpl, in a directory of your PATH.`),
 		Example: templates.Examples(`
 			# Complete "kubectl nstpl"
 			ln -s "$(command -v kubectl-nstpl)" ~/.local/bin/kubectl_complete-nstpl
 
-			# Complete "kubectl-nstpl" in this bash
+			# Complete "kubectl-nstpl" in the current bash shell
 			source <(kubectl nstpl completion bash)`),
 		DisableFlagsInUseLine: true,
 		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
-		Args:                  cli.ExactArgs(1, "the name of a shell"),
+		Args:                  cli.OneArg("SHELL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
-			root.Use = "kubectl-nstpl" // the program that the script is for
+			root.Use = "kubectl-nstpl" // the script completes this program
 			switch args[0] {
 			case "bash":
 				return root.GenBashCompletionV2(s.Out, true)
@@ -41,7 +40,7 @@ func newCompletion(s cli.Session) *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(s.Out)
 			}
-			return cli.UsageError(cmd, fmt.Errorf("there is no completion for %s", args[0]))
+			return cli.UsageError(cmd, fmt.Errorf("unsupported shell type %q", args[0]))
 		},
 	}
 }

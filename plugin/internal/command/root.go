@@ -1,5 +1,5 @@
-// Package command assembles `kubectl nstpl`: the commands of each family, those about the plugin itself, and the flags
-// that all have.
+// Package command assembles `kubectl nstpl`: the commands of each family, the commands version and completion, and the
+// flags of all commands.
 package command
 
 import (
@@ -25,19 +25,18 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s := cli.NewSession(streams)
 	root := &cobra.Command{
 		Use:   "nstpl",
-		Short: "Create namespaces with their policy objects, and see what populates them",
+		Short: "Create namespaces with their policy objects, and inspect these objects",
 		Long: templates.LongDesc(`
-			Create namespaces that come up with the objects that the cluster's administrators chose in
-			NamespaceTemplates, see beforehand what a namespace gets and why, and compare what is there with what is
-			declared.`),
+			Create namespaces that are populated with the objects that NamespaceTemplates declare. Preview which
+			objects a namespace gets and why, and compare the objects in the cluster with their declarations.`),
 		Example: templates.Examples(`
 			# Create a namespace and wait until it is populated
 			kubectl nstpl create team-a
 
-			# Show what a namespace would get, and why
+			# Preview the objects that a namespace would get, and why
 			kubectl nstpl preview team-a --label tier=production
 
-			# Show what differs from the templates in any namespace
+			# Show the differences from the templates in all namespaces
 			kubectl nstpl diff -A`),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nstpl"},
 		SilenceErrors: true,
@@ -61,7 +60,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// addVerbosity adds the flag -v of klog, with which a command logs its requests from level 6 on.
+// addVerbosity adds the flag -v of klog. From level 6, commands log their requests.
 func addVerbosity(flags *pflag.FlagSet) {
 	all := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(all)

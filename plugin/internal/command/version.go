@@ -29,15 +29,15 @@ func newVersion(s cli.Session) *cobra.Command {
 	var client bool
 	cmd := &cobra.Command{
 		Use:   "version [--client] [-o json|yaml]",
-		Short: "Show the versions of plugin, operator and API server",
+		Short: "Print the versions of the plugin, the operator and the API server",
 		Example: templates.Examples(`
-			# Show the versions of plugin, operator and API server
+			# Print the versions of the plugin, the operator and the API server
 			kubectl nstpl version
 
-			# Show the version of the plugin, without a cluster
+			# Print the version of the plugin, without a cluster
 			kubectl nstpl version --client`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(0, "no arguments"),
+		Args:                  cli.NoArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(cmd); err != nil {
@@ -57,12 +57,12 @@ func newVersion(s cli.Session) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&client, "client", false, "Only the plugin's version: no cluster is asked.")
+	cmd.Flags().BoolVar(&client, "client", false, "Print only the version of the plugin (no cluster required).")
 	format.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
-// read reads the versions of the cluster. It leaves those empty that it could not read.
+// read reads the versions of the operator and the API server. A version that it cannot read stays empty.
 func (v *versions) read(ctx context.Context, s cli.Session) error {
 	discovery, err := s.Config.ToDiscoveryClient()
 	if err != nil {
@@ -82,7 +82,7 @@ func (v *versions) read(ctx context.Context, s cli.Session) error {
 	case apierrors.IsNotFound(err):
 		v.Operator = "not installed"
 	case apierrors.IsForbidden(err):
-		v.Operator = "unknown (you may not read its lease)"
+		v.Operator = "unknown (you may not get its lease)"
 	case err != nil:
 		return err
 	default:

@@ -42,7 +42,7 @@ func newPreflight(s cli.Session) *cobra.Command {
 			# Before creating the first constraint
 			kubectl nstpl scc preflight`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(0, "nothing but flags"),
+		Args:                  cli.NoArgs,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 }

@@ -51,7 +51,7 @@ func newReview(s cli.Session) *cobra.Command {
 			# Without a cluster
 			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane -o json`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(0, "nothing but flags"),
+		Args:                  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			formatErr := o.output.Check(cmd)
 			switch {

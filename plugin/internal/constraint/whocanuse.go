@@ -39,7 +39,7 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 			# And in any namespace
 			kubectl nstpl scc who-can-use privileged -A`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(1, "the name of SecurityContextConstraints"),
+		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {

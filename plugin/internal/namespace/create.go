@@ -53,7 +53,7 @@ func NewCreate(s cli.Session) *cobra.Command {
 			# Create one that no template populates
 			kubectl nstpl create scratch --opt-out`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(1, "the NAME of a namespace"),
+		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error

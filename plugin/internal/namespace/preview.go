@@ -61,7 +61,7 @@ func NewPreview(s cli.Session) *cobra.Command {
 			# What the API server would store for a changed template
 			kubectl nstpl preview team-a -f template.yaml --server`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(1, "the NAME of a namespace"),
+		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteNamespaces(1),
 		RunE:                  func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
 	}

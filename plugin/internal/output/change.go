@@ -6,17 +6,17 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// ChangedObject names the object of a change as kubectl does.
+// ChangedObject returns the name of the object of a change in kubectl's notation.
 func ChangedObject(change populate.Change) string {
 	return Object(change.Kind.GroupKind(), change.Name)
 }
 
-// Change returns a line that says what would become of an object, and why.
+// Change returns one line with the action on an object, its template and the reason.
 func Change(change populate.Change) string {
 	return fmt.Sprintf("%s: %s (template %s): %s", ChangedObject(change), change.Action, change.Template, change.Reason)
 }
 
-// ChangesTable returns a table of changes, one in each row.
+// ChangesTable returns a table with one row for each change.
 func ChangesTable(changes []populate.Change) Table {
 	table := Table{Columns: []string{"Object", "Template", "Action", "Reason"}}
 	for _, change := range changes {

@@ -11,9 +11,9 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// Error returns the message of an error as kubectl prints it. Joined errors have a line each.
+// Error returns the message of an error as kubectl prints it, with one line for each of several joined errors.
 func Error(err error) string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // joined errors that are wrapped are one message
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a wrapped joined error is one message
 		var lines []string
 		for _, one := range joined.Unwrap() {
 			lines = append(lines, Error(one))
@@ -35,7 +35,7 @@ func message(err error) string {
 			return Escape(text)
 		}
 	}
-	// Errors of the plugin may have several lines: suggestions of another command, or everything that is wrong with a
+	// Errors of the plugin can have several lines, such as the suggestions of other commands or the violations of a
 	// template.
 	lines := strings.Split(strings.TrimRight("error: "+err.Error(), "\n"), "\n")
 	for i, line := range lines {
@@ -50,10 +50,10 @@ func fromServer(err error, reason metav1.StatusReason) string {
 	case metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: you must be logged in to the server (%v)", err)
 	case metav1.StatusReasonForbidden:
-		if strings.Contains(err.Error(), "ask for the verb") { // the denials of nstpl name the permission to ask for
+		if strings.Contains(err.Error(), "ask for the verb") { // a denial of nstpl already names the missing permission
 			return fmt.Sprintf("Error from server (%s): %v", reason, err)
 		}
-		return fmt.Sprintf("Error from server (%s): %v: ask an administrator of the cluster for it", reason, err)
+		return fmt.Sprintf("Error from server (%s): %v: ask a cluster administrator for this permission", reason, err)
 	case metav1.StatusReasonUnknown:
 		return fmt.Sprintf("Error from server: %v", err)
 	default:

@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-func TestYAMLHoldsWhateverJSONHolds(t *testing.T) {
+func TestYAMLKeepsEveryJSONValue(t *testing.T) {
 	for _, text := range []string{
 		"plain", "", "yes", "1e3", "0x10", "null", "a: b", "- a", "x\ny\n", " lead", "trail ", "#", "'\"",
 		"\x00", "\x07", "\x1b[31m", "\x7f", "\u0080", "\u0085", "\u009f", "\u2028", "\ufeff", "\ufffe", "\uffff", "é🦊",
@@ -42,7 +42,7 @@ func TestYAMLStreamSeparatesDocuments(t *testing.T) {
 	require.Equal(t, "a: \"1\"\n---\n{\n  \"b\": \"\\u007f\"\n}\n---\nc: \"3\"\n", out.String())
 }
 
-func TestLineKeepsControlCharactersFromTheTerminal(t *testing.T) {
+func TestLineEscapesControlCharacters(t *testing.T) {
 	var out bytes.Buffer
 	output.Line(&out, "%s is %q", "a\x1b[31m\nb\u202e", "é")
 	require.Equal(t, `a\x1b[31m\nb\u202e is "é"`+"\n", out.String())
@@ -67,17 +67,18 @@ func TestError(t *testing.T) {
 		err  error
 		want string
 	}{
-		"ours":     {errors.New("no such thing"), "error: no such thing"},
-		"server's": {apierrors.NewNotFound(namespaces, "x"), `Error from server (NotFound): namespaces "x" not found`},
+		"of the plugin":     {errors.New("no such thing"), "error: no such thing"},
+		"of the API server": {apierrors.NewNotFound(namespaces, "x"), `Error from server (NotFound): namespaces "x" not found`},
 		"wrapped": {fmt.Errorf("read it: %w", apierrors.NewNotFound(namespaces, "x")),
 			`Error from server (NotFound): read it: namespaces "x" not found`},
 		"forbidden": {apierrors.NewForbidden(namespaces, "x", errors.New("no")),
-			`Error from server (Forbidden): namespaces "x" is forbidden: no: ask an administrator of the cluster for it`},
-		"refused": {fmt.Errorf("list: %w", refused),
+			`Error from server (Forbidden): namespaces "x" is forbidden: no: ` +
+				`ask a cluster administrator for this permission`},
+		"connection refused": {fmt.Errorf("list: %w", refused),
 			"The connection to the server 127.0.0.1:1 was refused - did you specify the right host or port?"},
-		"several": {errors.Join(errors.New("one"), apierrors.NewNotFound(namespaces, "x")),
+		"joined": {errors.Join(errors.New("one"), apierrors.NewNotFound(namespaces, "x")),
 			"error: one\nError from server (NotFound): namespaces \"x\" not found"},
-		"hostile": {errors.New("a\x1b[0m"), `error: a\x1b[0m`},
+		"with a control character": {errors.New("a\x1b[0m"), `error: a\x1b[0m`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, output.Error(test.err)) })
@@ -90,7 +91,7 @@ func TestObject(t *testing.T) {
 		output.Object(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}, "deny"))
 }
 
-func TestPrintKeepsControlCharactersFromTheTerminal(t *testing.T) {
+func TestPrintEscapesControlCharacters(t *testing.T) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": "a\x1b[31m\x7f\u009b\u202e", "labels": map[string]any{"a": "b"}},
@@ -122,7 +123,7 @@ func TestPrintKeepsControlCharactersFromTheTerminal(t *testing.T) {
 	}
 }
 
-func TestJSONKeepsControlCharactersFromTheTerminal(t *testing.T) {
+func TestJSONEscapesControlCharacters(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, output.JSON(&out, []string{"a\x1b\x7f\u009b\u202e<é"}))
 	require.Equal(t, "[\n    \"a\\u001b\\u007f\\u009b\\u202e<é\"\n]\n", out.String())

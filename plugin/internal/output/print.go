@@ -8,8 +8,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Print writes an object with the printer of kubectl for a format, and escapes control characters. It keeps line breaks
-// and tabs, by which templates align text.
+// Print writes an object with kubectl's printer for a format, and escapes control characters. It keeps line breaks and
+// tabs, since templates align text with them.
 func Print(w io.Writer, printer printers.ResourcePrinter, format string, object runtime.Object) error {
 	var printed strings.Builder
 	if err := printer.PrintObj(object, &printed); err != nil {
@@ -17,7 +17,7 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	}
 	text := printed.String()
 	switch format {
-	case "yaml": // the printer escapes them
+	case "yaml": // the printer escapes control characters
 	case "json":
 		text = EscapeJSON(text)
 	default:

@@ -7,7 +7,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Table is a table in the layout of kubectl get.
+// Table is a table in the layout of "kubectl get".
 type Table struct {
 	Columns []string
 	// WideColumns are the last columns, which only a wide table shows.

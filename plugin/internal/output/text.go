@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Count returns a number with a noun, which is in the plural unless the number is 1.
+// Count returns a number with a noun, in the plural unless the number is 1: "2 namespaces".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -14,7 +14,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// FirstFew returns the first three names in alphabetical order, each once, and the number of the others.
+// FirstFew returns the first three names in alphabetical order without duplicates, and the number of the others.
 func FirstFew(names []string) string {
 	const few = 3
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -24,7 +24,7 @@ func FirstFew(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// Position returns a path with a line number, or without one if line is 0.
+// Position returns a path with a line number. It returns only the path if line is 0.
 func Position(path string, line int) string {
 	if line == 0 {
 		return path

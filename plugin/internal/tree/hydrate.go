@@ -55,7 +55,7 @@ func NewHydrate(s cli.Session) *cobra.Command {
 			# What each namespace ends up with
 			kubectl nstpl hydrate foo-corp --flat`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.ExactArgs(1, "the folder of a tree"),
+		Args:                  cli.OneArg("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := h.output.Check(cmd); err != nil {
 				return err

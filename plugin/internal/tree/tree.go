@@ -46,7 +46,7 @@ func New(s cli.Session) *cobra.Command {
 			# As a picture for a page in Markdown
 			kubectl nstpl tree foo-corp -o mermaid`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.AtMostOneArg("the folder of a tree"),
+		Args:                  cli.AtMostOneArg("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err
