@@ -1,8 +1,9 @@
 // Package attribute holds the commands about protected labels and annotations: attributes, which lists the rules, and
-// attributes can-set, which answers whether a user may set one.
+// attributes can-set, which prints whether a user may set a label or annotation.
 //
-// Both read the rules and the bindings and decide as the operator's admission does, by its package attributes. A user
-// who may not read the bindings learns that the subjects are unknown. Can-set then asks the API server by a dry run.
+// Both commands read the rules and the role bindings, and decide with the package attributes of the operator's admission.
+// If the user may not read the bindings, attributes shows the subjects as unknown, and can-set sends a dry run to the API
+// server instead.
 package attribute
 
 import (
@@ -38,17 +39,17 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
 		Short: "Show which labels and annotations are protected, and who may set them",
 		Long: templates.LongDesc(`
-			Show which labels and annotations are protected in a namespace, by which rules, and who may set, change
-			and remove them: the rules of the whole cluster, and those of the namespace. A value that no rule has is
-			closed to everybody.`),
+			Show which rules protect labels and annotations in a namespace, and who may set, change and remove these
+			labels and annotations. The command shows the rules of the cluster and those of the namespace. No user may
+			set a protected label or annotation to a value that no rule lists.`),
 		Example: templates.Examples(`
-			# The rules that apply in the namespace team-a
+			# Show the rules that apply in the namespace team-a
 			kubectl nstpl attributes -n team-a
 
-			# All rules, with all of their subjects
+			# Show all rules, with all of their subjects
 			kubectl nstpl attributes -A -o wide
 
-			# Ask whether somebody may set a label
+			# Check whether a user may set a label
 			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.NoArgs,
@@ -59,20 +60,20 @@ func New(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "The rules of all namespaces.")
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show the rules of all namespaces.")
 	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	cmd.AddCommand(newCanSet(s))
 	return cmd
 }
 
-// shownRule is a rule as the command prints it.
+// shownRule is a rule in the output of the command.
 type shownRule struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	v1alpha1.AttributeRule
 	Enforced string `json:"enforced"`
-	// Subjects are those that may set the attribute, each by a binding. It is nil if they are unknown.
+	// Subjects are the subjects that may set the attribute, with their bindings. It is nil if they are unknown.
 	Subjects []shownSubject `json:"subjects"`
 	created  time.Time
 }
@@ -82,8 +83,8 @@ type shownSubject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Binding   string `json:"binding"`
-	// only is the namespace of the binding if the rule applies in others too.
-	only string
+	// onlyIn is the namespace of the binding, if the rule also applies in other namespaces.
+	onlyIn string
 }
 
 func (o *list) run(ctx context.Context) error {
@@ -101,7 +102,7 @@ func (o *list) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	holdings, holdingsErr := c.Holdings(ctx, namespace, false)
+	bound, subjectsErr := c.BoundSubjects(ctx, namespace, false)
 	rules := make([]shownRule, 0, len(inCluster)+len(inNamespaces))
 	for i := range inCluster {
 		rule := &inCluster[i]
@@ -113,16 +114,16 @@ func (o *list) run(ctx context.Context) error {
 		rules = append(rules, newShownRule("ProtectedAttribute", &rule.ObjectMeta, rule.AttributeRule, rule.Status))
 	}
 	for i := range rules {
-		rules[i].Subjects = subjectsOf(rules[i].RoleRef, rules[i].Namespace, holdings)
+		rules[i].Subjects = subjectsOf(rules[i].RoleRef, rules[i].Namespace, bound)
 	}
-	if err := o.write(rules, time.Now()); err != nil || holdingsErr == nil {
+	if err := o.write(rules, time.Now()); err != nil || subjectsErr == nil {
 		return err
 	}
-	return fmt.Errorf("who may set the attributes is not known: %w", holdingsErr)
+	return fmt.Errorf("the subjects of the rules are unknown: %w", subjectsErr)
 }
 
-// newShownRule returns a rule without its subjects. A report on an older generation of the rule does not say whether it
-// is enforced.
+// newShownRule returns a rule without its subjects. Enforced is Unknown if the condition is about an older generation of
+// the rule.
 func newShownRule(
 	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus,
 ) shownRule {
@@ -138,29 +139,29 @@ func newShownRule(
 	return shown
 }
 
-// subjectsOf returns the subjects that hold a role where a rule applies: in its namespace or, if that is empty,
-// anywhere. It returns nil if the holdings are unknown.
-func subjectsOf(role v1alpha1.RoleReference, namespace string, holdings cluster.Holdings) []shownSubject {
-	if holdings == nil {
+// subjectsOf returns the subjects that are bound to a role in a namespace or, if namespace is empty, in any namespace. It
+// returns nil if bound is nil, so that the subjects are unknown.
+func subjectsOf(role v1alpha1.RoleReference, namespace string, bound cluster.BoundSubjects) []shownSubject {
+	if bound == nil {
 		return nil
 	}
 	subjects := []shownSubject{}
-	for _, held := range holdings[role] {
-		if namespace != "" && held.Namespace != "" && held.Namespace != namespace {
+	for _, one := range bound[role] {
+		if namespace != "" && one.Namespace != "" && one.Namespace != namespace {
 			continue
 		}
 		subject := shownSubject{
-			Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, Binding: held.String(),
+			Kind: one.Subject.Kind, Namespace: one.Subject.Namespace, Name: one.Subject.Name, Binding: one.String(),
 		}
 		if namespace == "" {
-			subject.only = held.Namespace
+			subject.onlyIn = one.Namespace
 		}
 		subjects = append(subjects, subject)
 	}
 	return subjects
 }
 
-// write prints the rules in the format that the user asked for.
+// write prints the rules in the requested format.
 func (o *list) write(rules []shownRule, now time.Time) error {
 	all := map[string]any{"rules": rules}
 	switch o.output.Format {
@@ -188,7 +189,7 @@ func (o *list) write(rules []shownRule, now time.Time) error {
 	return table.Print(o.Out, wide)
 }
 
-// subjects returns the names of the first three subjects, or of all.
+// subjects returns the names of all subjects, or of the first three and the number of the others.
 func (r shownRule) subjects(all bool) string {
 	if r.Subjects == nil {
 		return "<unknown>"
@@ -201,8 +202,8 @@ func (r shownRule) subjects(all bool) string {
 			break
 		}
 		name := output.Subject(rbacv1.Subject{Kind: subject.Kind, Namespace: subject.Namespace, Name: subject.Name})
-		if subject.only != "" {
-			name += " in " + subject.only
+		if subject.onlyIn != "" {
+			name += " in " + subject.onlyIn
 		}
 		names = append(names, name)
 	}

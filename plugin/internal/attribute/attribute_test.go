@@ -13,7 +13,7 @@ import (
 
 func TestShownRule(t *testing.T) {
 	role := v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: v1alpha1.ClusterRoleKind, Name: "ops"}
-	holdings := cluster.Holdings{role: {
+	bound := cluster.BoundSubjects{role: {
 		{Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: "jane"}, Binding: "ops"},
 		{Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: "joe"}, Namespace: "team-a", Binding: "ops"},
 		{Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: "jim"}, Namespace: "team-b", Binding: "ops"},
@@ -26,20 +26,20 @@ func TestShownRule(t *testing.T) {
 	tests := map[string]struct {
 		namespace string
 		status    v1alpha1.ProtectedAttributeStatus
-		holdings  cluster.Holdings
+		bound     cluster.BoundSubjects
 		enforced  string
 		subjects  string
 	}{
-		"in the cluster":      {"", enforced(2), holdings, "True", "User jane, User joe in team-a, User jim in team-b"},
-		"in a namespace":      {"team-a", enforced(2), holdings, "True", "User jane, User joe"},
-		"an older generation": {"", enforced(1), cluster.Holdings{}, "Unknown", "<none>"},
+		"in the cluster":      {"", enforced(2), bound, "True", "User jane, User joe in team-a, User jim in team-b"},
+		"in a namespace":      {"team-a", enforced(2), bound, "True", "User jane, User joe"},
+		"an older generation": {"", enforced(1), cluster.BoundSubjects{}, "Unknown", "<none>"},
 		"unknown subjects":    {"", enforced(2), nil, "True", "<unknown>"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			meta := &metav1.ObjectMeta{Name: "r", Namespace: test.namespace, Generation: 2}
 			shown := newShownRule("ClusterProtectedAttribute", meta, v1alpha1.AttributeRule{RoleRef: role}, test.status)
-			shown.Subjects = subjectsOf(role, test.namespace, test.holdings)
+			shown.Subjects = subjectsOf(role, test.namespace, test.bound)
 			require.Equal(t, test.enforced, shown.Enforced)
 			require.Equal(t, test.subjects, shown.subjects(false))
 		})

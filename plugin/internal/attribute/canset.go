@@ -30,8 +30,8 @@ type canSet struct {
 	quiet         bool
 
 	key, value string
-	// any is true if no value is given: the question is about every value then.
-	any bool
+	// anyValue reports whether the command line has no value. The command then checks whether every value is allowed.
+	anyValue bool
 }
 
 func newCanSet(s cli.Session) *cobra.Command {
@@ -40,17 +40,18 @@ func newCanSet(s cli.Session) *cobra.Command {
 		Use:   "can-set KEY[=VALUE] [-n NAMESPACE | --cluster-scoped] [--as USER --as-group GROUP]",
 		Short: "Check whether a label or annotation may be set",
 		Long: templates.LongDesc(`
-			Check whether you, or somebody else, may set a label or an annotation on the objects of a namespace, and
-			by which rule and which binding. Without a value it is about every value. Whether the object itself may
-			be written is another question: see "kubectl auth can-i". Nor does it know whom the operator's flags
-			exempt, such as Kubernetes' own controllers.
+			Check whether you, or the user of --as, may set a label or annotation on objects in a namespace, and by
+			which rule and role binding. Without a value, the command checks whether every value is allowed.
 
-			Exit status: 0 for yes, and 1 for no or if it can't be told.`),
+			The command does not check whether the user may write the object itself: see "kubectl auth can-i". It
+			does not know the users and groups that the operator's flags exempt, such as Kubernetes' controllers.
+
+			Exit status: 0 if it is allowed, 1 if it is not allowed or the command failed.`),
 		Example: templates.Examples(`
-			# May I label what is in team-a as production?
+			# Check whether you may set the label env=prod on objects in the namespace team-a
 			kubectl nstpl attributes can-set env=prod -n team-a
 
-			# May Jane, who is in the group ops, annotate Namespaces?
+			# Check whether jane, as a member of the group ops, may set an annotation on Namespaces
 			kubectl nstpl attributes can-set example.com/owner --cluster-scoped --as jane --as-group ops`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.complete,
@@ -63,10 +64,10 @@ func newCanSet(s cli.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.kind, "kind", "",
-		"Whether it is a label or an annotation. By default it must be allowed as both.")
+		"One of: (label, annotation). By default, both must be allowed.")
 	cmd.Flags().BoolVar(&o.clusterScoped, "cluster-scoped", false,
-		"Ask about objects that are in no namespace, such as Namespaces.")
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "Print nothing, and answer by the exit status.")
+		"Check for cluster-scoped objects, such as Namespaces.")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "If true, suppress output and just return the exit code.")
 	cli.CompleteValues(cmd, "kind", "label", "annotation")
 	return cmd
 }
@@ -74,17 +75,17 @@ func newCanSet(s cli.Session) *cobra.Command {
 func (o *canSet) parse(text string) error {
 	var named bool
 	o.key, o.value, named = strings.Cut(text, "=")
-	o.any = !named
+	o.anyValue = !named
 	if reasons := validation.IsQualifiedName(strings.ToLower(o.key)); len(reasons) > 0 {
-		return fmt.Errorf("%q can't be the name of a label or annotation: %s", o.key, strings.Join(reasons, "; "))
+		return fmt.Errorf("%q is not a valid label or annotation key: %s", o.key, strings.Join(reasons, "; "))
 	}
 	if _, known := kinds[o.kind]; !known {
-		return fmt.Errorf("--kind is %q: it can be label or annotation", o.kind)
+		return fmt.Errorf("invalid --kind %q: must be label or annotation", o.kind)
 	}
 	return nil
 }
 
-// kinds are the kinds of attributes that each value of --kind asks about.
+// kinds holds the kinds of attributes that the command checks for each value of --kind.
 var kinds = map[string][]v1alpha1.AttributeKind{
 	"":           {v1alpha1.LabelAttribute, v1alpha1.AnnotationAttribute},
 	"label":      {v1alpha1.LabelAttribute},
@@ -109,7 +110,7 @@ func (o *canSet) complete(cmd *cobra.Command, args []string, _ string) ([]string
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// answer is whether the attribute may be set, with the reason.
+// answer is the result of the check, with its reason.
 type answer struct {
 	allowed bool
 	reason  string
@@ -128,28 +129,28 @@ func (o *canSet) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	given, err := o.decide(ctx, reader, caller, namespace)
-	if apierrors.IsForbidden(err) && !o.any && !o.clusterScoped {
-		// The user may not read the rules or bindings, but the API server goes by them.
-		given, err = o.dryRun(ctx, caller, namespace)
+	result, err := o.decide(ctx, reader, caller, namespace)
+	if apierrors.IsForbidden(err) && !o.anyValue && !o.clusterScoped {
+		// The user may not read the rules or the bindings. A dry run shows whether they allow the attribute.
+		result, err = o.dryRun(ctx, caller, namespace)
 	}
 	if err != nil {
 		return err
 	}
 	if !o.quiet {
 		word := "no"
-		if given.allowed {
+		if result.allowed {
 			word = "yes"
 		}
-		output.Line(o.Out, "%s - %s", word, given.reason)
+		output.Line(o.Out, "%s - %s", word, result.reason)
 	}
-	if !given.allowed {
+	if !result.allowed {
 		return &cli.Exit{Code: 1}
 	}
 	return nil
 }
 
-// decide answers by the rules and the bindings that reader may read.
+// decide checks the rules and bindings, which it reads with reader, for the user of caller.
 func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, namespace string) (answer, error) {
 	user, err := caller.Caller(ctx)
 	if err != nil {
@@ -159,9 +160,9 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 	if err != nil {
 		return answer{}, err
 	}
-	where := "namespace " + namespace
+	where := "in namespace " + namespace
 	if o.clusterScoped {
-		namespace, where = "", "objects that are in no namespace"
+		namespace, where = "", "on cluster-scoped objects"
 	}
 	rules := attributes.NewRules(inCluster, inNamespace)
 	var protected []attributes.Attribute
@@ -171,16 +172,16 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 		}
 	}
 	if len(protected) == 0 {
-		return answer{true, fmt.Sprintf("no rule protects %s in %s", o.key, where)}, nil
+		return answer{true, fmt.Sprintf("no rule protects %s %s", o.key, where)}, nil
 	}
-	holdings, err := reader.Holdings(ctx, namespace, o.clusterScoped)
+	bound, err := reader.BoundSubjects(ctx, namespace, o.clusterScoped)
 	if err != nil {
 		return answer{}, err
 	}
 	all := answer{allowed: true}
 	var reasons []string
 	for _, attribute := range protected {
-		one := o.judge(rules, attribute, namespace, holdings, user)
+		one := o.judge(rules, attribute, namespace, bound, user)
 		if all.allowed = all.allowed && one.allowed; one.reason != "" {
 			reasons = append(reasons, one.reason)
 		}
@@ -189,26 +190,26 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 	return all, nil
 }
 
-// judge answers for one attribute, by the rules that the user holds and else by the rules that deny.
+// judge returns the answer for one attribute: a rule that allows the user to set it, or what the user is missing.
 func (o *canSet) judge(
-	rules *attributes.Rules, attribute attributes.Attribute, namespace string, holdings cluster.Holdings,
+	rules *attributes.Rules, attribute attributes.Attribute, namespace string, bound cluster.BoundSubjects,
 	user attributes.Requester,
 ) answer {
 	var values []string
 	for _, rule := range rules.Of(attribute, namespace) {
-		held := holdings.By(user, rule.RoleRef)
+		subject := bound.Find(user, rule.RoleRef)
 		switch {
-		case held == nil:
-		case !o.any && rule.Opens(o.value), len(rule.ProtectedValues) == 0:
-			return answer{true, fmt.Sprintf("%s opens %s to %s %s, which %s gives to %s",
-				rule, attribute, rule.RoleRef.Kind, rule.RoleRef.Name, held, output.Subject(held.Subject))}
+		case subject == nil:
+		case !o.anyValue && rule.Opens(o.value), len(rule.ProtectedValues) == 0:
+			return answer{true, fmt.Sprintf("%s allows %s %s to set %s, and %s grants this role to %s",
+				rule, rule.RoleRef.Kind, rule.RoleRef.Name, attribute, subject, output.Subject(subject.Subject))}
 		default:
 			values = append(values, rule.ProtectedValues...)
 		}
 	}
-	if o.any && len(values) > 0 {
+	if o.anyValue && len(values) > 0 {
 		return answer{
-			false, fmt.Sprintf("%q may set %s to these values only: %s", user.Name, attribute, quoted(values)),
+			false, fmt.Sprintf("%q may set %s only to these values: %s", user.Name, attribute, quoted(values)),
 		}
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -217,15 +218,15 @@ func (o *canSet) judge(
 	} else {
 		object.SetAnnotations(map[string]string{attribute.Name: o.value})
 	}
-	nobody := func(v1alpha1.RoleReference) bool { return false }
-	violation := rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, nobody)[0]
-	if o.any { // any rule may open it
+	hasNoRole := func(v1alpha1.RoleReference) bool { return false }
+	violation := rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, hasNoRole)[0]
+	if o.anyValue { // each of the rules may allow a value
 		violation.Would = rules.Of(attribute, namespace)
 	}
 	return answer{false, fmt.Sprintf("%q may not set %s: %s", user.Name, attribute, violation.Remedy())}
 }
 
-// quoted returns the values in quotes, sorted, each once.
+// quoted returns the values in quotes, sorted and without duplicates.
 func quoted(values []string) string {
 	var texts []string
 	for _, value := range slices.Compact(slices.Sorted(slices.Values(values))) {
@@ -234,7 +235,7 @@ func quoted(values []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// dryRun answers by whether the API server would create a ConfigMap with the attribute.
+// dryRun checks whether the API server would create a ConfigMap with the attribute.
 func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace string) (answer, error) {
 	probe := &unstructured.Unstructured{Object: map[string]any{}}
 	probe.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -248,12 +249,12 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 	_, err := caller.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace).
 		Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
-		return answer{true, "the API server would let you (the rules and bindings may not be read)"}, nil
+		return answer{true, "the API server would allow it (you cannot read the rules and bindings)"}, nil
 	}
-	if _, why, refused := strings.Cut(err.Error(),
-		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); refused {
-		return answer{false, why}, nil
+	if _, reason, denied := strings.Cut(err.Error(),
+		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); denied {
+		return answer{false, reason}, nil
 	}
 	return answer{},
-		errors.Join(errors.New("the rules and bindings may not be read, and a ConfigMap can't be tried"), err)
+		errors.Join(errors.New("cannot read the rules and bindings, and cannot try to create a ConfigMap"), err)
 }

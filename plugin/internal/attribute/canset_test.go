@@ -19,10 +19,10 @@ func TestParse(t *testing.T) {
 		err        string
 	}{
 		"a value":      {"env=prod", "label", canSet{kind: "label", key: "env", value: "prod"}, ""},
-		"no value":     {"example.com/env", "", canSet{key: "example.com/env", any: true}, ""},
+		"no value":     {"example.com/env", "", canSet{key: "example.com/env", anyValue: true}, ""},
 		"empty value":  {"env=", "annotation", canSet{kind: "annotation", key: "env"}, ""},
-		"not a name":   {"a b=c", "", canSet{}, `"a b" can't be the name of a label or annotation`},
-		"unknown kind": {"env=prod", "field", canSet{}, `--kind is "field": it can be label or annotation`},
+		"invalid key":  {"a b=c", "", canSet{}, `"a b" is not a valid label or annotation key`},
+		"unknown kind": {"env=prod", "field", canSet{}, `invalid --kind "field": must be label or annotation`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,39 +51,39 @@ func TestJudge(t *testing.T) {
 	}
 	env := attributes.Attribute{Kind: v1alpha1.LabelAttribute, Name: "env"}
 	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{rule("all"), rule("prod", "prod", "canary")}, nil)
-	holds := func(names ...string) cluster.Holdings {
-		holdings := cluster.Holdings{}
+	boundTo := func(names ...string) cluster.BoundSubjects {
+		bound := cluster.BoundSubjects{}
 		for _, name := range names {
-			holdings[role(name)] = []cluster.Holding{{Subject: rbacv1.Subject{
+			bound[role(name)] = []cluster.BoundSubject{{Subject: rbacv1.Subject{
 				APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "jane",
 			}, Binding: name}}
 		}
-		return holdings
+		return bound
 	}
 	tests := map[string]struct {
-		question canSet
-		holdings cluster.Holdings
-		want     bool
-		reason   string
+		command canSet
+		bound   cluster.BoundSubjects
+		want    bool
+		reason  string
 	}{
-		"a value that the rule has": {
-			canSet{value: "prod"}, holds("prod"), true, "which ClusterRoleBinding prod gives to User jane",
+		"a value of the rule": {
+			canSet{value: "prod"}, boundTo("prod"), true, "ClusterRoleBinding prod grants this role to User jane",
 		},
-		"a value that the rule has not": {canSet{value: "test"}, holds("prod"), false, `"jane" may not set label env`},
-		"a rule for every value": {canSet{value: "test"}, holds("all"), true,
-			"which ClusterRoleBinding all gives to User jane"},
-		"no role": {canSet{value: "prod"}, holds(), false, `"jane" may not set label env`},
-		"any value, some opened": {
-			canSet{any: true}, holds("prod"), false, `"jane" may set label env to these values only: "canary", "prod"`,
+		"a value that the rule does not list": {canSet{value: "test"}, boundTo("prod"), false, `"jane" may not set label env`},
+		"a rule for every value": {canSet{value: "test"}, boundTo("all"), true,
+			"ClusterRoleBinding all grants this role to User jane"},
+		"no role": {canSet{value: "prod"}, boundTo(), false, `"jane" may not set label env`},
+		"any value, only some are allowed": {
+			canSet{anyValue: true}, boundTo("prod"), false, `"jane" may set label env only to these values: "canary", "prod"`,
 		},
-		"any value, all opened": {
-			canSet{any: true}, holds("prod", "all"), true, "which ClusterRoleBinding all gives to User jane",
+		"any value, all are allowed": {
+			canSet{anyValue: true}, boundTo("prod", "all"), true, "ClusterRoleBinding all grants this role to User jane",
 		},
-		"any value, no role": {canSet{any: true}, holds(), false, `"jane" may not set label env`},
+		"any value, no role": {canSet{anyValue: true}, boundTo(), false, `"jane" may not set label env`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := test.question.judge(rules, env, "team-a", test.holdings, attributes.Requester{Name: "jane"})
+			got := test.command.judge(rules, env, "team-a", test.bound, attributes.Requester{Name: "jane"})
 			require.Equal(t, test.want, got.allowed)
 			require.Contains(t, got.reason, test.reason)
 		})

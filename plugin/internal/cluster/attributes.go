@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// AttributeRules returns the rules on attributes: those of the cluster, and those of a namespace or, for
-// metav1.NamespaceAll, of all namespaces. The error may be a NotInstalledError.
+// AttributeRules returns the cluster-scoped rules on attributes, and the rules of a namespace, or of all namespaces for
+// metav1.NamespaceAll. The error may be a NotInstalledError.
 func (c *Cluster) AttributeRules(
 	ctx context.Context, namespace string,
 ) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
@@ -28,7 +28,7 @@ func (c *Cluster) AttributeRules(
 	return cluster, namespaced, err
 }
 
-// read lists the objects of a resource in a namespace or, if that is empty, all.
+// read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.
 func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]T, error) {
 	list, err := c.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -40,70 +40,70 @@ func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionRe
 	items := make([]T, len(list.Items))
 	for i := range list.Items {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &items[i]); err != nil {
-			return nil, fmt.Errorf("read %s %s: %w", list.Items[i].GetKind(), list.Items[i].GetName(), err)
+			return nil, fmt.Errorf("decode %s %s: %w", list.Items[i].GetKind(), list.Items[i].GetName(), err)
 		}
 	}
 	return items, nil
 }
 
-// Holding is the binding by which a subject holds a role. Namespace is empty for a ClusterRoleBinding.
-type Holding struct {
+// BoundSubject is a subject of a role binding. Namespace is empty for a ClusterRoleBinding.
+type BoundSubject struct {
 	Subject            rbacv1.Subject
 	Namespace, Binding string
 }
 
 // String returns the kind and the name of the binding.
-func (h Holding) String() string {
-	if h.Namespace == "" {
-		return "ClusterRoleBinding " + h.Binding
+func (b BoundSubject) String() string {
+	if b.Namespace == "" {
+		return "ClusterRoleBinding " + b.Binding
 	}
-	return "RoleBinding " + h.Namespace + "/" + h.Binding
+	return "RoleBinding " + b.Namespace + "/" + b.Binding
 }
 
-// Holdings are the holdings of each role: first those by ClusterRoleBindings, then those by RoleBindings, each in the
-// order of names.
-type Holdings map[v1alpha1.RoleReference][]Holding
+// BoundSubjects holds the subjects that are bound to each role. The subjects of ClusterRoleBindings come before those of
+// RoleBindings. Both are sorted by the name of the binding.
+type BoundSubjects map[v1alpha1.RoleReference][]BoundSubject
 
-// Holdings returns the holdings by ClusterRoleBindings, and those by RoleBindings in a namespace or, for
-// metav1.NamespaceAll, in any. With clusterScoped it leaves out RoleBindings, which do not apply to cluster-scoped
-// objects.
-func (c *Cluster) Holdings(ctx context.Context, namespace string, clusterScoped bool) (Holdings, error) {
-	everywhere, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+// BoundSubjects returns the subjects of ClusterRoleBindings, and of the RoleBindings in a namespace, or in all namespaces
+// for metav1.NamespaceAll. With clusterScoped it omits RoleBindings, which do not apply to cluster-scoped objects.
+func (c *Cluster) BoundSubjects(ctx context.Context, namespace string, clusterScoped bool) (BoundSubjects, error) {
+	clusterBindings, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	holdings := Holdings{}
-	for _, binding := range everywhere.Items {
-		holdings.add("", binding.Name, binding.RoleRef, binding.Subjects)
+	bound := BoundSubjects{}
+	for _, binding := range clusterBindings.Items {
+		bound.add("", binding.Name, binding.RoleRef, binding.Subjects)
 	}
 	if clusterScoped {
-		return holdings, nil
+		return bound, nil
 	}
-	inNamespace, err := c.RBAC.RoleBindings(namespace).List(ctx, metav1.ListOptions{})
+	bindings, err := c.RBAC.RoleBindings(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, binding := range inNamespace.Items {
-		holdings.add(binding.Namespace, binding.Name, binding.RoleRef, binding.Subjects)
+	for _, binding := range bindings.Items {
+		bound.add(binding.Namespace, binding.Name, binding.RoleRef, binding.Subjects)
 	}
-	return holdings, nil
+	return bound, nil
 }
 
-func (h Holdings) add(namespace, binding string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+func (s BoundSubjects) add(namespace, binding string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	role := v1alpha1.RoleReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	for _, subject := range subjects {
-		h[role] = append(h[role], Holding{subject, namespace, binding})
+		s[role] = append(s[role], BoundSubject{subject, namespace, binding})
 	}
 }
 
-// By returns the first holding of a role by a user, or by a group of that user. It returns nil if there is none.
-func (h Holdings) By(user attributes.Requester, role v1alpha1.RoleReference) *Holding {
-	i := slices.IndexFunc(h[role], func(held Holding) bool {
-		subject, ok := attributes.SubjectOf(held.Subject, held.Namespace)
+// Find returns the first subject that is bound to a role and that is the user or one of the user's groups. It returns
+// nil if there is none.
+func (s BoundSubjects) Find(user attributes.Requester, role v1alpha1.RoleReference) *BoundSubject {
+	i := slices.IndexFunc(s[role], func(bound BoundSubject) bool {
+		subject, ok := attributes.SubjectOf(bound.Subject, bound.Namespace)
 		return ok && user.Is(subject)
 	})
 	if i < 0 {
 		return nil
 	}
-	return &h[role][i]
+	return &s[role][i]
 }

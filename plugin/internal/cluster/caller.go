@@ -11,7 +11,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// Caller returns the user of the connection, or the impersonated one, as the API server authenticates it.
+// Caller returns the user of the connection as the API server authenticates it. With impersonation, this is the
+// impersonated user.
 func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
 	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
 		metav1.CreateOptions{})

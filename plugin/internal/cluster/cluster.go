@@ -1,8 +1,8 @@
 // Package cluster reads from the API server what the commands need, with the permissions of the user who runs them.
 //
-// Methods of Cluster return what several commands need as values of the API's types. Errors are those of the API
-// server, so that callers can tell what may not be read (Forbidden) from what does not exist. Where the API itself is
-// missing, they return a NotInstalledError.
+// The methods of Cluster return values of the API's types. They return the errors of the API server unchanged, so that
+// callers can distinguish what the user may not read (Forbidden) from what does not exist (NotFound). If the cluster has
+// no CustomResourceDefinitions of nstpl, they return a NotInstalledError.
 package cluster
 
 import (
@@ -40,7 +40,7 @@ type Cluster struct {
 	Mapper         meta.RESTMapper
 }
 
-// Connect returns clients for the cluster and the user that a kubeconfig and flags choose. It sends no request.
+// Connect returns clients for the cluster and the user that the kubeconfig and the flags select. It sends no request.
 func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	config, err := getter.ToRESTConfig()
 	if err != nil {
@@ -89,12 +89,11 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	}, nil
 }
 
-// NotInstalledError is the error for a cluster without the CustomResourceDefinitions of nstpl.
+// NotInstalledError is the error for a cluster that has no CustomResourceDefinitions of nstpl.
 type NotInstalledError struct{}
 
 func (NotInstalledError) Error() string {
-	return "nstpl is not installed in this cluster, which has no NamespaceTemplates: " +
-		"apply its manifests first (kubectl apply -k manifests/)"
+	return "nstpl is not installed in this cluster: apply its manifests first (kubectl apply -k manifests/)"
 }
 
 // Templates returns all NamespaceTemplates, or a NotInstalledError.
@@ -110,30 +109,30 @@ func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate,
 	for i := range list.Items {
 		template := &v1alpha1.NamespaceTemplate{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, template); err != nil {
-			return nil, fmt.Errorf("read template %s: %w", list.Items[i].GetName(), err)
+			return nil, fmt.Errorf("decode template %s: %w", list.Items[i].GetName(), err)
 		}
 		templates = append(templates, template)
 	}
 	return templates, nil
 }
 
-// Objects returns the client for the objects of a kind in a namespace. The kind may come without a version.
+// Objects returns a client for the objects of a kind in a namespace. The version of the kind may be empty.
 func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
 	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return nil, err
 	}
 	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return nil, fmt.Errorf("%s is not namespace-scoped: take it out of the template", kind.GroupKind())
+		return nil, fmt.Errorf("%s is not namespace-scoped: remove it from the template", kind.GroupKind())
 	}
 	return c.Dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// Each calls do for every item, at most 32 at a time, and returns the results in the order of the items.
+// Each calls do for every item, for at most 32 items at a time. It returns the results in the order of the items.
 func Each[T, R any](items []T, do func(T) R) []R {
-	const atOnce = 32
+	const maxConcurrent = 32
 	results := make([]R, len(items))
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxConcurrent)
 	done := make(chan struct{})
 	for i, item := range items {
 		go func() {

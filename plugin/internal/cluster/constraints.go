@@ -25,7 +25,7 @@ func (c *Cluster) Namespace(ctx context.Context, name string) (*corev1.Namespace
 	return c.Namespaces.Get(ctx, name, metav1.GetOptions{})
 }
 
-// MayUseConstraint reports whether the caller has the verb use on constraints in a namespace.
+// MayUseConstraint reports whether the caller has the verb use on SecurityContextConstraints in a namespace.
 func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace string) (bool, error) {
 	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: useOf(constraint, namespace)},
@@ -36,7 +36,7 @@ func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace st
 	return review.Status.Allowed, nil
 }
 
-// AccountMayUse reports whether a service account of a namespace has the verb use on constraints there.
+// AccountMayUse reports whether a service account has the verb use on SecurityContextConstraints in its namespace.
 func (c *Cluster) AccountMayUse(ctx context.Context, constraint, namespace, account string) (bool, error) {
 	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -10,15 +10,15 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Operator is what the operator's lease says about it.
+// Operator is the state of the operator according to its lease.
 type Operator struct {
-	// Version is empty if the lease does not name one.
+	// Version is empty if the lease has no version.
 	Version string
 	// Running reports whether an operator holds the lease.
 	Running bool
 }
 
-// Operator reads the operator's lease. A cluster without an operator has none: the error is then NotFound.
+// Operator returns the state of the operator. The error is NotFound if no operator has ever run in the cluster.
 func (c *Cluster) Operator(ctx context.Context) (Operator, error) {
 	lease, err := c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease, metav1.GetOptions{})
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Cluster) Operator(ctx context.Context) (Operator, error) {
 	return Operator{Version: lease.Labels[v1alpha1.VersionLabel], Running: isHeld(lease, time.Now())}, nil
 }
 
-// isHeld reports whether a lease has a holder who renewed it in time.
+// isHeld reports whether a lease has a holder and has not expired.
 func isHeld(lease *coordinationv1.Lease, now time.Time) bool {
 	spec := lease.Spec
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil ||

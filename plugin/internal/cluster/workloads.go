@@ -28,8 +28,7 @@ func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	statefulSets,
-		err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	statefulSets, err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 		metav1.NamespaceAll)
 	if err != nil {
 		return nil, err

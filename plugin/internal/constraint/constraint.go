@@ -1,8 +1,8 @@
 // Package constraint holds the commands about SecurityContextConstraints: scc review, scc who-can-use and scc
 // preflight.
 //
-// Review decides as the operator's admission does, by the same package scc. What it needs to know comes from the
-// cluster, or from files where --constraints is given (environment).
+// Review decides with package scc, as the operator's admission does. Its inputs come from the cluster or, with
+// --constraints, from files (environment).
 package constraint
 
 import (
@@ -16,19 +16,19 @@ import (
 func New(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scc",
-		Short: "Show which SecurityContextConstraints admit pods, and who may",
+		Short: "Show which SecurityContextConstraints admit pods, and who may use them",
 		Long: templates.LongDesc(`
-			SecurityContextConstraints say what pods may ask for: users, capabilities, volumes, the host's features.
-			A pod is admitted by the first that its service account or whoever creates it may use, and that allows
-			all it asks for.`),
+			SecurityContextConstraints control which security-relevant fields pods may use: users, capabilities,
+			volumes, and features of the host. A pod is admitted by the first constraints that allow all of its
+			fields and that its service account or its creator may use.`),
 		Example: templates.Examples(`
-			# Which constraints would admit the pods of a Deployment, and what would they set?
+			# Show which constraints would admit the pods of a Deployment, and what they would set
 			kubectl nstpl scc review -f deployment.yaml -n team-a
 
-			# Who may use the constraints "privileged"?
+			# Show who may use the constraints "privileged"
 			kubectl nstpl scc who-can-use privileged
 
-			# Which namespaces should be exempt before there are constraints?
+			# Show which namespaces to exempt before you create the first constraints
 			kubectl nstpl scc preflight`),
 	}
 	cmd.AddCommand(newReview(s), newWhoCanUse(s), newPreflight(s))

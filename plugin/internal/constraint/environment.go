@@ -15,26 +15,28 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// environment is what a review takes besides the pods: the constraints, the namespace, and who may use the constraints.
+// environment holds the inputs of a review besides the pods: the constraints, the namespace, and who may use the
+// constraints.
 type environment struct {
-	// constraints are in the order in which they are tried, with their defaults.
+	// constraints have their defaults, and are sorted in the order in which admission tries them.
 	constraints []*v1alpha1.SecurityContextConstraints
-	// namespace is that of pods that name none. If it is explicit, pods that name another are an error.
+	// namespace is the namespace of pods without a namespace. If it is explicit, a pod in another namespace is an error.
 	namespace string
 	explicit  bool
 	requester attributes.Requester
 
-	// reader and caller are nil for a review of files. Reader acts as the user, and caller as the impersonated one.
+	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the user
+	// of --as.
 	reader, caller *cluster.Cluster
-	// fileAnnotations are those of the namespace in a review of files.
+	// fileAnnotations are the annotations of the namespace in a review of files.
 	fileAnnotations map[string]string
 }
 
-// environment reads the cluster, or the files that stand in for it.
+// environment reads the environment from the cluster, or from files with --constraints.
 func (o *review) environment(ctx context.Context) (*environment, error) {
 	namespace, explicit, err := o.Namespace()
 	if len(o.constraints) > 0 {
-		return o.environmentInFiles(namespace, explicit) // the kubeconfig may be missing or broken
+		return o.environmentInFiles(namespace, explicit) // which needs no valid kubeconfig
 	}
 	if err != nil {
 		return nil, err
@@ -53,11 +55,12 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 	if e.requester, err = e.caller.Caller(ctx); err != nil {
 		return nil, err
 	}
-	e.constraints, err = inOrder(constraints)
+	e.constraints, err = sortedConstraints(constraints)
 	return e, err
 }
 
-// environmentInFiles takes the user from --as and --as-group, since there is no API server that knows it.
+// environmentInFiles reads the environment from files. The user comes from --as and --as-group, since no API server
+// authenticates one.
 func (o *review) environmentInFiles(namespace string, explicit bool) (*environment, error) {
 	e := &environment{namespace: namespace, explicit: explicit}
 	if user := o.Config.Impersonate; user != nil {
@@ -76,12 +79,12 @@ func (o *review) environmentInFiles(namespace string, explicit bool) (*environme
 			return nil, err
 		}
 		if explicit && namespace != ns.GetName() {
-			return nil, fmt.Errorf("--namespace is %s, and in %s is Namespace %s: leave one out", namespace,
-				o.namespaceFile, ns.GetName())
+			return nil, fmt.Errorf("--namespace %s does not match Namespace %s in %s: leave out one of them", namespace,
+				ns.GetName(), o.namespaceFile)
 		}
 		e.namespace, e.explicit, e.fileAnnotations = ns.GetName(), true, ns.GetAnnotations()
 	}
-	e.constraints, err = inOrder(constraints)
+	e.constraints, err = sortedConstraints(constraints)
 	return e, err
 }
 
@@ -94,12 +97,12 @@ func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
 		return object.GetKind() == "Namespace"
 	})
 	if i < 0 {
-		return nil, fmt.Errorf("there is no Namespace in %s", o.namespaceFile)
+		return nil, fmt.Errorf("no Namespace found in %s", o.namespaceFile)
 	}
 	return objects[i], nil
 }
 
-// constraintsInFiles reads the constraints that stand in for those of the cluster.
+// constraintsInFiles reads the constraints from the files of --constraints.
 func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, error) {
 	objects, err := source.Objects(o.constraints...)
 	if err != nil {
@@ -116,10 +119,9 @@ func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, e
 			return nil, fmt.Errorf("SecurityContextConstraints %s: apiVersion is %s: change it to %s", name,
 				object.GetAPIVersion(), v1alpha1.GroupVersion)
 		case name == "":
-			return nil, errors.New(
-				"there are SecurityContextConstraints without metadata.name in the files: give them one")
+			return nil, errors.New("SecurityContextConstraints without metadata.name in the files: set a name")
 		case names[name]:
-			return nil, fmt.Errorf("SecurityContextConstraints %s are in the files twice: leave one out", name)
+			return nil, fmt.Errorf("SecurityContextConstraints %s are declared more than once in the files", name)
 		}
 		names[name] = true
 		constraint := &v1alpha1.SecurityContextConstraints{}
@@ -131,10 +133,12 @@ func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, e
 	return constraints, nil
 }
 
-// inOrder returns the constraints with their defaults, in the order in which they are tried.
-func inOrder(constraints []*v1alpha1.SecurityContextConstraints) ([]*v1alpha1.SecurityContextConstraints, error) {
+// sortedConstraints returns the constraints with their defaults, in the order in which admission tries them.
+func sortedConstraints(
+	constraints []*v1alpha1.SecurityContextConstraints,
+) ([]*v1alpha1.SecurityContextConstraints, error) {
 	if len(constraints) == 0 {
-		return nil, errors.New("there are no SecurityContextConstraints, without which every pod is admitted as it is")
+		return nil, errors.New("no SecurityContextConstraints found: without them, every pod is admitted unchanged")
 	}
 	sorted := make([]*v1alpha1.SecurityContextConstraints, len(constraints))
 	for i := range constraints {
@@ -144,7 +148,7 @@ func inOrder(constraints []*v1alpha1.SecurityContextConstraints) ([]*v1alpha1.Se
 	return sorted, nil
 }
 
-// annotations returns those of a namespace.
+// annotations returns the annotations of a namespace.
 func (e *environment) annotations(ctx context.Context, namespace string) (map[string]string, error) {
 	if e.reader == nil {
 		return e.fileAnnotations, nil
@@ -156,8 +160,8 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 	return ns.Annotations, nil
 }
 
-// usableBy returns which subject may use a constraint for the pods of a service account, or "". The service account
-// goes first, as in admission.
+// usableBy returns which subject may use a constraint for the pods of a service account, or "" if none may. It checks the
+// service account before the user, as admission does.
 func (e *environment) usableBy(
 	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string,
 ) (string, error) {

@@ -16,7 +16,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// write prints the results in the format that the user asked for. A single one is not in a list.
+// write prints the results in the requested format. It prints a single result without a list around it.
 func (o *review) write(results []result) error {
 	var all any = results
 	if len(results) == 1 {
@@ -39,7 +39,7 @@ func (o *review) write(results []result) error {
 	return nil
 }
 
-// explain prints a result for a person.
+// explain prints a result as text.
 func (o *review) explain(reviewed result) error {
 	if !reviewed.Allowed {
 		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.object)
@@ -50,13 +50,13 @@ func (o *review) explain(reviewed result) error {
 		return table.Print(o.Out, false)
 	}
 	if reviewed.Constraint == nil {
-		output.Line(o.Out, "%s is admitted as it is: constraints do not apply to the namespaces %s", reviewed.object,
+		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.object,
 			strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
 	}
-	output.Line(o.Out, "%s is admitted by %s, by right of the %s", reviewed.object, *reviewed.Constraint,
+	output.Line(o.Out, "%s is admitted by %s, which the %s may use", reviewed.object, *reviewed.Constraint,
 		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*reviewed.Subject])
-	sets, err := fieldsSet(reviewed.given, reviewed.Pod)
+	sets, err := fieldsSet(reviewed.original, reviewed.Pod)
 	if err != nil || len(sets) == 0 {
 		return err
 	}
@@ -67,13 +67,13 @@ func (o *review) explain(reviewed result) error {
 	if err := table.Print(o.Out, false); err != nil {
 		return err
 	}
-	for _, reason := range reviewed.before {
-		o.Note("before: %s", reason)
+	for _, reason := range reviewed.triedBefore {
+		o.Note("tried before: %s", reason)
 	}
 	return nil
 }
 
-// fieldsSet returns the fields of a pod that a review set, with their values.
+// fieldsSet returns the fields of a pod that the review set, with their values.
 func fieldsSet(before, after *corev1.Pod) (map[string]string, error) {
 	sets := map[string]string{}
 	flatten := func(pod *corev1.Pod, into map[string]string) error {
@@ -96,7 +96,7 @@ func fieldsSet(before, after *corev1.Pod) (map[string]string, error) {
 	return sets, nil
 }
 
-// flattenInto adds the fields of a JSON value by their paths. A list of plain values is one field.
+// flattenInto adds the fields of a JSON value, with their paths as keys. A list of scalars is one field.
 func flattenInto(into map[string]string, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -112,7 +112,7 @@ func flattenInto(into map[string]string, path string, value any) {
 				return
 			}
 		}
-		data, _ := json.Marshal(value) // it came as JSON
+		data, _ := json.Marshal(value) // never fails, since the value was decoded from JSON
 		into[path] = string(data)
 	default:
 		data, _ := json.Marshal(value)

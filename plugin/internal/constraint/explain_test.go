@@ -8,13 +8,13 @@ import (
 )
 
 func TestFieldsSet(t *testing.T) {
-	given := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}}}
-	admitted := given.DeepCopy()
+	original := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}}}
+	admitted := original.DeepCopy()
 	admitted.Spec.SecurityContext = &corev1.PodSecurityContext{
 		FSGroup: new(int64(7)), SupplementalGroups: []int64{1, 2},
 	}
 	admitted.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsNonRoot: new(true)}
-	sets, err := fieldsSet(given, admitted)
+	sets, err := fieldsSet(original, admitted)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"spec.securityContext.fsGroup":                    "7",

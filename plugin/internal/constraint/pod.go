@@ -10,8 +10,7 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// podTemplateIn returns the fields of a pod, or those of the pod template of a workload. It returns nil for other
-// objects.
+// podTemplateIn returns the fields of a pod, or of the pod template of a workload. It returns nil for other objects.
 func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Pod" {
 		return object.Object
@@ -24,8 +23,8 @@ func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// podOf returns the pod that an object is, or that a controller makes of its template, with what is set before
-// admission.
+// podOf returns the pod of an object: the object itself, or the pod that a controller creates from its template. The pod
+// has the fields that Kubernetes sets before admission.
 func (o *review) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := o.decode(object, template, pod); err != nil {
@@ -54,7 +53,8 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 	return pod, nil
 }
 
-// decode reads fields of an object strictly: a wrong field is an error, and an unknown one is noted.
+// decode decodes fields of an object. It returns an error for a field of a wrong type, and prints a warning for an unknown
+// field.
 func (o *review) decode(object *unstructured.Unstructured, fields map[string]any, into any) error {
 	data, err := json.Marshal(fields)
 	if err != nil {
@@ -70,7 +70,7 @@ func (o *review) decode(object *unstructured.Unstructured, fields map[string]any
 	return nil
 }
 
-// defaultPorts sets the host ports of a pod in the host's network, as the API server does before admission.
+// defaultPorts sets the host ports of a pod with host network, as the API server does before admission.
 func defaultPorts(spec *corev1.PodSpec) {
 	if !spec.HostNetwork {
 		return

@@ -30,10 +30,12 @@ func TestPodOf(t *testing.T) {
 	for name, text := range map[string]string{
 		"a pod": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {` + containers +
 			`}}`,
-		"a deployment": `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {` + containers + `}}}}`,
-		"a cron job": `{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web"},
+		"a Deployment": `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+			"spec": {"template": {"spec": {` + containers + `}}}}`,
+		"a CronJob": `{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web"},
 			"spec": {"jobTemplate": {"spec": {"template": {"spec": {` + containers + `}}}}}}`,
-		"a pod template": `{"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "web"}, "template": {"spec": {` + containers + `}}}`,
+		"a PodTemplate": `{"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "web"},
+			"template": {"spec": {` + containers + `}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, notes := podIn(t, text)
@@ -50,11 +52,13 @@ func TestPodOf(t *testing.T) {
 	})
 }
 
-func TestPodOfSetsWhatIsSetBeforeAdmission(t *testing.T) {
+func TestPodOfHasFieldsThatKubernetesSetsBeforeAdmission(t *testing.T) {
 	pod, notes := podIn(t, `{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
 		"volumeClaimTemplates": [{"metadata": {"name": "data"}}],
-		"template": {"spec": {"hostNetwork": true, "serviceAccount": "old", "unknown": 1, "volumes": [{"name": "data", "emptyDir": {}}],
-			"containers": [{"name": "c", "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 8081}]}]}}}}`)
+		"template": {"spec": {
+			"hostNetwork": true, "serviceAccount": "old", "unknown": 1, "volumes": [{"name": "data", "emptyDir": {}}],
+			"containers": [{"name": "c", "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 8081}]}]
+		}}}}`)
 	require.Equal(t, "old", pod.Spec.ServiceAccountName)
 	require.Equal(t, int32(80), pod.Spec.Containers[0].Ports[0].HostPort)
 	require.Equal(t, int32(8081), pod.Spec.Containers[0].Ports[1].HostPort)

@@ -17,7 +17,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// exemptFlag is the flag of the operator with the namespaces to which constraints do not apply.
+// exemptFlag is the operator's flag for the namespaces to which constraints do not apply.
 const exemptFlag = "--scc-exempt-namespaces"
 
 type preflight struct{ cli.Session }
@@ -26,20 +26,20 @@ func newPreflight(s cli.Session) *cobra.Command {
 	o := &preflight{s}
 	return &cobra.Command{
 		Use:   "preflight",
-		Short: "Show which namespaces to exempt before you create SecurityContextConstraints",
+		Short: "Show which namespaces to exempt from SecurityContextConstraints",
 		Long: templates.LongDesc(`
-			Show workloads that nodes need, such as network and storage drivers, in namespaces to which
-			SecurityContextConstraints apply. While the operator is down, pods in such namespaces cannot be created.
-			If the operator's own pods then need the driver to start, neither starts again. Exempt these namespaces
-			with the operator's flag` + exemptFlag + `.
+			Show the namespaces that you should exempt before you create the first SecurityContextConstraints: those
+			with workloads that nodes need, such as network and storage drivers. While the operator is down, no pods
+			can be created in namespaces that are not exempt. If a node needs such a pod before it can run the
+			operator, neither starts. Exempt namespaces with the operator's flag ` + exemptFlag + `.
 
-			A workload is shown if it mounts folders in which network or storage drivers are registered, if it has a
-			system priority class, or if it is a DaemonSet in the host's network. The operator does not need every
-			workload of this kind.
+			The command shows a workload if it mounts a directory in which network or storage drivers are registered,
+			if it has a system priority class, or if it is a DaemonSet with host network. The operator does not need
+			every such workload.
 
-			Exit status: 0 if no namespace is found, and 1 if there are some or if the command failed.`),
+			Exit status: 0 if there are no such workloads, 1 if there are some or the command failed.`),
 		Example: templates.Examples(`
-			# Before creating the first constraint
+			# Show which namespaces to exempt before you create the first constraints
 			kubectl nstpl scc preflight`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.NoArgs,
@@ -60,7 +60,7 @@ func (o *preflight) run(ctx context.Context) error {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Reason"}}
 	var namespaces []string
 	for _, w := range workloads {
-		reason := neededByNodes(w)
+		reason := reasonNodesNeed(w)
 		if reason == "" || slices.Contains(exempt, w.Namespace) {
 			continue
 		}
@@ -68,21 +68,20 @@ func (o *preflight) run(ctx context.Context) error {
 		namespaces = append(namespaces, w.Namespace)
 	}
 	if len(namespaces) == 0 {
-		o.Note("no workload that nodes need is in a namespace to which constraints apply; exempt are %s",
-			strings.Join(exempt, ", "))
+		o.Note("all workloads that nodes need are in exempt namespaces: %s", strings.Join(exempt, ", "))
 		return nil
 	}
 	if err := table.Print(o.Out, false); err != nil {
 		return err
 	}
 	slices.Sort(namespaces)
-	o.Note("exempt the namespaces that the operator's pods need to start: %s=%s",
+	o.Note("exempt the namespaces with workloads that the operator's pods need to start: %s=%s",
 		exemptFlag, strings.Join(slices.Concat(exempt[len(scc.ExemptNamespaces):], slices.Compact(namespaces)), ","))
 	return &cli.Exit{Code: 1}
 }
 
-// exemptNamespaces returns the namespaces to which constraints do not apply: first those that are always exempt, and
-// then those in the flag of the operator's Deployment.
+// exemptNamespaces returns the namespaces to which constraints do not apply: first the namespaces that are always exempt,
+// then those of the flag in the operator's Deployment.
 func exemptNamespaces(workloads []cluster.Workload) []string {
 	exempt := slices.Clone(scc.ExemptNamespaces)
 	for _, w := range workloads {
@@ -107,29 +106,29 @@ func exemptNamespaces(workloads []cluster.Workload) []string {
 	return exempt
 }
 
-// driverFolders are the folders of a node in which network and storage drivers are registered.
-var driverFolders = []struct{ path, driver string }{
+// driverDirectories are the directories of a node in which network and storage drivers are registered.
+var driverDirectories = []struct{ path, driver string }{
 	{"/etc/cni", "network"}, {"/opt/cni", "network"}, {"/var/lib/cni", "network"},
 	{"/var/lib/kubelet/plugins", "storage"}, {"/var/lib/kubelet/plugins_registry", "storage"},
 }
 
-// neededByNodes returns why nodes may not work without a workload, or "" if they do.
-func neededByNodes(w cluster.Workload) string {
+// reasonNodesNeed returns the reason why nodes may not work without a workload, or "" if there is none.
+func reasonNodesNeed(w cluster.Workload) string {
 	for _, volume := range w.Pods.Volumes {
 		if volume.HostPath == nil {
 			continue
 		}
-		for _, folder := range driverFolders {
-			if volume.HostPath.Path == folder.path || strings.HasPrefix(volume.HostPath.Path, folder.path+"/") {
-				return fmt.Sprintf("it mounts %s, as a %s driver does", volume.HostPath.Path, folder.driver)
+		for _, directory := range driverDirectories {
+			if volume.HostPath.Path == directory.path || strings.HasPrefix(volume.HostPath.Path, directory.path+"/") {
+				return fmt.Sprintf("mounts %s, like a %s driver", volume.HostPath.Path, directory.driver)
 			}
 		}
 	}
 	if class := w.Pods.PriorityClassName; class == "system-node-critical" || class == "system-cluster-critical" {
-		return "it has the priority class " + class
+		return "has priority class " + class
 	}
 	if w.Kind.Kind == "DaemonSet" && w.Pods.HostNetwork {
-		return "it is a DaemonSet in the host's network"
+		return "is a DaemonSet with host network"
 	}
 	return ""
 }

@@ -18,7 +18,7 @@ func workload(kind string, pods corev1.PodSpec) cluster.Workload {
 	}
 }
 
-func TestNeededByNodes(t *testing.T) {
+func TestReasonNodesNeed(t *testing.T) {
 	mounting := func(path string) corev1.PodSpec {
 		return corev1.PodSpec{Volumes: []corev1.Volume{
 			{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -29,25 +29,25 @@ func TestNeededByNodes(t *testing.T) {
 		workload cluster.Workload
 		want     string
 	}{
-		"network driver": {
-			workload("Deployment", mounting("/etc/cni/net.d")), "it mounts /etc/cni/net.d, as a network driver does",
+		"a network driver": {
+			workload("Deployment", mounting("/etc/cni/net.d")), "mounts /etc/cni/net.d, like a network driver",
 		},
-		"storage driver": {
+		"a storage driver": {
 			workload("DaemonSet", mounting("/var/lib/kubelet/plugins")),
-			"it mounts /var/lib/kubelet/plugins, as a storage driver does",
+			"mounts /var/lib/kubelet/plugins, like a storage driver",
 		},
-		"a folder with that prefix": {workload("Deployment", mounting("/etc/cnix")), ""},
-		"system priority": {workload("Deployment",
+		"a directory with the same prefix": {workload("Deployment", mounting("/etc/cnix")), ""},
+		"a system priority class": {workload("Deployment",
 			corev1.PodSpec{PriorityClassName: "system-node-critical"}),
-			"it has the priority class system-node-critical"},
-		"own priority": {workload("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
-		"daemon in the host network": {
-			workload("DaemonSet", corev1.PodSpec{HostNetwork: true}), "it is a DaemonSet in the host's network",
+			"has priority class system-node-critical"},
+		"another priority class": {workload("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
+		"a DaemonSet with host network": {
+			workload("DaemonSet", corev1.PodSpec{HostNetwork: true}), "is a DaemonSet with host network",
 		},
-		"other in the host network": {workload("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
+		"a Deployment with host network": {workload("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, neededByNodes(test.workload)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, reasonNodesNeed(test.workload)) })
 	}
 }
 

@@ -32,66 +32,67 @@ func newReview(s cli.Session) *cobra.Command {
 	o := &review{Session: s}
 	cmd := &cobra.Command{
 		Use:   "review -f FILE [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
-		Short: "Show which SecurityContextConstraints admit a pod and what they set, or why none does",
+		Short: "Show which SecurityContextConstraints admit a pod, or why none does",
 		Long: templates.LongDesc(`
-			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and what they would set
-			on them; or, for each of the constraints, what it does not allow. It runs what the operator runs.
+			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and which fields they
+			would set. If no constraints admit a pod, show which of its fields each of them does not allow. The
+			command decides with the same code as the operator.
 
-			With --constraints it needs no cluster: the constraints and the namespace come from files, users and
-			groups from --as and --as-group, and nobody has the verb use.
+			With --constraints, the command needs no cluster. The constraints and the namespace come from files, and
+			the user and groups from --as and --as-group. Users may then use only constraints that list them, since
+			there is no RBAC.
 
-			Exit status: 0 if all are admitted, and 1 if not or if it can't be told.`),
+			Exit status: 0 if all pods are admitted, 1 if a pod is not admitted or the command failed.`),
 		Example: templates.Examples(`
-			# What becomes of a pod that I create in team-a
+			# Review a pod that you would create in the namespace team-a
 			kubectl nstpl scc review -f pod.yaml -n team-a
 
-			# And of one with another service account, created by somebody else
+			# Review a pod with another service account, created by jane
 			kubectl nstpl scc review -f pod.yaml -n team-a -z builder --as jane
 
-			# Without a cluster
-			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane -o json`),
+			# Review a pod without a cluster
+			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			formatErr := o.output.Check(cmd)
 			switch {
 			case len(o.files) == 0:
-				return cli.UsageError(cmd, errors.New("name a file with -f"))
+				return cli.UsageError(cmd, errors.New("specify a file with -f"))
 			case formatErr != nil:
 				return formatErr
 			case o.namespaceFile != "" && len(o.constraints) == 0:
-				return cli.UsageError(cmd,
-					errors.New("--namespace-file goes with --constraints: in a cluster, the namespace is there"))
+				return cli.UsageError(cmd, errors.New("--namespace-file requires --constraints"))
 			}
 			return o.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil,
-		"A file or folder with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
+		"A file or directory with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
 	flags.StringVarP(&o.account, "serviceaccount", "z", "",
-		"The service account of the pods, in place of the one that they name.")
+		"The service account of the pods. Overrides the service account in the files.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil,
-		"A file or folder with SecurityContextConstraints, in place of the cluster's.")
+		"A file or directory with SecurityContextConstraints, to use instead of those in the cluster.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "",
-		"A file with the Namespace of the pods, in place of the cluster's.")
+		"A file with the Namespace of the pods, to use instead of the one in the cluster.")
 	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
 
-// result is what review -o json prints about a pod.
+// result is the output of review -o json for a pod.
 type result struct {
 	Allowed    bool         `json:"allowed"`
 	Constraint *string      `json:"constraint"`
 	Subject    *string      `json:"subject"`
 	Pod        *corev1.Pod  `json:"pod"`
 	Reasons    []scc.Reason `json:"reasons"`
-	// object names what the pod is, or is made by: "deployment.apps/web".
+	// object is the name of the pod or the workload: "deployment.apps/web".
 	object string
-	// given is the pod before the review.
-	given *corev1.Pod
-	// before holds the reasons why constraints that were tried earlier do not admit the pod.
-	before []scc.Reason
+	// original is the pod before the review.
+	original *corev1.Pod
+	// triedBefore holds the reasons why the constraints before Constraint do not admit the pod.
+	triedBefore []scc.Reason
 }
 
 func (o *review) run(ctx context.Context) error {
@@ -107,7 +108,7 @@ func (o *review) run(ctx context.Context) error {
 	for _, object := range objects {
 		template := podTemplateIn(object)
 		if template == nil {
-			o.Note("%s %s has no pods", object.GetKind(), object.GetName())
+			o.Note("skipped %s %s: it has no pods", object.GetKind(), object.GetName())
 			continue
 		}
 		reviewed, err := o.reviewObject(ctx, env, object, template)
@@ -116,13 +117,13 @@ func (o *review) run(ctx context.Context) error {
 		}
 		reviewed.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		if reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject && object.GetKind() != "Pod" {
-			o.Note(
-				"%s: its pods are made by a controller, which has not the right of the user: give the service account a right to use %s", reviewed.object, *reviewed.Constraint)
+			o.Note("%s: a controller creates its pods, so the permission of the user does not apply: "+
+				"grant the verb use on %s to the service account", reviewed.object, *reviewed.Constraint)
 		}
 		results = append(results, reviewed)
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("there are no pods in %q", o.files)
+		return fmt.Errorf("no pods found in %q", o.files)
 	}
 	if err := o.write(results); err != nil {
 		return err
@@ -133,7 +134,7 @@ func (o *review) run(ctx context.Context) error {
 	return nil
 }
 
-// reviewObject reviews the pod that an object is, or that is made of its template.
+// reviewObject reviews the pod of an object.
 func (o *review) reviewObject(
 	ctx context.Context, env *environment, object *unstructured.Unstructured, template map[string]any,
 ) (result, error) {
@@ -145,7 +146,7 @@ func (o *review) reviewObject(
 	if own := object.GetNamespace(); own != "" && own != env.namespace {
 		if env.explicit {
 			return result{},
-				fmt.Errorf("%s %s is in namespace %s, and %s was asked about: leave one out", object.GetKind(),
+				fmt.Errorf("%s %s is in namespace %s, which does not match namespace %s", object.GetKind(),
 					object.GetName(), own, env.namespace)
 		}
 		pod.Namespace = own
@@ -157,7 +158,7 @@ func (o *review) reviewObject(
 		pod.Spec.ServiceAccountName = "default" // as admission does
 	}
 	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
-		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, given: pod}, nil
+		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, original: pod}, nil
 	}
 	annotations, err := env.annotations(ctx, pod.Namespace)
 	if err != nil {
@@ -176,12 +177,12 @@ func (o *review) reviewObject(
 	if usableErr != nil {
 		return result{}, usableErr
 	}
-	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, given: pod}
+	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod}
 	if !reviewed.Allowed {
 		reviewed.Reasons = append(reviewed.Reasons, verdict.Reasons...)
 		return reviewed, nil
 	}
-	reviewed.Constraint, reviewed.Subject, reviewed.Pod, reviewed.before = &verdict.Constraint, &verdict.Subject,
+	reviewed.Constraint, reviewed.Subject, reviewed.Pod, reviewed.triedBefore = &verdict.Constraint, &verdict.Subject,
 		verdict.Pod, verdict.Reasons
 	reviewed.Pod.Annotations = labels.Merge(verdict.Pod.Annotations, map[string]string{
 		v1alpha1.SCCAnnotation: verdict.Constraint, v1alpha1.SCCSubjectAnnotation: verdict.Subject,

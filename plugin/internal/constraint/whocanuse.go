@@ -30,13 +30,14 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml]",
 		Short: "Show who may use SecurityContextConstraints",
 		Long: templates.LongDesc(`
-			Show who may use SecurityContextConstraints in a namespace: the users and groups that they list, and
-			those who have the verb use on them by a role of RBAC. Who has every right may use them all.`),
+			Show who may use SecurityContextConstraints in a namespace: the users and groups that the constraints
+			list, and the subjects that have the verb use on them by a role of RBAC. This includes subjects with all
+			permissions, such as cluster-admin.`),
 		Example: templates.Examples(`
-			# Who may use the constraints "privileged" in team-a
+			# Show who may use the constraints "privileged" in the namespace team-a
 			kubectl nstpl scc who-can-use privileged -n team-a
 
-			# And in any namespace
+			# Show who may use them in any namespace
 			kubectl nstpl scc who-can-use privileged -A`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
@@ -48,18 +49,19 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), args[0])
 		},
 	}
-	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "In any namespace.")
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show who may use the constraints in any namespace.")
 	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
-// constraintUser is a subject that may use constraints, and why.
+// constraintUser is a subject that may use constraints.
 type constraintUser struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// In is the namespace in which the subject may use them, or empty for all.
+	// In is the namespace in which the subject may use the constraints, or empty for all namespaces.
 	In string `json:"in,omitempty"`
+	// By is the reason: a field of the constraints, or a binding and its role.
 	By string `json:"by"`
 }
 
@@ -98,9 +100,9 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	return o.write(append(users, byRole...))
 }
 
-// byRoles returns the subjects that have the verb use by RBAC.
+// byRoles returns the subjects to which RBAC grants the verb use on the constraints.
 func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint string) ([]constraintUser, error) {
-	holdings, err := c.Holdings(ctx, namespace, false)
+	bound, err := c.BoundSubjects(ctx, namespace, false)
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +119,13 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return grantsUse(rule, constraint) }) {
 			return
 		}
-		for _, held := range holdings[v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: kind, Name: role}] {
-			if kind == v1alpha1.RoleKind && held.Namespace != roleNamespace {
+		for _, subject := range bound[v1alpha1.RoleReference{APIGroup: rbacv1.GroupName, Kind: kind, Name: role}] {
+			if kind == v1alpha1.RoleKind && subject.Namespace != roleNamespace {
 				continue
 			}
 			users = append(users, constraintUser{
-				Kind: held.Subject.Kind, Namespace: held.Subject.Namespace, Name: held.Subject.Name, In: held.Namespace,
-				By: fmt.Sprintf("%s to %s %s", held, kind, role),
+				Kind: subject.Subject.Kind, Namespace: subject.Subject.Namespace, Name: subject.Subject.Name, In: subject.Namespace,
+				By: fmt.Sprintf("%s to %s %s", subject, kind, role),
 			})
 		}
 	}
@@ -136,7 +138,7 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 	return users, nil
 }
 
-// grantsUse reports whether a rule of RBAC grants the verb use on constraints.
+// grantsUse reports whether a rule of RBAC grants the verb use on the constraints.
 func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
 	matches := func(values []string, wanted string) bool {
 		return slices.Contains(values, wanted) || slices.Contains(values, rbacv1.VerbAll)
@@ -155,7 +157,7 @@ func (o *whoCanUse) write(users []constraintUser) error {
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(users) == 0 {
-		o.Note("nobody, but for those who have every right")
+		o.Note("neither the constraints nor RBAC allow a user or group to use them")
 		return nil
 	}
 	table := output.Table{Columns: []string{"Subject", "In", "By"}}

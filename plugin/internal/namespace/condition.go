@@ -6,7 +6,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// populatedCondition returns the condition in which the operator reports how it populated a namespace, or nil.
+// populatedCondition returns the Populated condition of a namespace, which the operator sets, or nil.
 func populatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 	for i := range ns.Status.Conditions {
 		if ns.Status.Conditions[i].Type == v1alpha1.NamespacePopulated {
@@ -16,7 +16,7 @@ func populatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 	return nil
 }
 
-// isPopulated reports whether the namespace has everything that templates declare for it.
+// isPopulated reports whether the Populated condition of a namespace is true.
 func isPopulated(ns *corev1.Namespace) bool {
 	condition := populatedCondition(ns)
 	return condition != nil && condition.Status == corev1.ConditionTrue

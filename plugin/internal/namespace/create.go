@@ -33,24 +33,26 @@ type create struct {
 func NewCreate(s cli.Session) *cobra.Command {
 	o := &create{Session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
-		Use:   "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] [--dry-run=none|client|server]",
+		Use: "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] " +
+			"[--dry-run=none|client|server]",
 		Short: "Create a namespace and wait until it is populated",
 		Long: templates.LongDesc(`
-			Create a namespace, show each object as it arrives and end when the namespace has all objects that
-			templates declare for it, or say what is missing and why.
+			Create a namespace and wait until the operator has populated it with all objects that templates declare
+			for it. The command prints each object when it is populated, and in the end the objects that are
+			missing and why.
 
-			It waits for nothing when no template matches. Who may not read the namespace can't wait for it: that is
-			said, and no failure.
+			The command does not wait if no template matches the namespace. If you may not read the namespace until
+			the timeout, the command prints a note and succeeds.
 
-			With --output only the namespace is on standard output, as it is right after its creation.`),
+			With --output, standard output has only the namespace, as it was right after its creation.`),
 		Example: templates.Examples(`
 			# Create a namespace and wait until it is populated
 			kubectl nstpl create team-a --label tier=production
 
-			# See whether the cluster would let you
+			# Check whether you may create a namespace, without creating it
 			kubectl nstpl create team-a --dry-run=server -o yaml
 
-			# Create one that no template populates
+			# Create a namespace that no template populates
 			kubectl nstpl create scratch --opt-out`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
@@ -66,11 +68,12 @@ func NewCreate(s cli.Session) *cobra.Command {
 	o.print.AddFlags(cmd)
 	cmdutil.AddDryRunFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, KEY=VALUE.")
-	flags.StringArrayVar(&o.annotations, "annotation", nil, "An annotation of the namespace, KEY=VALUE.")
-	flags.BoolVar(&o.optOut, "opt-out", false, "Let no template populate the namespace.")
+	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, as KEY=VALUE. Can be repeated.")
+	flags.StringArrayVar(&o.annotations, "annotation", nil, "An annotation of the namespace, as KEY=VALUE. Can be repeated.")
+	flags.BoolVar(&o.optOut, "opt-out", false, "Keep templates from populating the namespace.")
 	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "How long to wait. Zero means as long as it takes.")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute,
+		"The length of time to wait before giving up. Zero means to wait forever.")
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd

@@ -10,15 +10,15 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// checkName returns an error for a name that a namespace can't have.
+// checkName returns an error if the name is not a valid name of a namespace.
 func checkName(name string) error {
 	if reasons := apivalidation.ValidateNamespaceName(name, false); len(reasons) > 0 {
-		return fmt.Errorf("%q is no name for a namespace: %s", name, strings.Join(reasons, ", "))
+		return fmt.Errorf("%q is not a valid namespace name: %s", name, strings.Join(reasons, ", "))
 	}
 	return nil
 }
 
-// parseLabels parses the values of --label. Each is KEY=VALUE, or several with commas between them.
+// parseLabels parses the values of --label. Each value is one or several KEY=VALUE, separated by commas.
 func parseLabels(pairs []string) (map[string]string, error) {
 	var single []string
 	for _, pair := range pairs {
@@ -31,7 +31,7 @@ func parseLabels(pairs []string) (map[string]string, error) {
 	return labels, metav1validation.ValidateLabels(labels, field.NewPath("--label")).ToAggregate()
 }
 
-// parseAnnotations parses the values of --annotation. Each is KEY=VALUE, where VALUE may contain commas.
+// parseAnnotations parses the values of --annotation. Each value is one KEY=VALUE, since VALUE may contain commas.
 func parseAnnotations(pairs []string) (map[string]string, error) {
 	annotations, _, err := cmdutil.ParsePairs(pairs, "annotation", false)
 	if err != nil {

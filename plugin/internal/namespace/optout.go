@@ -36,19 +36,19 @@ func NewOptOut(s cli.Session) *cobra.Command {
 		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",
 		Short: "Keep templates from populating namespaces",
 		Long: templates.LongDesc(`
-			Keep templates from populating namespaces. The objects that were populated before stay, and nobody puts
-			them right any more. With --undo the namespaces are populated again.`),
+			Keep templates from populating namespaces. The objects that were populated before stay, but the operator
+			no longer corrects drift in them. With --undo, templates populate the namespaces again.`),
 		Example: templates.Examples(`
-			# Let no template populate the namespace any more
+			# Keep templates from populating the namespace
 			kubectl nstpl opt-out scratch
 
-			# Populate it again
+			# Let templates populate the namespace again
 			kubectl nstpl opt-out scratch --undo`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.UsageError(cmd, errors.New("name at least one namespace"))
+				return cli.UsageError(cmd, errors.New("at least one NAMESPACE is required"))
 			}
 			var err error
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
@@ -65,7 +65,7 @@ func NewOptOut(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// run continues after an error, since the namespaces do not depend on each other.
+// run opts the namespaces out or in. It continues after an error, since the namespaces do not depend on each other.
 func (o *optOut) run(ctx context.Context, names []string) error {
 	c, err := o.Connect()
 	if err != nil {
@@ -85,13 +85,13 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 		errs = append(errs, o.printResult(ns, changed))
 	}
 	if count > 0 && !o.undo {
-		o.Note("what was populated before stays as it is")
+		o.Note("objects that were populated before are kept unchanged")
 	}
 	return errors.Join(errs...)
 }
 
-// change sets or removes the annotation of a namespace. It returns the namespace as it is now. With --dry-run, changed
-// reports what would have happened.
+// change sets or removes the opt-out annotation of a namespace. It returns the resulting namespace and whether this
+// changed it. With --dry-run, changed reports whether it would change.
 func (o *optOut) change(
 	ctx context.Context, c *cluster.Cluster, name string,
 ) (ns *corev1.Namespace, changed bool, err error) {

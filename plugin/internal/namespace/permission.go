@@ -11,23 +11,23 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// refusedTemplates returns the templates that require permission, that ns would newly match and that the caller may not
-// use. The API server denies a request that makes a namespace match such a template. Live is the namespace in the
-// cluster, or nil.
-func refusedTemplates(
+// forbiddenTemplates returns the templates that require permission, that would select ns but do not select live, and
+// that the caller may not use. The API server denies a request after which such a template would select the namespace.
+// Live is the namespace in the cluster, or nil.
+func forbiddenTemplates(
 	ctx context.Context, caller *cluster.Cluster, index *match.Index, ns, live *corev1.Namespace,
 ) ([]string, error) {
-	matched := map[string]bool{}
+	selectsLive := map[string]bool{}
 	if live != nil {
 		before, _ := populate.Matching(index, live)
 		for _, template := range before {
-			matched[template.Name] = true
+			selectsLive[template.Name] = true
 		}
 	}
-	var refused []string
+	var forbidden []string
 	after, _ := populate.Matching(index, ns)
 	for _, template := range after {
-		if template.Annotations[v1alpha1.RequirePermissionAnnotation] != "true" || matched[template.Name] {
+		if template.Annotations[v1alpha1.RequirePermissionAnnotation] != "true" || selectsLive[template.Name] {
 			continue
 		}
 		allowed, err := caller.MayUse(ctx, template.Name)
@@ -35,8 +35,8 @@ func refusedTemplates(
 			return nil, err
 		}
 		if !allowed {
-			refused = append(refused, template.Name)
+			forbidden = append(forbidden, template.Name)
 		}
 	}
-	return refused, nil
+	return forbidden, nil
 }

@@ -20,19 +20,20 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// prediction is what a preview shows: what the operator would do in a namespace.
+// prediction holds what a preview shows: what the operator would do in a namespace, and why.
 type prediction struct {
 	survey.Namespace
-	// live is the namespace in the cluster, or nil if it does not exist. If forbidden is not nil, that is unknown, and
-	// forbidden is why.
-	live      *corev1.Namespace
+	// live is the namespace in the cluster, or nil. If forbidden is nil, then a nil live means that the namespace does
+	// not exist.
+	live *corev1.Namespace
+	// forbidden is the error of the API server if the caller may not read the namespace, or nil.
 	forbidden error
-	// verdicts hold one verdict for each template.
+	// verdicts has one verdict for each template.
 	verdicts   []match.Verdict
 	unreadable []survey.Unreadable
-	// refused are the matching templates that the caller may not use.
-	refused []string
-	// cluster reads the cluster. It is nil for a preview without one.
+	// forbiddenTemplates are the names of the matching templates that the caller may not use.
+	forbiddenTemplates []string
+	// cluster reads the cluster. It is nil for a preview without a cluster.
 	cluster *cluster.Cluster
 }
 
@@ -57,7 +58,8 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		if ns, err = p.complete(ctx, &predicted, caller, ns); err != nil {
 			return prediction{}, err
 		}
-		if predicted.refused, err = refusedTemplates(ctx, caller, index, ns, predicted.live); err != nil {
+		predicted.forbiddenTemplates, err = forbiddenTemplates(ctx, caller, index, ns, predicted.live)
+		if err != nil {
 			return prediction{}, err
 		}
 	}
@@ -67,9 +69,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 	return predicted, predicted.plan(ctx, index, ns)
 }
 
-// connect returns two clients: caller is the user or the one that --as impersonates, and reader reads the cluster.
-// Reader is the same unless that one may not read templates: then it is the user. The preview is about caller all the
-// same.
+// connect returns two connections. Caller acts as the user whom the preview is about: the user of the kubeconfig, or the
+// user that --as impersonates. Reader reads the cluster. It is the same as caller, unless the impersonated user may not
+// list templates: then it acts as the user of the kubeconfig.
 func (p *preview) connect(ctx context.Context) (caller, reader *cluster.Cluster, err error) {
 	if caller, err = p.Connect(); err != nil || *p.Config.Impersonate == "" {
 		return caller, caller, err
@@ -77,7 +79,7 @@ func (p *preview) connect(ctx context.Context) (caller, reader *cluster.Cluster,
 	if _, err := caller.Templates(ctx); !apierrors.IsForbidden(err) {
 		return caller, caller, nil
 	}
-	p.Note("%s may not list namespacetemplates: the cluster is read as yourself", *p.Config.Impersonate)
+	p.Note("%s cannot list namespacetemplates: reading the cluster with your own permissions", *p.Config.Impersonate)
 	reader, err = p.ConnectAsSelf()
 	return caller, reader, err
 }
@@ -95,8 +97,8 @@ func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 	return ns, nil
 }
 
-// complete returns a namespace of the command line with what the cluster knows of it: its live metadata or, if it does
-// not exist, its creator, and its place among the policyspaces.
+// complete returns the namespace of the command line with what the cluster adds to it: the metadata of the live
+// namespace or, if the namespace does not exist, its creator; and the labels of its policyspaces.
 func (p *preview) complete(
 	ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace,
 ) (*corev1.Namespace, error) {
@@ -108,21 +110,21 @@ func (p *preview) complete(
 			return nil, err
 		}
 	case apierrors.IsForbidden(err):
-		p.Note("unknown: whether namespace/%s exists, and which labels it has: %v", ns.Name, err)
+		p.Note("cannot read namespace/%s, so its existence and its labels are unknown: %v", ns.Name, err)
 		predicted.forbidden = err
 	case err != nil:
 		return nil, err
 	default:
 		predicted.live = live
-		given := ns
+		requested := ns
 		ns = live.DeepCopy()
-		ns.Labels = labels.Merge(live.Labels, given.Labels)
-		ns.Annotations = labels.Merge(live.Annotations, given.Annotations)
+		ns.Labels = labels.Merge(live.Labels, requested.Labels)
+		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
 	}
-	return p.placed(ctx, predicted.cluster, ns)
+	return p.withSpaceLabels(ctx, predicted.cluster, ns)
 }
 
-// withCreator returns a namespace that would be created by the caller, unless --creator names another.
+// withCreator returns the namespace as the caller would create it. The user of --creator takes precedence.
 func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	if ns.Annotations[v1alpha1.CreatorAnnotation] != "" {
 		return ns, nil
@@ -136,32 +138,35 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	return created, nil
 }
 
-// placed returns the namespace with the labels by which the operator records its place among the policyspaces.
-// Templates select by them.
-func (p *preview) placed(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
+// withSpaceLabels returns the namespace with the labels in which the operator records its policyspaces. Templates select
+// namespaces by these labels.
+func (p *preview) withSpaceLabels(
+	ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace,
+) (*corev1.Namespace, error) {
 	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" {
 		return ns, nil
 	}
 	spaces, err := c.PolicySpaces(ctx)
 	if apierrors.IsForbidden(err) {
-		p.Note("unknown: what namespace/%s inherits: %v", ns.Name, err)
+		p.Note("the policies that namespace/%s inherits are unknown: %v", ns.Name, err)
 		return ns, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	placed, misplaced := hierarchy.NewForest(spaces).Placed(ns)
-	_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](misplaced)
+	labeled, err := hierarchy.NewForest(spaces).Placed(ns)
+	_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](err)
 	switch {
 	case isNotAdopted:
-		p.Note("Warning: %v", misplaced)
-	case misplaced != nil:
-		p.Note("unknown: what namespace/%s inherits: %v", ns.Name, misplaced)
+		p.Note("Warning: %v", err)
+	case err != nil:
+		p.Note("the policies that namespace/%s inherits are unknown: %v", ns.Name, err)
 	}
-	return placed, nil
+	return labeled, nil
 }
 
-// plan compares the declared objects with those in the namespace, if it exists and can be read.
+// plan computes the changes in the namespace. It compares the declared objects with those in the namespace, if the
+// namespace exists and can be read.
 func (v *prediction) plan(ctx context.Context, index *match.Index, ns *corev1.Namespace) error {
 	if v.live != nil {
 		compared, err := survey.Compare(ctx, v.cluster, index, []*corev1.Namespace{ns}, survey.Scope{})
@@ -175,14 +180,14 @@ func (v *prediction) plan(ctx context.Context, index *match.Index, ns *corev1.Na
 	v.Changes = populate.NewPlan(v.Declared, index, emptyNamespace(v.Declared, v.forbidden)).Changes
 	for i := range v.Changes {
 		if v.cluster == nil && v.Changes[i].Action == populate.Create {
-			v.Changes[i].Reason = "no cluster was asked what is there"
+			v.Changes[i].Reason = "not compared with a cluster"
 		}
 	}
 	return nil
 }
 
-// emptyNamespace returns what is observed in a namespace that does not exist. If forbidden is not nil, the namespace
-// may not be read for that reason, and no kind in it either.
+// emptyNamespace returns the observed objects of a namespace that does not exist: none. If forbidden is not nil, the
+// user may not read the namespace, and all declared kinds are unreadable.
 func emptyNamespace(declared populate.Declared, forbidden error) populate.Observed {
 	observed := populate.Observed{}
 	if forbidden != nil {

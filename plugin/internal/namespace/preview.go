@@ -34,31 +34,32 @@ type preview struct {
 func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
-		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server]",
-		Short: "Show what a namespace gets from templates, and why",
+		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server] [-o table|yaml|json|name]",
+		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
-			Show the objects that templates declare for a namespace, which may exist or not. The objects are on
-			standard output, as the operator applies them; which template matches and what would become of each
-			object, and why, is on standard error.
+			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
+			the objects as the operator applies them. Standard error has the templates that match, and for each
+			object what the operator would do and why.
 
-			A namespace that does not exist yet is shown as if you created it, or the user whom --as names:
-			$(CREATOR) is that user, and it is said which of the matching templates they may not use.
+			A namespace that does not exist is previewed as if you created it, or the user of --as. The token
+			$(CREATOR) stands for this user. A note names each matching template that this user may not use.
 
-			With -f only the templates in the files are used and no cluster is asked, unless --with-cluster or
-			--server says so: then a template in a file stands in for the cluster's of the same name.
+			With -f, the command uses only the templates in the files, and no cluster. With --with-cluster or
+			--server, it also uses the templates of the cluster. A template in a file then replaces the template of
+			the same name in the cluster.
 
-			Here --server is not the address of the API server, which -s or --api-server gives.`),
+			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.`),
 		Example: templates.Examples(`
-			# What a namespace gets, whether it exists or not
+			# Preview the objects of a namespace, whether it exists or not
 			kubectl nstpl preview team-a
 
-			# What it would get with another label
+			# Preview the changes after adding a label
 			kubectl nstpl preview team-a -l tier=production -o table
 
-			# What a template in a file declares, without a cluster
+			# Preview a template in a file, without a cluster
 			kubectl nstpl preview team-a -f template.yaml --creator jane@example.com
 
-			# What the API server would store for a changed template
+			# Preview what the API server would store for a changed template
 			kubectl nstpl preview team-a -f template.yaml --server`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
@@ -70,14 +71,14 @@ func NewPreview(s cli.Session) *cobra.Command {
 		strings.Join(append(p.print.AllowedFormats(), cli.FormatTable), ", ") + ")."
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil,
-		"A label of the namespace, KEY=VALUE, besides those that it has.")
+		"A label to add to those of the namespace, as KEY=VALUE. Can be repeated.")
 	flags.StringVar(&p.creator, "creator", "",
-		"The user who created the namespace, in place of the one whom its annotation names, or of you.")
+		"The creator of the namespace. Defaults to its creator annotation or, for a new namespace, to you.")
 	flags.StringArrayVarP(&p.files, "filename", "f", nil,
-		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
-	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the cluster's templates as well as those in files.")
+		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the templates of the cluster too, besides those in files.")
 	flags.BoolVar(&p.server, "server", false,
-		"Ask the API server, by a dry run, what it would store. The namespace must exist.")
+		"Show the objects as the API server would store them, by a dry run. The namespace must exist.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatYAML, "json", "name")
 	return cmd
@@ -93,8 +94,8 @@ func (p *preview) run(ctx context.Context, name string) error {
 		return predicted.forbidden
 	}
 	if p.server && predicted.live == nil {
-		return fmt.Errorf("namespace %s does not exist, so the API server can't be asked what it would store in it: "+
-			"create it first, or leave out --server", name)
+		return fmt.Errorf("namespaces %q not found: --server needs a namespace that exists: create it first, or leave out "+
+			"--server", name)
 	}
 	p.explain(predicted)
 	errs := []error{p.write(ctx, predicted)}
@@ -104,7 +105,7 @@ func (p *preview) run(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// explain notes which templates match and why, and what would become of each object.
+// explain prints which templates match and why, and what the operator would do with each object.
 func (p *preview) explain(predicted prediction) {
 	if predicted.Skipped != "" {
 		p.Note("namespace/%s is not populated: %s", predicted.Declared.Namespace.Name, predicted.Skipped)
@@ -113,12 +114,13 @@ func (p *preview) explain(predicted prediction) {
 	for _, verdict := range predicted.verdicts {
 		p.Note("%s", describeVerdict(verdict))
 	}
-	for _, template := range predicted.refused {
-		p.Note("%s may not use template %s, so such a namespace is refused: ask for the verb use on namespacetemplates.policy.nstpl.dev %[2]s",
+	for _, template := range predicted.forbiddenTemplates {
+		p.Note("%s may not use template %s, so the API server would deny this namespace: "+
+			"ask for the verb use on namespacetemplates/%[2]s in the API group policy.nstpl.dev",
 			cmp.Or(*p.Config.Impersonate, "you"), template)
 	}
 	for _, unreadable := range predicted.unreadable {
-		p.Note("unknown: %v", unreadable)
+		p.Note("not compared: %v", unreadable)
 	}
 	if *p.print.OutputFormat != cli.FormatTable {
 		for _, change := range predicted.Changes {
@@ -153,7 +155,7 @@ func (p *preview) write(ctx context.Context, predicted prediction) error {
 	return errors.Join(p.printObjects(objects), rejected)
 }
 
-// printObjects prints YAML and names one by one and anything else as a list, as kubectl get does.
+// printObjects prints YAML and names object by object. In other formats it prints a list, as "kubectl get" does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	if *p.print.OutputFormat == cli.FormatYAML && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
 		return output.YAMLStream(p.Out, objects)
@@ -175,8 +177,8 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
 }
 
-// dryRun returns the objects as the API server would store them. The error joins those of the objects that it would not
-// store.
+// dryRun returns the objects as the API server would store them. It returns an error for each object that the API server
+// rejects, and all other objects.
 func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
 	type result struct {
 		object *unstructured.Unstructured

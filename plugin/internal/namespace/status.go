@@ -28,15 +28,15 @@ func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
-		Short: "Show which namespaces are populated, and why the others aren't",
+		Short: "Show which namespaces are populated, and why others are not",
 		Long: templates.LongDesc(`
-			Show which namespaces are populated by which templates, and what the operator says of them. Without
-			arguments it is about the namespaces that a template matches.`),
+			Show which templates select namespaces, and whether the operator has populated these namespaces. Without
+			arguments, the command shows the namespaces that a template selects.`),
 		Example: templates.Examples(`
-			# The namespaces that templates match
+			# Show the namespaces that templates select
 			kubectl nstpl status
 
-			# What is wrong with one
+			# Show why a namespace is not populated
 			kubectl nstpl status team-a -o wide`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
@@ -56,21 +56,21 @@ func NewStatus(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// namespaceStatus is what the command prints about a namespace.
+// namespaceStatus is what the command prints for a namespace.
 type namespaceStatus struct {
 	Name      string   `json:"name"`
 	Populated string   `json:"populated"`
 	Templates []string `json:"templates"`
 	Reason    string   `json:"reason,omitempty"`
 	Message   string   `json:"message,omitempty"`
-	// Since is when Populated got its value.
+	// Since is the last transition time of the condition, or nil if there is no condition.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
 }
 
-// Values of namespaceStatus.Populated besides those of the condition, which can be True and False.
+// Values of namespaceStatus.Populated in addition to True and False, the values of the condition.
 const (
-	// notReported is for a namespace that a template selects and the operator has not populated yet.
+	// notReported is for a namespace that a template selects and that has no condition yet.
 	notReported = string(corev1.ConditionUnknown)
 	// notPopulated is for a namespace that no template populates.
 	notPopulated = "<none>"
@@ -121,7 +121,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 		shown.Populated, shown.Reason, shown.Message = string(condition.Status), condition.Reason, condition.Message
 		shown.Since = &condition.LastTransitionTime.Time
 	case len(matching) > 0:
-		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported", "no operator has said anything yet"
+		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported", "the operator has not reported on the namespace yet"
 	default:
 		shown.Reason, shown.Message = "NoTemplate", "no template matches"
 	}

@@ -24,39 +24,39 @@ import (
 )
 
 const (
-	// operatorCheckAfter is how long to wait before checking once whether an operator runs at all.
+	// operatorCheckAfter is the time after which the waiter checks, once, whether an operator is running.
 	operatorCheckAfter = 3 * time.Second
-	// eventsLag is how long the events of objects may come after the namespace says that they are populated.
+	// eventsLag is the longest time that the waiter still waits for the events of objects after the namespace is done.
 	eventsLag = time.Second
 )
 
 var errTimeout = errors.New("timeout")
 
-// waiter waits for a new namespace to be populated, and prints each object once it is.
+// waiter waits until a new namespace is populated, and prints each object when it is populated.
 //
-// The namespace alone decides when the waiting ends: by its Populated condition, and by the label that it has while it
-// is initialized. The objects are for the person who waits. Many users may create a namespace and not read it, or not
-// read some kinds in it: what they can't see is noted and not waited for.
+// Only the namespace decides when the waiting ends: its Populated condition, and the label that it has until it is
+// initialized. The objects just show the progress. Many users may create a namespace but not read it, or not read some
+// kinds in it. The waiter prints a note about what it cannot read and does not wait for it.
 type waiter struct {
 	cli.Session
 	cluster *cluster.Cluster
 	// progress gets a line for each populated object.
 	progress io.Writer
-	// timeout is how long to wait, or 0 to wait forever.
+	// timeout is the length of time to wait, or 0 to wait forever.
 	timeout time.Duration
 
-	// missing are the declared objects that are not populated yet, as far as they are known.
+	// missing holds the declared objects that are not populated yet. It is nil if the declared objects are unknown.
 	missing map[populate.ObjectID]populate.Object
-	// hasTemplates reports whether templates are known to select the namespace, so that it will get a Populated
-	// condition.
+	// hasTemplates reports whether a template selects the namespace, so that it will get a Populated condition. It is
+	// false if the templates are unknown.
 	hasTemplates bool
 	// latest is the namespace as it was last read, or nil.
 	latest *corev1.Namespace
-	// forbidden is why the namespace could not be read last, or nil.
+	// forbidden is the error of the last attempt to read the namespace if the user may not read it, or nil.
 	forbidden error
 }
 
-// run waits for ns, which was just created.
+// run waits until ns, a namespace that was just created, is populated.
 func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
 	needed, err := w.prepare(ctx, ns)
 	if err != nil || !needed {
@@ -70,8 +70,7 @@ func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
 	return w.wait(ctx, ns.Name)
 }
 
-// prepare finds out which objects templates declare for the namespace. It returns false if there is nothing to wait
-// for.
+// prepare sets which objects templates declare for the namespace. Needed reports whether there is anything to wait for.
 func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool, err error) {
 	templates, err := w.cluster.Templates(ctx)
 	switch {
@@ -79,9 +78,9 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		w.Note("%v", err)
 		return false, nil
 	case apierrors.IsForbidden(err):
-		w.Note("unknown: which objects are to arrive: %v", err)
+		w.Note("cannot list NamespaceTemplates, so the expected objects are unknown: %v", err)
 		if !initialize.Initializing(ns) {
-			w.Note("nothing initializes namespace/%s: there is nothing to wait for", ns.Name)
+			w.Note("namespace/%s has no pending initializers: there is nothing to wait for", ns.Name)
 		}
 		return initialize.Initializing(ns), nil
 	case err != nil:
@@ -99,7 +98,7 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		return initialize.Initializing(ns), nil
 	}
 	for _, omission := range declared.Omitted {
-		w.Note("%s is left out (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name),
+		w.Note("%s is omitted (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name),
 			omission.Template, omission.Reason)
 	}
 	w.missing = map[populate.ObjectID]populate.Object{}
@@ -109,7 +108,7 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 	return true, nil
 }
 
-// wait handles events until the namespace is done, or ctx is.
+// wait handles events until the namespace is done or ctx ends.
 func (w *waiter) wait(ctx context.Context, name string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -150,17 +149,18 @@ func (w *waiter) handle(e event) {
 	}
 }
 
-// setLatest notes, once, that the namespace is populated and waits for other initializers than the operator.
+// setLatest stores the namespace. The first time that the namespace is populated but still has pending initializers, it
+// prints a note with their names.
 func (w *waiter) setLatest(ns *corev1.Namespace) {
 	wasPopulated := w.latest != nil && isPopulated(w.latest)
 	w.latest, w.forbidden = ns, nil
 	if isPopulated(ns) && initialize.Initializing(ns) && !wasPopulated {
-		w.Note("namespace/%s is populated and still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
+		w.Note("namespace/%s is populated but still waits for %s", ns.Name, ns.Annotations[v1alpha1.PendingAnnotation])
 	}
 }
 
-// isDone reports whether the namespace will not change any more: its population failed, or it is populated and
-// initialized.
+// isDone reports whether there is nothing left to wait for: the population of the namespace failed, or the namespace is
+// populated and initialized.
 func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
@@ -171,7 +171,7 @@ func (w *waiter) isDone() bool {
 	return !initialize.Initializing(w.latest) && (isPopulated(w.latest) || !w.hasTemplates)
 }
 
-// printPopulated prints a declared object, once.
+// printPopulated prints a declared object the first time that it is populated.
 func (w *waiter) printPopulated(id populate.ObjectID) {
 	if declared, missing := w.missing[id]; missing {
 		delete(w.missing, id)
@@ -182,18 +182,18 @@ func (w *waiter) printPopulated(id populate.ObjectID) {
 
 // forgetKind stops waiting for the objects of a kind that the user may not watch.
 func (w *waiter) forgetKind(kind survey.Unreadable) {
-	w.Note("unknown: whether %s arrive: you may not list and watch them in namespace %s", kind.Resource, kind.Namespace)
+	w.Note("cannot list and watch %s in namespace %s, so their creation is not shown", kind.Resource, kind.Namespace)
 	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
 }
 
-// finish reports how the population of the namespace ended.
+// finish prints the result of the population. It returns an error if the population failed.
 func (w *waiter) finish() error {
 	w.noteMissing()
 	switch condition := populatedCondition(w.latest); {
 	case condition == nil:
 		output.Line(w.progress, "namespace/%s initialized", w.latest.Name)
 	case condition.Status != corev1.ConditionTrue:
-		return fmt.Errorf("namespace/%s is created and not populated: %s: %s", w.latest.Name, condition.Reason,
+		return fmt.Errorf("namespace/%s was created but is not populated: %s: %s", w.latest.Name, condition.Reason,
 			condition.Message)
 	default:
 		output.Line(w.progress, "namespace/%s populated", w.latest.Name)
@@ -201,24 +201,25 @@ func (w *waiter) finish() error {
 	return nil
 }
 
-// interrupted reports how far the population went when the time was up or the user pressed Ctrl-C.
+// interrupted returns the error for the state of the namespace when the timeout passed or the user interrupted the
+// command. It returns nil if the user may not read the namespace.
 func (w *waiter) interrupted(ctx context.Context, name string) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("interrupted: namespace/%s is created; kubectl nstpl status %s says when it is populated",
-			name, name)
+		return fmt.Errorf("interrupted: namespace/%s was created: run 'kubectl nstpl status %s' to check whether it is "+
+			"populated", name, name)
 	}
 	if w.forbidden != nil {
-		w.Note(
-			"unknown: when namespace/%s is populated: %v: ask for get and watch on namespaces, or have a template grant them", name, w.forbidden)
+		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: ask for the verbs get and watch "+
+			"on namespaces, or for a template that grants them", name, w.forbidden)
 		return nil //nolint:nilerr // the namespace was created, which is what the user asked for
 	}
 	w.noteMissing()
 	if w.latest != nil && isPopulated(w.latest) {
-		return fmt.Errorf("namespace/%s is created and populated, and still waits for %s after %s: until then only those with "+
-			"the verb initialize may write into it", name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
+		return fmt.Errorf("namespace/%s was created and populated, but still waits for %s after %s: until then, only users "+
+			"with the verb initialize may write to it", name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
 	}
-	return fmt.Errorf("namespace/%s is created and not populated after %s: kubectl nstpl status %s says when it is",
-		name, w.timeout, name)
+	return fmt.Errorf("namespace/%s was created but is not populated after %s: run 'kubectl nstpl status %s' to check "+
+		"again", name, w.timeout, name)
 }
 
 func (w *waiter) noteMissing() {
@@ -233,11 +234,12 @@ func (w *waiter) noteMissing() {
 	}
 }
 
-// noteMissingOperator notes that no operator runs, if so. It is silent if the user may not read the operator's lease.
+// noteMissingOperator prints a note if no operator is running. It prints none if the user may not read the lease of the
+// operator.
 func (w *waiter) noteMissingOperator(ctx context.Context) {
 	operator, err := w.cluster.Operator(ctx)
 	if apierrors.IsNotFound(err) || err == nil && !operator.Running {
-		w.Note("no operator is at work (it would hold the lease %s in the namespace %s): see kubectl -n %[2]s get pods",
+		w.Note("the operator is not running (nothing holds lease %s in namespace %s): check 'kubectl get pods -n %[2]s'",
 			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// namespaceWith returns a namespace that is initializing or not, with a Populated condition unless that is empty.
+// namespaceWith returns a namespace that may be initializing, with a Populated condition unless populated is empty.
 func namespaceWith(initializing bool, populated corev1.ConditionStatus) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
 	if initializing {
@@ -37,7 +37,7 @@ func TestIsDone(t *testing.T) {
 		latest       *corev1.Namespace
 		want         bool
 	}{
-		"nothing read yet":                  {true, nil, false},
+		"not read yet":                      {true, nil, false},
 		"no condition yet":                  {true, namespaceWith(true, ""), false},
 		"no condition, not initializing":    {true, namespaceWith(false, ""), false},
 		"populated, initializing":           {true, namespaceWith(true, corev1.ConditionTrue), false},
@@ -79,23 +79,23 @@ func TestHandlePrintsEachDeclaredObjectOnce(t *testing.T) {
 	require.Len(t, w.missing, 1)
 }
 
-func TestHandleForgetsKindsThatCannotBeWatched(t *testing.T) {
+func TestHandleDoesNotWaitForKindsThatCannotBeWatched(t *testing.T) {
 	w, out, errOut := testWaiter()
 	w.handle(event{unwatchable: &survey.Unreadable{
 		Kind: schema.GroupKind{Kind: "Secret"}, Resource: "secrets", Namespace: "team-a",
 	}})
 	require.Empty(t, out.String())
-	require.Contains(t, errOut.String(), "may not list and watch them in namespace team-a")
+	require.Contains(t, errOut.String(), "cannot list and watch secrets in namespace team-a")
 	require.Len(t, w.missing, 1)
 }
 
-func TestHandleNotesOtherInitializersOnce(t *testing.T) {
+func TestHandlePrintsPendingInitializersOnce(t *testing.T) {
 	w, _, errOut := testWaiter()
 	w.handle(event{namespace: namespaceWith(true, "")})
 	require.Empty(t, errOut.String())
 	w.handle(event{namespace: namespaceWith(true, corev1.ConditionTrue)})
 	w.handle(event{namespace: namespaceWith(true, corev1.ConditionTrue)})
-	require.Equal(t, "namespace/team-a is populated and still waits for example.com/cni\n", errOut.String())
+	require.Equal(t, "namespace/team-a is populated but still waits for example.com/cni\n", errOut.String())
 }
 
 func TestFinish(t *testing.T) {
@@ -108,7 +108,7 @@ func TestFinish(t *testing.T) {
 		"initialized": {namespaceWith(false, ""), "namespace/team-a initialized\n", ""},
 		"failed": {
 			namespaceWith(false, corev1.ConditionFalse), "",
-			"namespace/team-a is created and not populated: ObjectsFailed: quota: no",
+			"namespace/team-a was created but is not populated: ObjectsFailed: quota: no",
 		},
 	}
 	for name, test := range tests {

@@ -22,23 +22,23 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// event is something that happened while a waiter waits. One field is set.
+// event is a change that a waiter waits for. Exactly one field is set.
 type event struct {
-	// namespace is the namespace, created or changed.
+	// namespace is the namespace after it was created or updated.
 	namespace *corev1.Namespace
 	// populated is an object that the operator applied.
 	populated *populate.ObjectID
 	// unwatchable is a kind that the user may not watch.
 	unwatchable *survey.Unreadable
-	// forbidden is why the user may not read the namespace now. A template may grant that later.
+	// forbidden is the error if the user may not read the namespace. A template may grant this permission later.
 	forbidden error
-	// err ends the waiting: the namespace was deleted, or reading it failed.
+	// err ends the waiting, since the namespace was deleted or cannot be read.
 	err error
 }
 
 type events chan event
 
-// send returns without sending once ctx is done, since nobody receives then.
+// send sends an event. It gives up when ctx ends, since the waiter then receives no more events.
 func (c events) send(ctx context.Context, e event) {
 	select {
 	case c <- e:
@@ -46,7 +46,7 @@ func (c events) send(ctx context.Context, e event) {
 	}
 }
 
-// pollInterval is how often a user who may not watch a namespace reads it.
+// pollInterval is the interval between two reads of a namespace that the user may not watch.
 const pollInterval = 500 * time.Millisecond
 
 // watch returns the events of a namespace and of the missing objects in it, until ctx is done.
@@ -63,7 +63,7 @@ func (w *waiter) watch(ctx context.Context, name string) <-chan event {
 	return all
 }
 
-// watchObjects watches the objects of a kind. A kind that the cluster does not know has no events.
+// watchObjects watches the objects of a kind. It does nothing if the cluster does not serve the kind.
 func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind, namespace string, all events) {
 	mapping, err := w.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
@@ -80,12 +80,12 @@ func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind,
 		}
 	}
 	startInformer(ctx, informer, changed, nil, func(err error) {
-		refused := survey.Refused(kind.GroupKind(), namespace, err)
-		all.send(ctx, event{unwatchable: &refused})
+		unreadable := survey.NewUnreadable(kind.GroupKind(), namespace, err)
+		all.send(ctx, event{unwatchable: &unreadable})
 	})
 }
 
-// watchNamespace watches a namespace. If the user may not, it polls.
+// watchNamespace watches a namespace. It polls the namespace if the user may not watch it.
 func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
 	only := func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -109,23 +109,23 @@ func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
 	startInformer(ctx, informer, changed, deleted, func(error) { w.poll(ctx, name, all) })
 }
 
-// startInformer starts an informer. It calls refused once, in a goroutine of its own, if the user may not watch. The
-// informer retries after any other error.
+// startInformer starts an informer. If the user may not list and watch, it stops the informer and calls forbidden once,
+// in a separate goroutine. The informer retries after any other error.
 func startInformer(
-	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), refused func(error),
+	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), forbidden func(error),
 ) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
 	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
 		changed(item)
 	}, DeleteFunc: deleted}
-	// Both return an error only for an informer that was started before.
+	// Both calls return an error only if the informer was started before.
 	_, _ = informer.AddEventHandler(handlers)
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) {
 			once.Do(func() {
 				stop()
-				go refused(err)
+				go forbidden(err)
 			})
 		}
 	})
@@ -135,8 +135,8 @@ func startInformer(
 	}()
 }
 
-// poll reads the namespace again and again. A user who may only create namespaces can often read this one once it is
-// populated.
+// poll reads the namespace at intervals. A user who may only create namespaces can often read the new namespace once it
+// is populated, since a template grants the permission.
 func (w *waiter) poll(ctx context.Context, name string, all events) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// complete fills in the defaults of a template, and returns an error for values that the API server would reject. It
-// does what the CustomResourceDefinition says.
+// complete sets the defaults of a template, and returns an error for values that the API server would reject. Both follow
+// the schema of the CustomResourceDefinition.
 func complete(template *v1alpha1.NamespaceTemplate) error {
 	if template.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -24,13 +24,13 @@ func complete(template *v1alpha1.NamespaceTemplate) error {
 	}
 	spec := &template.Spec
 	return errors.Join(
-		choice("driftPolicy", &spec.DriftPolicy, v1alpha1.DriftCorrect, v1alpha1.DriftReport),
-		choice("failurePolicy", &spec.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
-		choice("deletionPolicy", &spec.DeletionPolicy, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
+		setDefault("driftPolicy", &spec.DriftPolicy, v1alpha1.DriftCorrect, v1alpha1.DriftReport),
+		setDefault("failurePolicy", &spec.FailurePolicy, v1alpha1.FailureFail, v1alpha1.FailureIgnore),
+		setDefault("deletionPolicy", &spec.DeletionPolicy, v1alpha1.DeletionOrphan, v1alpha1.DeletionDelete),
 	)
 }
 
-// checkInitialization returns an error for what the API server would reject or the operator would ignore.
+// checkInitialization returns an error for values that the API server would reject or that the operator would ignore.
 func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfiguration) error {
 	if configuration.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -48,41 +48,41 @@ func checkInitialization(configuration *v1alpha1.NamespaceInitializationConfigur
 			addError("name: %s is the initializer that populates namespaces: choose another name", initializer.Name)
 		}
 		if seen[initializer.Name] {
-			addError("%s is there twice", initializer.Name)
+			addError("name: duplicate initializer %s", initializer.Name)
 		}
 		seen[initializer.Name] = true
 		if initializer.NamespaceSelector == nil {
-			addError("namespaceSelector is missing: write {} to select every namespace")
+			addError("namespaceSelector is missing: use {} to select every namespace")
 		} else if _, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector); err != nil {
 			addError("namespaceSelector: %w", err)
 		}
 		if seconds := initializer.TimeoutSeconds; seconds < 0 || seconds > 86400 {
-			addError("timeoutSeconds is %d: it can be 1 to 86400", seconds)
+			addError("timeoutSeconds: invalid value %d: must be between 1 and 86400", seconds)
 		}
 		switch initializer.FailurePolicy {
 		case "", v1alpha1.FailureFail, v1alpha1.FailureIgnore:
 		default:
-			addError("failurePolicy is %q: it can be %s or %s", initializer.FailurePolicy, v1alpha1.FailureFail,
-				v1alpha1.FailureIgnore)
+			addError("failurePolicy: invalid value %q: must be %s or %s", initializer.FailurePolicy,
+				v1alpha1.FailureFail, v1alpha1.FailureIgnore)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// choice sets an empty field to its default, the first of the values, and returns an error for a value that is not one
-// of them.
-func choice[T ~string](field string, value *T, values ...T) error {
+// setDefault sets an empty field of spec to the default. It returns an error if the field has another value than the
+// default and the alternative.
+func setDefault[T ~string](field string, value *T, defaultValue, alternative T) error {
 	if *value == "" {
-		*value = values[0]
+		*value = defaultValue
 	}
-	if !slices.Contains(values, *value) {
-		return fmt.Errorf("spec.%s is %q: it can be %v", field, *value, values)
+	if *value != defaultValue && *value != alternative {
+		return fmt.Errorf("spec.%s: invalid value %q: must be %s or %s", field, *value, defaultValue, alternative)
 	}
 	return nil
 }
 
-// Merge returns the templates of the cluster as they would be once the files were applied. A template keeps its UID and
-// its status, by which the operator knows what it populated before.
+// Merge returns the templates of the cluster as they would be if the files were applied. A template keeps its UID and its
+// status, which the operator needs to identify the objects that it populated before.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Limits of what one command reads.
+// Limits on the files that one command reads.
 const (
 	maxFileBytes  = 8 << 20
 	maxTotalBytes = 64 << 20
@@ -23,14 +23,14 @@ type input struct {
 	content []byte
 }
 
-// inputs holds what was read so far, within the limits.
+// inputs collects the files that are read, within the limits.
 type inputs struct {
 	read  []input
 	bytes int
 }
 
-// add reads a file, the .yaml, .yml and .json files of a folder, or standard input if the path is "-". Symbolic links,
-// devices and named pipes are errors, except for the descriptors that a shell opens, such as /dev/stdin and /dev/fd/63.
+// add reads a file, the .yaml, .yml and .json files in a directory, or standard input if the path is "-". It returns an
+// error for symbolic links, devices and named pipes, except for open files of this process, such as /dev/stdin.
 func (i *inputs) add(path string, stdin io.Reader) error {
 	switch {
 	case path == "-":
@@ -38,7 +38,7 @@ func (i *inputs) add(path string, stdin io.Reader) error {
 	case isDescriptor(path):
 		return i.addDescriptor(path)
 	}
-	path = filepath.Clean(path) // a slash at the end would follow a symbolic link
+	path = filepath.Clean(path) // with a trailing slash, Lstat would follow a symbolic link
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (i *inputs) add(path string, stdin io.Reader) error {
 	})
 }
 
-// isDescriptor reports whether a path names an open file of this process, as a shell writes for <(command).
+// isDescriptor reports whether a path names an open file of this process. A shell passes such a path for <(command).
 func isDescriptor(path string) bool {
 	path = filepath.Clean(path)
 	return path == "/dev/stdin" || slices.Contains([]string{"/dev/fd", "/proc/self/fd"}, filepath.Dir(path))
@@ -73,11 +73,12 @@ func (i *inputs) addDescriptor(path string) error {
 	return i.readAll(path, file)
 }
 
-// addFile reads a regular file. Info is what the path was before: it is an error if another file took its place.
+// addFile reads a regular file. It returns an error if the file is not the one that info describes, since it may have been
+// replaced after the check.
 func (i *inputs) addFile(path string, info fs.FileInfo) error {
-	if kind := irregular(info.Mode()); kind != "" {
+	if kind := irregularKind(info.Mode()); kind != "" {
 		return &fs.PathError{
-			Op: "read", Path: path, Err: fmt.Errorf("it is a %s: only regular files and folders are read", kind),
+			Op: "read", Path: path, Err: fmt.Errorf("is a %s, not a regular file or directory", kind),
 		}
 	}
 	file, err := os.Open(path)
@@ -90,13 +91,13 @@ func (i *inputs) addFile(path string, info fs.FileInfo) error {
 		return err
 	}
 	if !os.SameFile(info, opened) {
-		return &fs.PathError{Op: "read", Path: path, Err: errors.New("it was replaced while it was read")}
+		return &fs.PathError{Op: "read", Path: path, Err: errors.New("the file was replaced while it was read")}
 	}
 	return i.readAll(path, file)
 }
 
-// irregular returns the kind of a file that is not a regular one, or "" for a regular one.
-func irregular(mode fs.FileMode) string {
+// irregularKind returns the kind of a file that is not a regular file. It returns "" for a regular file.
+func irregularKind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():
 		return ""
@@ -107,24 +108,24 @@ func irregular(mode fs.FileMode) string {
 	case mode&fs.ModeSocket != 0:
 		return "socket"
 	case mode.IsDir():
-		return "folder"
+		return "directory"
 	}
 	return "device"
 }
 
 func (i *inputs) readAll(name string, r io.Reader) error {
 	if len(i.read) == maxFiles {
-		return fmt.Errorf("read %s: there are more than %d files: name fewer", name, maxFiles)
+		return fmt.Errorf("read %s: more than %d files: specify fewer", name, maxFiles)
 	}
 	content, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(content) > maxFileBytes {
-		return fmt.Errorf("read %s: it has more than %d MiB: split it", name, maxFileBytes>>20)
+		return fmt.Errorf("read %s: larger than %d MiB: split the file", name, maxFileBytes>>20)
 	}
 	if i.bytes += len(content); i.bytes > maxTotalBytes {
-		return fmt.Errorf("read %s: the files have more than %d MiB in total: name fewer", name, maxTotalBytes>>20)
+		return fmt.Errorf("read %s: the files are larger than %d MiB in total: specify fewer", name, maxTotalBytes>>20)
 	}
 	i.read = append(i.read, input{name, content})
 	return nil

@@ -10,8 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Objects reads objects of any kind from files, folders, http and https URLs and, where a path is "-", standard input.
-// The limits are those of Read.
+// Objects reads objects of any kind from files, directories, and http and https URLs. The path "-" is standard input. The
+// limits are those of Read.
 func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 	builder := resource.NewLocalBuilder().Unstructured()
 	in, empty := inputs{}, true
@@ -39,7 +39,7 @@ func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 	for _, info := range infos {
 		object, ok := info.Object.(*unstructured.Unstructured)
 		if !ok {
-			return nil, fmt.Errorf("%s: %T is no object", info.Source, info.Object)
+			return nil, fmt.Errorf("%s: unexpected type %T: not a Kubernetes object", info.Source, info.Object)
 		}
 		objects = append(objects, object)
 	}

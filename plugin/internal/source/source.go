@@ -1,8 +1,7 @@
 // Package source reads templates, trees of policies and other objects from files.
 //
-// It decodes templates as strictly as the API server does, and fills in the same defaults. Files may come from
-// strangers, as those of a pull request do: it follows no symbolic links, opens no devices and limits what it reads.
-// Objects and Tree are for commands that need other kinds.
+// The package decodes templates as strictly as the API server does, and sets the same defaults. Files can be untrusted,
+// as in a pull request. So the package follows no symbolic links, opens no devices and limits how much it reads.
 package source
 
 import (
@@ -20,16 +19,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Files holds the templates in files.
+// Files holds the contents of files with templates.
 type Files struct {
 	Templates []*v1alpha1.NamespaceTemplate
-	// Skipped holds the file, kind and name of each document of another kind.
+	// Skipped has the file, kind and name of each document that is not a template: "config.yaml: ConfigMap limits".
 	Skipped []string
-	// Documents holds every template and NamespaceInitializationConfiguration, and every document that can't be read.
+	// Documents holds every template, every NamespaceInitializationConfiguration, and every invalid document.
 	Documents []Document
 }
 
-// Document is a document of a file, or an item of a list in it. Err is what is wrong with it, or nil.
+// Document is a document of a file, or an item of a list in a document. Err is nil if the document is valid.
 type Document struct {
 	File           string
 	Data           []byte
@@ -38,9 +37,9 @@ type Document struct {
 	Err            error
 }
 
-// Read reads templates from files, from the .yaml, .yml and .json files of folders, and from standard input where a
-// path is "-". Each file may hold several documents, and lists. It is an error if there is no template, or two of the
-// same name, or if a file is a symbolic link, a device or too large.
+// Read reads templates from files and from the .yaml, .yml and .json files in directories. The path "-" is standard
+// input. Each file may contain several documents, and lists. Read returns an error if there is no template, if two
+// templates have the same name, or if a file is a symbolic link, a device or too large.
 func Read(paths []string, stdin io.Reader) (Files, error) {
 	files, err := ReadAll(paths, stdin)
 	if err != nil {
@@ -52,19 +51,20 @@ func Read(paths []string, stdin io.Reader) (Files, error) {
 		}
 	}
 	if len(files.Templates) == 0 {
-		return Files{}, fmt.Errorf("no NamespaceTemplate in %q", paths)
+		return Files{}, fmt.Errorf("no NamespaceTemplate found in %q", paths)
 	}
 	seen := map[string]bool{}
 	for _, template := range files.Templates {
 		if seen[template.Name] {
-			return Files{}, fmt.Errorf("template %s is in the files twice", template.Name)
+			return Files{}, fmt.Errorf("template %s is declared more than once in the files", template.Name)
 		}
 		seen[template.Name] = true
 	}
 	return files, nil
 }
 
-// ReadAll is Read for callers that want to know all errors: what is wrong with a document is in the document.
+// ReadAll is like Read, but returns the error of an invalid document in the document. It also accepts files without
+// templates.
 func ReadAll(paths []string, stdin io.Reader) (Files, error) {
 	in := inputs{}
 	for _, path := range paths {
@@ -130,7 +130,7 @@ func (f *Files) document(file string, document []byte) error {
 		f.Skipped = append(f.Skipped, fmt.Sprintf("%s: %s %s", file, head.Kind, head.Name))
 		return nil
 	case head.APIVersion != v1alpha1.GroupVersion.String():
-		return fmt.Errorf("template %s: apiVersion is %s, not %s", head.Name, head.APIVersion, v1alpha1.GroupVersion)
+		return fmt.Errorf("template %s: apiVersion is %s: change it to %s", head.Name, head.APIVersion, v1alpha1.GroupVersion)
 	}
 	template, err := decodeTemplate(document)
 	if err != nil {
@@ -166,7 +166,7 @@ func decodeStrictly(document []byte, into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// withoutComments returns a document without its comment lines and separators: nothing, if the document is empty.
+// withoutComments returns a document without its comment lines and separators.
 func withoutComments(document []byte) []byte {
 	var rest []byte
 	for line := range bytes.Lines(document) {

@@ -30,7 +30,7 @@ func names(files source.Files) []string {
 	return names
 }
 
-func TestReadTakesFilesFoldersAndStandardInput(t *testing.T) {
+func TestReadAcceptsFilesDirectoriesAndStandardInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {
 		path = filepath.Join(dir, path)
@@ -57,31 +57,31 @@ func TestReadTakesFilesFoldersAndStandardInput(t *testing.T) {
 	require.Equal(t, v1alpha1.DriftReport, files.Templates[2].Spec.DriftPolicy)
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRejectsInvalidTemplates(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"an unknown field": {
 			strings.Replace(quota, "templates:", "template:", 1), `unknown field "spec.template"`,
 		},
-		"a field twice": {quota + "  driftPolicy: Report\n  driftPolicy: Correct\n", "driftPolicy"},
+		"a duplicate field": {quota + "  driftPolicy: Report\n  driftPolicy: Correct\n", "driftPolicy"},
 		"an unknown policy": {
-			quota + "  driftPolicy: Revert\n", `spec.driftPolicy is "Revert": it can be [Correct Report]`,
+			quota + "  driftPolicy: Revert\n", `spec.driftPolicy: invalid value "Revert": must be Correct or Report`,
 		},
 		"another version": {
 			strings.Replace(quota, "v1alpha1", "v2", 1),
-			"apiVersion is policy.nstpl.dev/v2, not policy.nstpl.dev/v1alpha1",
+			"apiVersion is policy.nstpl.dev/v2: change it to policy.nstpl.dev/v1alpha1",
 		},
 		"no name": {
 			strings.Replace(quota, "{name: quota}\nspec", "{}\nspec", 1), "metadata.name is missing",
 		},
-		"a name that is no": {
+		"an invalid name": {
 			strings.Replace(quota, "{name: quota}\nspec", "{name: Quota}\nspec", 1),
 			"metadata.name: a lowercase RFC 1123 subdomain",
 		},
-		"the same name twice":   {quota + "---\n" + quota, "template quota is in the files twice"},
-		"other kinds only":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no NamespaceTemplate in"},
-		"nothing":               {"", "no NamespaceTemplate in"},
-		"what is not YAML":      {"a: [", "standard input: document 1:"},
-		"a YAML that is a word": {"word", "standard input: document 1:"},
+		"a duplicate name":    {quota + "---\n" + quota, "template quota is declared more than once in the files"},
+		"only other kinds":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no NamespaceTemplate found in"},
+		"no document":         {"", "no NamespaceTemplate found in"},
+		"invalid YAML":        {"a: [", "standard input: document 1:"},
+		"a string, not a map": {"word", "standard input: document 1:"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -93,22 +93,22 @@ func TestReadRefuses(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestMergeKeepsWhatTheClusterKnows(t *testing.T) {
+func TestMergeKeepsUIDAndStatus(t *testing.T) {
 	status := v1alpha1.NamespaceTemplateStatus{Kinds: []v1alpha1.GroupKind{{Kind: "Secret"}}}
 	stored := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}, Status: status}
-	untouched := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	unchanged := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	changed := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NamespaceTemplateSpec{DriftPolicy: "Report"},
 	}
 	added := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 
-	merged := source.Merge([]*v1alpha1.NamespaceTemplate{stored, untouched},
+	merged := source.Merge([]*v1alpha1.NamespaceTemplate{stored, unchanged},
 		[]*v1alpha1.NamespaceTemplate{changed, added})
 	require.Len(t, merged, 3)
 	require.Equal(t, stored.UID, merged[0].UID)
 	require.Equal(t, status, merged[0].Status)
 	require.Equal(t, v1alpha1.DriftReport, merged[0].Spec.DriftPolicy)
-	require.Empty(t, changed.UID, "the arguments stay as they are")
-	require.Same(t, untouched, merged[1])
+	require.Empty(t, changed.UID, "the arguments must not be changed")
+	require.Same(t, unchanged, merged[1])
 	require.Same(t, added, merged[2])
 }

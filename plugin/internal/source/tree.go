@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// Tree reads the tree of policies in a folder. The root policyspace has the folder's name. Nothing outside of the
-// folder is read.
+// Tree reads the tree of policies in a directory. The root policyspace has the name of the directory. Tree reads no files
+// outside of the directory.
 func Tree(dir string) (result *hierarchy.Result, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -22,7 +22,7 @@ func Tree(dir string) (result *hierarchy.Result, err error) {
 	}
 	if !info.IsDir() {
 		return nil, &fs.PathError{
-			Op: "read", Path: dir, Err: errors.New("it is no directory: name the one of the root policyspace"),
+			Op: "read", Path: dir, Err: errors.New("not a directory: specify the directory of the root policyspace"),
 		}
 	}
 	root, err := os.OpenRoot(absolute)

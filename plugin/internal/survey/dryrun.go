@@ -17,19 +17,18 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Sides are the two sides of a change: the object in the cluster, and the object that the API server would store. A
+// Sides holds the two sides of a change: the object in the cluster, and the object that the API server would store. A
 // side without an object is nil.
 type Sides struct {
 	Live, Stored *unstructured.Unstructured
-	// Refusal is why the API server rejected the dry run. Stored is an estimate then. It is nil if the API server
-	// accepted it.
+	// Refusal is the error of the API server if it rejected the dry run, or nil. If it is not nil, Stored is an estimate.
 	Refusal error
-	// Replaced reports whether the object can't be changed in place, so that the operator deletes it and creates
-	// another.
+	// Replaced reports whether the object cannot be updated in place, so that the operator would delete and recreate it.
 	Replaced bool
 }
 
-// DryRun reads the object of a change in a namespace and asks the API server, by a dry run, what it would store.
+// DryRun reads the object of a change in a namespace, and sends a dry run to get the object that the API server would
+// store.
 func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
 	objects, err := c.Objects(change.Kind, namespace)
 	if meta.IsNoMatchError(err) && change.Declared != nil {
@@ -48,8 +47,8 @@ func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change po
 	return dryRunApply(ctx, objects, change, live)
 }
 
-// dryRunApply applies the declaration as the operator would. If the API server rejects that, it finds out what the
-// operator would do then.
+// dryRunApply applies the declaration with a dry run, as the operator would. If the API server rejects it, dryRunApply
+// returns what the operator would do in that case.
 func dryRunApply(
 	ctx context.Context, objects dynamic.ResourceInterface, change populate.Change, live *unstructured.Unstructured,
 ) (Sides, error) {
@@ -68,7 +67,7 @@ func dryRunApply(
 	if refusal == nil {
 		return Sides{Live: live, Stored: stored}, nil
 	}
-	if apierrors.IsInvalid(refusal) && live != nil && replaceable(change, live) {
+	if apierrors.IsInvalid(refusal) && live != nil && isReplaceable(change, live) {
 		if stored, err := dryRunCreate(ctx, objects, change.Name, body); err == nil {
 			return Sides{Live: live, Stored: stored, Replaced: true}, nil
 		}
@@ -77,15 +76,15 @@ func dryRunApply(
 	return Sides{Live: live, Stored: stored, Refusal: refusal}, err
 }
 
-// replaceable reports whether the operator deletes an object that it can't change in place.
-func replaceable(change populate.Change, live *unstructured.Unstructured) bool {
+// isReplaceable reports whether the operator deletes an object that it cannot update in place.
+func isReplaceable(change populate.Change, live *unstructured.Unstructured) bool {
 	return (populate.Ours(live) || change.Occupied) &&
 		(change.Kind.Group == rbacv1.GroupName ||
 			change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
-// dryRunCreate asks what would be stored if the object did not exist. It creates one with another name, since the name
-// is taken.
+// dryRunCreate returns what the API server would store if the object did not exist. The dry run uses another name, since
+// an object with this name exists.
 func dryRunCreate(
 	ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte,
 ) (*unstructured.Unstructured, error) {
@@ -106,8 +105,7 @@ func dryRunCreate(
 	return stored, nil
 }
 
-// estimate merges the declared fields into the live object. It does not know the schema, so it replaces lists as a
-// whole.
+// estimate merges the declared fields into the live object. It replaces whole lists, since it does not know the schema.
 func estimate(live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
 	base := []byte("{}")
 	if live != nil {

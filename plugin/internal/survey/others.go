@@ -12,8 +12,9 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// observeOthers looks for objects with the names of the missing ones and without the label of a template. The operator
-// would adopt them. It sends no request if nothing is missing. Objects of the authoritative kinds were observed before.
+// observeOthers lists objects without the label of a template that have the name of a missing declared object. The
+// operator would adopt them. It sends no request if no object is missing. It skips authoritative kinds, since observe
+// lists all of their objects.
 func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authoritative []schema.GroupKind) error {
 	type key struct {
 		namespace string

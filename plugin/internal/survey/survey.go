@@ -1,12 +1,12 @@
 // Package survey computes what the operator would do in namespaces, with the permissions of the user who runs the
 // plugin.
 //
-// Declare renders what templates declare for a namespace. Compare also lists the objects in many namespaces, by
-// metadata only, and plans the changes as the operator plans them: diff and preview are views of these changes. DryRun
-// looks at one change more closely, and asks the API server what it would store. A Verifier compares the contents of
-// objects that are unchanged by their metadata.
+// Declare renders the objects that templates declare for a namespace. Compare also lists the metadata of the objects in
+// many namespaces and plans the changes as the operator plans them; diff and preview show these changes. DryRun sends a
+// dry run for one change and returns what the API server would store. A Verifier also compares the contents of objects
+// that are unchanged according to their metadata.
 //
-// A kind that the user may not list is Unreadable. Its objects are unknown, and are never taken for absent.
+// A kind that the user may not list is Unreadable. Its objects are unknown, and are never treated as absent.
 package survey
 
 import (
@@ -30,18 +30,18 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Namespace is what the operator would do in a namespace.
+// Namespace holds what templates declare for a namespace, and what the operator would do in it.
 type Namespace struct {
 	populate.Declared
-	// Skipped is why no template populates the namespace, or empty.
+	// Skipped is the reason why no template populates the namespace, or empty.
 	Skipped string
 	Changes []populate.Change
 }
 
-// Survey is what the operator would do in some namespaces.
+// Survey holds the observed objects of some namespaces. Namespaces returns what the operator would do in them.
 type Survey struct {
-	// Unreadable holds the kinds that the user may not list: once for all namespaces, or once for each that was listed
-	// by itself.
+	// Unreadable holds the kinds that the user may not list: one entry for all namespaces, or one entry for each
+	// namespace if namespaces were listed one by one.
 	Unreadable []Unreadable
 
 	cache      *render.Cache
@@ -57,12 +57,12 @@ type Unreadable struct {
 	Kind schema.GroupKind
 	// Namespace is empty if all namespaces were listed at once.
 	Namespace string
-	// Resource is the resource as roles name it: "secrets", "networkpolicies.networking.k8s.io".
+	// Resource is the resource and its group: "secrets", "networkpolicies.networking.k8s.io".
 	Resource string
 }
 
-// Refused returns the kind that the API server refused to list.
-func Refused(kind schema.GroupKind, namespace string, err error) Unreadable {
+// NewUnreadable returns the Unreadable for a kind that the API server forbids to list, with err.
+func NewUnreadable(kind schema.GroupKind, namespace string, err error) Unreadable {
 	unreadable := Unreadable{Kind: kind, Namespace: namespace, Resource: strings.ToLower(kind.String())}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
@@ -74,20 +74,20 @@ func Refused(kind schema.GroupKind, namespace string, err error) Unreadable {
 
 func (u Unreadable) Error() string {
 	if u.Namespace == metav1.NamespaceAll {
-		return fmt.Sprintf("you may not list %s in all namespaces", u.Resource)
+		return fmt.Sprintf("you cannot list %s in all namespaces", u.Resource)
 	}
-	return fmt.Sprintf("you may not list %s in namespace %s", u.Resource, u.Namespace)
+	return fmt.Sprintf("you cannot list %s in namespace %s", u.Resource, u.Namespace)
 }
 
 // Scope limits the objects that are compared.
 type Scope struct {
-	// AllNamespaces lists the objects of all namespaces at once, and not of each namespace by itself.
+	// AllNamespaces lists the objects of all namespaces at once, instead of namespace by namespace.
 	AllNamespaces bool
 	// Template, if not empty, is the only template whose objects are compared.
 	Template string
 }
 
-// Declare returns what templates declare for a namespace. It sends no request, and its result has no changes.
+// Declare returns what templates declare for a namespace, without changes. It sends no request.
 func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Namespace {
 	templates, skipped := populate.Matching(index, ns)
 	if skipped != "" {
@@ -96,7 +96,8 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 	return Namespace{Declared: populate.Declare(cache, ns, templates)}
 }
 
-// Compare compares namespaces with what templates declare for them. It lists metadata, once for each kind in use.
+// Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and each
+// kind once.
 func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
@@ -130,7 +131,8 @@ func byName(a, b schema.GroupKind) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// Namespaces plans one namespace after the other, so that the objects of thousands are not in memory at once.
+// Namespaces returns the planned namespaces. It plans one namespace at a time, so that the rendered objects of thousands
+// of namespaces are never in memory together.
 func (s *Survey) Namespaces() iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for _, ns := range s.namespaces {
@@ -146,7 +148,7 @@ func (s *Survey) Namespaces() iter.Seq[Namespace] {
 	}
 }
 
-// observedIn returns what was observed in a namespace.
+// observedIn returns the observed objects of a namespace.
 func (s *Survey) observedIn(namespace string) populate.Observed {
 	observed := populate.Observed{
 		Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{},
@@ -159,7 +161,7 @@ func (s *Survey) observedIn(namespace string) populate.Observed {
 	return observed
 }
 
-// limit returns the declared objects that are in the scope.
+// limit returns declared without the objects that are not in the scope.
 func (s Scope) limit(declared populate.Declared) populate.Declared {
 	if s.Template != "" {
 		declared.Objects = slices.DeleteFunc(slices.Clone(declared.Objects), func(o populate.Object) bool {
@@ -169,7 +171,7 @@ func (s Scope) limit(declared populate.Declared) populate.Declared {
 	return declared
 }
 
-// templates returns the templates whose objects are in the scope, whether they match a namespace or not.
+// templates returns the templates whose objects are in the scope. A template may match no namespace.
 func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	templates := index.All()
 	if s.Template != "" {
@@ -188,21 +190,21 @@ func (s Scope) limitChanges(changes []populate.Change) []populate.Change {
 	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
 }
 
-// listRequest is a request for the objects of a kind in a namespace or, if that is empty, in all.
+// listRequest is a request for the objects of a kind in a namespace, or in all namespaces if namespace is empty.
 type listRequest struct {
 	kind      schema.GroupKind
 	namespace string
 	selector  string
 }
 
-// listResult holds the objects by their namespace.
+// listResult is the result of a listRequest, with the objects by their namespace.
 type listResult struct {
 	listRequest
 	objects map[string][]*metav1.PartialObjectMetadata
 	err     error
 }
 
-// list sends all requests, some at a time.
+// list sends all requests, several at a time.
 func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []listResult {
 	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
 	return cluster.Each(requests, func(r listRequest) listResult {
@@ -211,8 +213,8 @@ func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []lis
 	})
 }
 
-// observe lists every kind in every namespace: the objects that templates populated and, of authoritative kinds, the
-// others too.
+// observe lists every kind in every namespace. It lists the objects with the label of a template, and for authoritative
+// kinds also the objects without it.
 func (s *Survey) observe(
 	ctx context.Context, c *cluster.Cluster, kinds, authoritative []schema.GroupKind, namespaces []string,
 ) error {
@@ -229,7 +231,7 @@ func (s *Survey) observe(
 	for _, r := range list(ctx, c, requests) {
 		switch {
 		case apierrors.IsForbidden(r.err):
-			s.Unreadable = append(s.Unreadable, Refused(r.kind, r.namespace, r.err))
+			s.Unreadable = append(s.Unreadable, NewUnreadable(r.kind, r.namespace, r.err))
 		case r.err != nil:
 			return fmt.Errorf("list %s: %w", r.kind, r.err)
 		}

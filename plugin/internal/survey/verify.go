@@ -2,7 +2,6 @@ package survey
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -16,15 +15,16 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// Verifier compares the contents of the objects that are unchanged by their metadata with the declarations.
+// Verifier compares the contents of objects with their declarations, if the objects are unchanged according to their
+// metadata.
 type Verifier struct {
 	Cluster *cluster.Cluster
-	// Unverified holds an error for each object that could not be compared. It is complete once Namespaces was read to
-	// its end.
+	// Unverified holds an error for each object that could not be compared. It is complete after the last namespace of
+	// Namespaces.
 	Unverified []error
 }
 
-// Namespaces returns the namespaces with the objects marked as drifted whose contents differ from the declaration.
+// Namespaces returns the namespaces of all. Objects whose contents differ from the declaration are marked as drifted.
 func (v *Verifier) Namespaces(ctx context.Context, all iter.Seq[Namespace]) iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for ns := range all {
@@ -35,7 +35,7 @@ func (v *Verifier) Namespaces(ctx context.Context, all iter.Seq[Namespace]) iter
 	}
 }
 
-// verify returns a namespace with changed copies of its changes.
+// verify returns the namespace with updated copies of its changes.
 func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	ns.Changes = slices.Clone(ns.Changes)
 	type result struct {
@@ -57,11 +57,11 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		switch {
 		case results[n].err != nil:
 			v.Unverified = append(v.Unverified,
-				fmt.Errorf("whether the content of %s in namespace %s is as declared: %w",
+				fmt.Errorf("content of %s in namespace %s: %w",
 					change.ID(), ns.Declared.Namespace.Name, results[n].err))
 		case !results[n].same:
 			change.Action, change.Drifted = populate.Configure, true
-			change.Reason = "its content differs from the declaration, which its managedFields do not show"
+			change.Reason = "its content differs from the declaration, but its managedFields show no change"
 			if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 				change.Action = populate.LeaveAlone
 				change.Reason += "; driftPolicy is Report"
@@ -71,8 +71,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	return ns
 }
 
-// sameContent reports whether applying the declaration would leave an object as it is. A dry run counts only if the
-// object did not change between reading it and the dry run.
+// sameContent reports whether applying the declaration would not change the object. It repeats the dry run if the object
+// changed between the read and the dry run.
 func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (bool, error) {
 	const attempts = 5
 	for range attempts {
@@ -83,22 +83,22 @@ func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, chan
 		case sides.Live == nil || sides.Replaced:
 			return false, nil
 		case sides.Refusal != nil:
-			return sameByReading(change.Declared.Object, sides)
+			return sameWithoutDryRun(change.Declared.Object, sides)
 		case sides.Live.GetResourceVersion() == sides.Stored.GetResourceVersion():
 			return reflect.DeepEqual(content(sides.Live), content(sides.Stored)), nil
 		}
 	}
-	return false, errors.New("the object changes all the time")
+	return false, fmt.Errorf("the object changed during each of %d dry runs", attempts)
 }
 
-// sameByReading compares without a dry run. A difference may be another spelling of the same value, which only the API
-// server knows: then the refusal is returned.
-func sameByReading(declared map[string]any, sides Sides) (bool, error) {
+// sameWithoutDryRun compares a declaration with the live object after the API server rejected the dry run. If they
+// differ, it returns the rejection: only the API server knows whether two values mean the same, such as "1000m" and "1".
+func sameWithoutDryRun(declared map[string]any, sides Sides) (bool, error) {
 	if contains(sides.Live.Object, declared) {
 		return true, nil
 	}
 	if apierrors.IsInvalid(sides.Refusal) {
-		return false, nil // a field differs that can't be changed
+		return false, nil // an immutable field differs
 	}
 	return false, sides.Refusal
 }
@@ -113,8 +113,7 @@ func content(object *unstructured.Unstructured) map[string]any {
 	return object.Object
 }
 
-// contains reports whether a stored value has every declared field, and its lists have as many items as the declared
-// ones.
+// contains reports whether a stored value has every declared field. Lists must have the same length.
 func contains(stored, declared any) bool {
 	switch declared := declared.(type) {
 	case map[string]any:
