@@ -19,7 +19,8 @@ func main() {
 	root := plugin.NewCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 	root.DisableAutoGenTag = true
 	root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // independent of the user
-	fmt.Fprintln(os.Stdout, "# Commands\n\nThis page lists all commands of `kubectl nstpl` with their help. `make generate` generates it.")
+	fmt.Fprintln(os.Stdout,
+		"# Commands\n\nThis page lists all commands of `kubectl nstpl` with their help. `make generate` generates it.")
 	if err := write(os.Stdout, root); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)

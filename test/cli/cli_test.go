@@ -1,5 +1,5 @@
-// Package cli_test runs the built plugin through kubectl, as a person does, against a real control plane. Each script
-// in testdata is a test: see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
+// Package cli_test runs the plugin through kubectl, against a real control plane. Each file in testdata is a test script:
+// see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
 package cli_test
 
 import (
@@ -24,10 +24,10 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-var update = flag.Bool("update", false, "write what commands print into the scripts that compare it")
+var update = flag.Bool("update", false, "update the expected output in the scripts")
 
-// built is the folder with the plugin.
-var built string
+// binDir is the directory with the built plugin.
+var binDir string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -47,46 +47,46 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	built = dir
+	binDir = dir
 	return m.Run()
 }
 
-// Without a cluster.
+// TestOffline runs the scripts that need no cluster.
 func TestOffline(t *testing.T) {
 	assets, err := controlplane.Build(t.Context(), controlplane.Version(), os.Stderr)
 	require.NoError(t, err)
-	scripts(t, "offline", filepath.Join(assets, "kubectl"), "")
+	runScripts(t, "offline", filepath.Join(assets, "kubectl"), "")
 }
 
-// With a cluster that knows NamespaceTemplates, and no operator.
+// TestCluster runs scripts in a cluster with the manifests of nstpl but without an operator.
 func TestCluster(t *testing.T) {
 	cluster := controlplane.New(t)
 	install(t, cluster)
-	scripts(t, "cluster", cluster.Kubectl, cluster.Kubeconfig)
+	runScripts(t, "cluster", cluster.Kubectl, cluster.Kubeconfig)
 }
 
-// With an operator at work.
+// TestOperator runs scripts in a cluster with a running operator.
 func TestOperator(t *testing.T) {
 	cluster := controlplane.New(t)
 	install(t, cluster)
 	startOperator(t, cluster)
-	scripts(t, "operator", cluster.Kubectl, cluster.Kubeconfig)
+	runScripts(t, "operator", cluster.Kubectl, cluster.Kubeconfig)
 }
 
-// With a cluster that knows nothing of nstpl.
+// TestNotInstalled runs scripts in a cluster without nstpl.
 func TestNotInstalled(t *testing.T) {
 	cluster := controlplane.New(t)
-	scripts(t, "notinstalled", cluster.Kubectl, cluster.Kubeconfig)
+	runScripts(t, "notinstalled", cluster.Kubectl, cluster.Kubeconfig)
 }
 
-func scripts(t *testing.T, dir, kubectl, kubeconfig string) {
+func runScripts(t *testing.T, dir, kubectl, kubeconfig string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", dir),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("PATH",
-				built+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
+				binDir+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("KUBECONFIG", kubeconfig)
 			return nil
 		},
@@ -98,7 +98,7 @@ func scripts(t *testing.T, dir, kubectl, kubeconfig string) {
 	})
 }
 
-// exits runs a program that is to end with an exit code: exits CODE PROGRAM ARG...
+// exits implements the script command "exits CODE PROGRAM ARG...". It runs a program and checks its exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
@@ -117,7 +117,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// eventually runs a program until it succeeds: eventually PROGRAM ARG...
+// eventually implements the script command "eventually PROGRAM ARG...". It runs a program until it succeeds.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: eventually PROGRAM ARG...")
@@ -125,11 +125,11 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, time.Minute, true,
 		func(context.Context) (bool, error) { return ts.Exec(args[0], args[1:]...) == nil, nil })
 	if err != nil {
-		ts.Fatalf("it still fails: %v", err)
+		ts.Fatalf("%s does not succeed: %v", strings.Join(args, " "), err)
 	}
 }
 
-// install applies the manifests, and returns when the API server goes by their admission policies.
+// install applies the manifests, and waits until the API server enforces their admission policies.
 func install(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	folder, _, err := controlplane.Manifests(controlplane.Version())
@@ -137,14 +137,14 @@ func install(t *testing.T, cluster *controlplane.Cluster) {
 	kubectl(t, cluster, "apply", "--server-side", "-k", filepath.Join("../..", folder))
 	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	require.Eventually(t, func() bool {
-		// Until the API server has the policies' parameters, it refuses all namespaces.
+		// The API server denies all namespaces until it has read the parameters of the policies.
 		out, err := exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
 			"create", "namespace", "probe", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}").Output()
 		return err == nil && strings.Contains(string(out), v1alpha1.CreatorAnnotation)
 	}, time.Minute, 50*time.Millisecond)
 }
 
-// startOperator starts the operator and ends it with the test.
+// startOperator starts the operator and waits until it is the leader. The end of the test stops it.
 func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "nstpl-operator")
@@ -170,7 +170,7 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 			t.Logf("the operator's log:\n%s", text)
 		}
 	})
-	require.Eventually(t, func() bool { // somebody is at work
+	require.Eventually(t, func() bool {
 		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
 			"get", "lease", "nstpl-operator", "--namespace", "nstpl-system").Run() == nil
 	}, time.Minute, 50*time.Millisecond)

@@ -1,9 +1,9 @@
 // Package attribute holds the commands about protected labels and annotations: attributes, which lists the rules, and
 // attributes can-set, which prints whether a user may set a label or annotation.
 //
-// Both commands read the rules and the role bindings, and decide with the package attributes of the operator's admission.
-// If the user may not read the bindings, attributes shows the subjects as unknown, and can-set sends a dry run to the API
-// server instead.
+// Both commands read the rules and the role bindings, and decide with the package attributes of the operator's
+// admission. If the user may not read the bindings, attributes shows the subjects as unknown, and can-set sends a dry
+// run to the API server instead.
 package attribute
 
 import (
@@ -122,8 +122,8 @@ func (o *list) run(ctx context.Context) error {
 	return fmt.Errorf("the subjects of the rules are unknown: %w", subjectsErr)
 }
 
-// newShownRule returns a rule without its subjects. Enforced is Unknown if the condition is about an older generation of
-// the rule.
+// newShownRule returns a rule without its subjects. Enforced is Unknown if the condition is about an older generation
+// of the rule.
 func newShownRule(
 	kind string, meta *metav1.ObjectMeta, rule v1alpha1.AttributeRule, status v1alpha1.ProtectedAttributeStatus,
 ) shownRule {
@@ -139,8 +139,8 @@ func newShownRule(
 	return shown
 }
 
-// subjectsOf returns the subjects that are bound to a role in a namespace or, if namespace is empty, in any namespace. It
-// returns nil if bound is nil, so that the subjects are unknown.
+// subjectsOf returns the subjects that are bound to a role in a namespace or, if namespace is empty, in any namespace.
+// It returns nil if bound is nil, so that the subjects are unknown.
 func subjectsOf(role v1alpha1.RoleReference, namespace string, bound cluster.BoundSubjects) []shownSubject {
 	if bound == nil {
 		return nil

@@ -69,15 +69,19 @@ func TestJudge(t *testing.T) {
 		"a value of the rule": {
 			canSet{value: "prod"}, boundTo("prod"), true, "ClusterRoleBinding prod grants this role to User jane",
 		},
-		"a value that the rule does not list": {canSet{value: "test"}, boundTo("prod"), false, `"jane" may not set label env`},
+		"a value that the rule does not list": {
+			canSet{value: "test"}, boundTo("prod"), false, `"jane" may not set label env`,
+		},
 		"a rule for every value": {canSet{value: "test"}, boundTo("all"), true,
 			"ClusterRoleBinding all grants this role to User jane"},
 		"no role": {canSet{value: "prod"}, boundTo(), false, `"jane" may not set label env`},
 		"any value, only some are allowed": {
-			canSet{anyValue: true}, boundTo("prod"), false, `"jane" may set label env only to these values: "canary", "prod"`,
+			canSet{anyValue: true}, boundTo("prod"), false,
+			`"jane" may set label env only to these values: "canary", "prod"`,
 		},
 		"any value, all are allowed": {
-			canSet{anyValue: true}, boundTo("prod", "all"), true, "ClusterRoleBinding all grants this role to User jane",
+			canSet{anyValue: true}, boundTo("prod", "all"), true,
+			"ClusterRoleBinding all grants this role to User jane",
 		},
 		"any value, no role": {canSet{anyValue: true}, boundTo(), false, `"jane" may not set label env`},
 	}

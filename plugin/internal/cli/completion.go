@@ -15,7 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// CompleteNamespaces completes arguments with the names of namespaces, for at most limit arguments. Zero means no limit.
+// CompleteNamespaces completes arguments with the names of namespaces, for at most limit arguments. Zero means no
+// limit.
 func (s Session) CompleteNamespaces(limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit > 0 && len(args) >= limit {

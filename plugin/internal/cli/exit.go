@@ -1,7 +1,7 @@
 package cli
 
-// ExitFailed is the exit code of diff and vet if the command failed. As with diff(1), exit code 1 means that the command
-// succeeded and found something: differences or violations.
+// ExitFailed is the exit code of diff and vet if the command failed. As with diff(1), exit code 1 means that the
+// command succeeded and found something: differences or violations.
 const ExitFailed = 2
 
 // Exit is an error that ends the process with an exit code other than 1, or without a message.

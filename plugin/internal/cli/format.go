@@ -26,8 +26,8 @@ type FormatFlag struct {
 	allowed       []string
 }
 
-// AddTo adds the flag to a command. The default format may be empty. The help of the flag is the description followed by
-// the allowed formats.
+// AddTo adds the flag to a command. The default format may be empty. The help of the flag is the description followed
+// by the allowed formats.
 func (f *FormatFlag) AddTo(cmd *cobra.Command, defaultFormat, description string, allowed ...string) {
 	f.defaultFormat, f.allowed = defaultFormat, allowed
 	cmd.Flags().StringVarP(&f.Format, "output", "o", defaultFormat,

@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// Templates returns the templates of the cluster as they would be if the files were applied. If c is nil, it returns the
-// templates in the files. It prints a note for each document that is not a template.
+// Templates returns the templates of the cluster as they would be if the files were applied. If c is nil, it returns
+// the templates in the files. It prints a note for each document that is not a template.
 func (s Session) Templates(
 	ctx context.Context, c *cluster.Cluster, paths []string,
 ) ([]*v1alpha1.NamespaceTemplate, error) {

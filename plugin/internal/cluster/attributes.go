@@ -60,12 +60,13 @@ func (b BoundSubject) String() string {
 	return "RoleBinding " + b.Namespace + "/" + b.Binding
 }
 
-// BoundSubjects holds the subjects that are bound to each role. The subjects of ClusterRoleBindings come before those of
-// RoleBindings. Both are sorted by the name of the binding.
+// BoundSubjects holds the subjects that are bound to each role. The subjects of ClusterRoleBindings come before those
+// of RoleBindings. Both are sorted by the name of the binding.
 type BoundSubjects map[v1alpha1.RoleReference][]BoundSubject
 
-// BoundSubjects returns the subjects of ClusterRoleBindings, and of the RoleBindings in a namespace, or in all namespaces
-// for metav1.NamespaceAll. With clusterScoped it omits RoleBindings, which do not apply to cluster-scoped objects.
+// BoundSubjects returns the subjects of ClusterRoleBindings, and of the RoleBindings in a namespace, or in all
+// namespaces for metav1.NamespaceAll. With clusterScoped it omits RoleBindings, which do not apply to cluster-scoped
+// objects.
 func (c *Cluster) BoundSubjects(ctx context.Context, namespace string, clusterScoped bool) (BoundSubjects, error) {
 	clusterBindings, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package cluster reads from the API server what the commands need, with the permissions of the user who runs them.
 //
 // The methods of Cluster return values of the API's types. They return the errors of the API server unchanged, so that
-// callers can distinguish what the user may not read (Forbidden) from what does not exist (NotFound). If the cluster has
-// no CustomResourceDefinitions of nstpl, they return a NotInstalledError.
+// callers can distinguish what the user may not read (Forbidden) from what does not exist (NotFound). If the cluster
+// has no CustomResourceDefinitions of nstpl, they return a NotInstalledError.
 package cluster
 
 import (

@@ -20,13 +20,14 @@ import (
 type environment struct {
 	// constraints have their defaults, and are sorted in the order in which admission tries them.
 	constraints []*v1alpha1.SecurityContextConstraints
-	// namespace is the namespace of pods without a namespace. If it is explicit, a pod in another namespace is an error.
+	// namespace is the namespace of pods without a namespace. If it is explicit, a pod in another namespace is an
+	// error.
 	namespace string
 	explicit  bool
 	requester attributes.Requester
 
-	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the user
-	// of --as.
+	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the
+	// user of --as.
 	reader, caller *cluster.Cluster
 	// fileAnnotations are the annotations of the namespace in a review of files.
 	fileAnnotations map[string]string
@@ -160,8 +161,8 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 	return ns.Annotations, nil
 }
 
-// usableBy returns which subject may use a constraint for the pods of a service account, or "" if none may. It checks the
-// service account before the user, as admission does.
+// usableBy returns which subject may use a constraint for the pods of a service account, or "" if none may. It checks
+// the service account before the user, as admission does.
 func (e *environment) usableBy(
 	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string,
 ) (string, error) {

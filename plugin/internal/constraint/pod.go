@@ -23,8 +23,8 @@ func podTemplateIn(object *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// podOf returns the pod of an object: the object itself, or the pod that a controller creates from its template. The pod
-// has the fields that Kubernetes sets before admission.
+// podOf returns the pod of an object: the object itself, or the pod that a controller creates from its template. The
+// pod has the fields that Kubernetes sets before admission.
 func (o *review) podOf(object *unstructured.Unstructured, template map[string]any) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := o.decode(object, template, pod); err != nil {
@@ -53,8 +53,8 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 	return pod, nil
 }
 
-// decode decodes fields of an object. It returns an error for a field of a wrong type, and prints a warning for an unknown
-// field.
+// decode decodes fields of an object. It returns an error for a field of a wrong type, and prints a warning for an
+// unknown field.
 func (o *review) decode(object *unstructured.Unstructured, fields map[string]any, into any) error {
 	data, err := json.Marshal(fields)
 	if err != nil {

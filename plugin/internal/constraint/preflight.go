@@ -80,8 +80,8 @@ func (o *preflight) run(ctx context.Context) error {
 	return &cli.Exit{Code: 1}
 }
 
-// exemptNamespaces returns the namespaces to which constraints do not apply: first the namespaces that are always exempt,
-// then those of the flag in the operator's Deployment.
+// exemptNamespaces returns the namespaces to which constraints do not apply: first the namespaces that are always
+// exempt, then those of the flag in the operator's Deployment.
 func exemptNamespaces(workloads []cluster.Workload) []string {
 	exempt := slices.Clone(scc.ExemptNamespaces)
 	for _, w := range workloads {

@@ -124,7 +124,8 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 				continue
 			}
 			users = append(users, constraintUser{
-				Kind: subject.Subject.Kind, Namespace: subject.Subject.Namespace, Name: subject.Subject.Name, In: subject.Namespace,
+				Kind: subject.Subject.Kind, Namespace: subject.Subject.Namespace, Name: subject.Subject.Name,
+				In: subject.Namespace,
 				By: fmt.Sprintf("%s to %s %s", subject, kind, role),
 			})
 		}

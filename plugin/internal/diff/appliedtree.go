@@ -22,17 +22,17 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// appliedTree is the cluster as it would be once a tree was applied and the objects that it no longer declares were
+// appliedTree is the state of the cluster after a tree was applied and the objects that it no longer declares were
 // pruned.
 type appliedTree struct {
 	index *match.Index
-	// namespaces are the existing ones that are in the tree or were, with the labels of their place. Those that are not
-	// adopted are placed as if they were.
+	// namespaces are the existing namespaces that are or were in the tree, with the labels of their policyspaces. A
+	// namespace that is not adopted has these labels as if it were adopted.
 	namespaces []*corev1.Namespace
 	notAdopted map[string]*hierarchy.NotAdoptedError
 }
 
-// apply returns the cluster as it would be once a tree was applied.
+// apply returns the state of the cluster after a tree was applied. Root is the name of the tree.
 func (live liveObjects) apply(root string, declared []*unstructured.Unstructured) (*appliedTree, error) {
 	spaces, err := applyKind[v1alpha1.PolicySpace](live, policySpaceKind, root, declared)
 	if err != nil {
@@ -53,32 +53,31 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 	for _, space := range spaces {
 		isOfTree[space.Name] = isOfTree[space.Name] || space.Labels[v1alpha1.TreeLabel] == root
 	}
-	inTree := func(ns *corev1.Namespace) bool {
+	isInTree := func(ns *corev1.Namespace) bool {
 		return slices.ContainsFunc(hierarchy.SpacesOf(ns), func(space string) bool { return isOfTree[space] })
 	}
 	applied := &appliedTree{index: match.NewIndex(templates...), notAdopted: map[string]*hierarchy.NotAdoptedError{}}
 	forest := hierarchy.NewForest(spaces)
-	isDeclared := ofKind(declared, namespaceKind)
+	declaredNamespaces := ofKind(declared, namespaceKind)
 	for _, ns := range namespaces {
 		if ns.UID == "" || ns.DeletionTimestamp != nil {
-			continue // it is new and empty, or is being deleted with everything in it
+			continue // new and therefore empty, or being deleted
 		}
-		placed, err := forest.Placed(ns)
-		if refused, is := errors.AsType[*hierarchy.NotAdoptedError](err); is && isDeclared[ns.Name] != nil {
-			applied.notAdopted[ns.Name] = refused
+		labeled, err := forest.Placed(ns)
+		if notAdopted, ok := errors.AsType[*hierarchy.NotAdoptedError](err); ok && declaredNamespaces[ns.Name] != nil {
+			applied.notAdopted[ns.Name] = notAdopted
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AdoptAnnotation, "true")
-			placed, _ = forest.Placed(ns)
+			labeled, _ = forest.Placed(ns)
 		}
-		if inTree(ns) || inTree(placed) {
-			applied.namespaces = append(applied.namespaces, placed)
+		if isInTree(ns) || isInTree(labeled) {
+			applied.namespaces = append(applied.namespaces, labeled)
 		}
 	}
 	return applied, nil
 }
 
-// applyKind returns the objects of a kind as they would be once a tree was applied, in ascending order of names. A
-// template that the tree no longer declares is returned as one that is being deleted, so that the operator prunes what
-// it populated.
+// applyKind returns the objects of a kind after a tree was applied, sorted by name. A template that the tree no longer
+// declares has a deletion timestamp, since the operator then prunes the objects that it populated.
 func applyKind[T any](
 	live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured,
 ) ([]*T, error) {
@@ -100,11 +99,11 @@ func applyKind[T any](
 	}
 	typed := make([]*T, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		one := new(T)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all[name].Object, one); err != nil {
-			return nil, fmt.Errorf("read %s %s: %w", kind.Kind, name, err)
+		object := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all[name].Object, object); err != nil {
+			return nil, fmt.Errorf("decode %s %s: %w", kind.Kind, name, err)
 		}
-		typed = append(typed, one)
+		typed = append(typed, object)
 	}
 	return typed, nil
 }
@@ -115,8 +114,8 @@ type deletion struct {
 	populate.Change
 }
 
-// deletions returns what the operator would delete in the namespaces of the tree, and what could not be read. With
-// contents, it reads the objects.
+// deletions returns the objects that the operator would delete in the namespaces of the tree, and the kinds that the
+// user may not list. With contents, it also reads the objects.
 func (t *appliedTree) deletions(
 	ctx context.Context, c *cluster.Cluster, contents bool,
 ) ([]treeChange, []survey.Unreadable, error) {
@@ -130,7 +129,7 @@ func (t *appliedTree) deletions(
 	var candidates []deletion
 	for ns := range compared.Namespaces() {
 		for _, change := range ns.Changes {
-			// An object in the place of a declared one is deleted if it can't be changed into that.
+			// An object that has the name of a declared object is deleted if it cannot be updated in place.
 			if change.Action == populate.Prune || change.Occupied {
 				candidates = append(candidates, deletion{ns.Namespace.Name, change})
 			}
@@ -154,7 +153,7 @@ func (t *appliedTree) deletions(
 	return deleted, compared.Unreadable, errors.Join(errs...)
 }
 
-// delete returns the deletion of an object as a change. The action is empty if the object would not be deleted.
+// delete returns the change for the deletion of an object. Its action is empty if the object would not be deleted.
 func (t *appliedTree) delete(
 	ctx context.Context, c *cluster.Cluster, candidate deletion, contents bool,
 ) (treeChange, error) {
@@ -174,7 +173,7 @@ func (t *appliedTree) delete(
 	}
 	change.sides = sides
 	if candidate.Occupied {
-		change.Note = "it can't be changed in place: it is deleted and created anew"
+		change.Note = "cannot be updated in place, so it would be deleted and recreated"
 		if !sides.Replaced {
 			change.Action = ""
 		}
@@ -182,8 +181,8 @@ func (t *appliedTree) delete(
 	return change, err
 }
 
-// markLeftAlone returns the changes with those of Namespaces that are not adopted marked as left alone.
-func (t *appliedTree) markLeftAlone(changes []treeChange) []treeChange {
+// markNotAdopted returns the changes with the action "leave alone" for each Namespace that is not adopted.
+func (t *appliedTree) markNotAdopted(changes []treeChange) []treeChange {
 	marked := slices.Clone(changes)
 	for _, name := range slices.Sorted(maps.Keys(t.notAdopted)) {
 		at := slices.IndexFunc(marked, func(change treeChange) bool {
@@ -194,8 +193,8 @@ func (t *appliedTree) markLeftAlone(changes []treeChange) []treeChange {
 			marked = append(marked, treeChange{kind: namespaceKind, name: name})
 		}
 		marked[at].Action = treeLeaveAlone
-		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: kubectl nstpl hydrate --adopt takes it over",
-			t.notAdopted[name].Tree)
+		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: "+
+			"adopt it with 'kubectl nstpl hydrate --adopt'", t.notAdopted[name].Tree)
 	}
 	return marked
 }

@@ -1,12 +1,12 @@
 // Package diff holds the command diff, which shows how the cluster differs from what is declared for it.
 //
-// It has two halves. Without --tree it compares namespaces with templates: package survey computes what the operator
-// would do, a report sorts that, and a table, JSON or a unified diff shows it. With --tree it compares the objects that
-// a tree of policies is compiled to with those in the cluster (treeChange), and then asks the same survey what the
-// operator would delete in the tree's namespaces once the tree was applied (appliedTree).
+// The command has two modes. Without --tree, it compares namespaces with templates: package survey computes what the
+// operator would do, and a report shows it as a table, JSON or a unified diff. With --tree, it compares the objects of
+// a compiled tree of policies with those in the cluster (treeChange). Then it uses package survey to compute which
+// objects the operator would delete in the tree's namespaces after the tree was applied (appliedTree).
 //
-// The unified diff is made by the program that kubectl diff would run, on two folders of files. Values of Secrets are
-// masked before they are written there.
+// For the unified diff, the command writes the objects to two directories and runs the program that "kubectl diff"
+// would run. It masks the values of Secrets before it writes them.
 package diff
 
 import (
@@ -24,9 +24,11 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// exitDifferent is the exit code of diff where it found differences. Where it failed, that is cli.ExitFailed: as with
-// diff(1).
+// exitDifferent is the exit code if there are differences. If the command failed, the exit code is cli.ExitFailed. Both
+// are those of diff(1).
 const exitDifferent = 1
+
+var errIncomplete = errors.New("no differences found, but not everything could be compared: see the notes above")
 
 type diff struct {
 	cli.Session
@@ -42,35 +44,36 @@ type diff struct {
 func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
-		Use:   "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] [-o table|json]",
-		Short: "Show what differs from what templates declare",
+		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] " +
+			"[-o table|json]",
+		Short: "Show the differences between objects and their templates",
 		Long: templates.LongDesc(`
-			Show how objects in namespaces differ from what templates declare for them: what the operator would
-			create, configure or prune, and what drifted and is left so by driftPolicy Report. Without arguments it
-			is about the current namespace; with -f, about all.
+			Show how the objects in namespaces differ from what templates declare. The differences are the objects
+			that the operator would create, configure or prune, and the drift that driftPolicy Report keeps. Without
+			arguments, the command compares the current namespace; with -f, all namespaces.
 
-			With -f the templates in the files stand in for the cluster's of the same names: the difference is what
-			applying the files would do.
+			With -f, a template in a file replaces the template of the same name in the cluster. The command then
+			shows what would change if you applied the files.
 
-			With --tree it compares the tree of policies in a folder with the cluster: what "kubectl nstpl hydrate"
-			prints with what is there, and what is there of the tree and no longer in the folder. Namespaces that
-			would be deleted come first. It lists every object that the operator would delete in the tree's
-			namespaces. A namespace that existed before the tree is left alone: what would be deleted in it by
-			"kubectl nstpl hydrate --adopt" is listed as "delete if adopted". It lists what another tree would leave
-			behind if all its namespaces moved to this one, as when the root is renamed.
+			With --tree, the command compares the tree of policies in a directory with the cluster: it shows what
+			would change if you applied the output of "kubectl nstpl hydrate" and pruned the objects that are no
+			longer in the tree. Namespaces that would be deleted come first. The command also lists every object
+			that the operator would delete in the tree's namespaces. The tree does not change a namespace that
+			existed before it. An object that "kubectl nstpl hydrate --adopt" would delete in such a namespace has
+			the action "delete if adopted". If all namespaces of another tree move to this tree, as when you rename
+			the root, the command also lists the remaining objects of the other tree.
 
-			Drift is found by managedFields, in which the API server records who changed a field. With --verify it
-			also compares the contents of the objects that are unchanged by this record. Use it when managedFields
-			may have been manipulated. It reads every populated object and asks the API server, by a dry run, what
-			applying the declaration would change. Where you may not patch the object, contents are compared as far
-			as possible without that.
+			The command detects drift by managedFields, in which the API server records who changed a field. With
+			--verify, it also compares the contents of objects without such drift, in case their managedFields were
+			manipulated. It reads every populated object and sends a dry run for it. If you may not patch an
+			object, it compares the contents as far as possible without a dry run.
 
-			A field that no template declares is no difference. The values of Secrets are masked. The program that
-			shows the differences is diff, or what KUBECTL_EXTERNAL_DIFF says, as with kubectl diff. The reasons are
-			on standard error.
+			Fields that no template declares are ignored. The values of Secrets are masked. The command runs the
+			program diff, or the program in KUBECTL_EXTERNAL_DIFF, as "kubectl diff" does. Standard error has the
+			reasons for the differences.
 
-			What you may not read is said to be unknown and never taken for absent. What the API server refuses to
-			try out for you is estimated, and that is said.
+			Objects that you may not read are shown as unknown, and not as absent. If the API server rejects a dry
+			run, the difference is an estimate, and a note on standard error names the object.
 
 			Exit status:
 			 0
@@ -78,21 +81,21 @@ func New(s cli.Session) *cobra.Command {
 			 1
 			Differences were found.
 			 2
-			The command failed, or there is no difference among what could be read, but not everything could.`),
+			The command failed, or it found no differences but could not compare everything.`),
 		Example: templates.Examples(`
-			# What differs in the current namespace
+			# Show the differences in the current namespace
 			kubectl nstpl diff
 
-			# A drift report on all namespaces
+			# Report the drift in all namespaces
 			kubectl nstpl diff -A -o table
 
-			# A drift report that does not rely on managedFields
+			# Report the drift in all namespaces without relying on managedFields
 			kubectl nstpl diff -A --verify -o table
 
-			# What applying a changed template would do to all namespaces
+			# Show what applying a changed template would do in all namespaces
 			kubectl nstpl diff -f template.yaml
 
-			# What bringing the cluster to a tree would do
+			# Show what applying a tree of policies would do
 			kubectl nstpl diff --tree foo-corp`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
@@ -118,13 +121,13 @@ func New(s cli.Session) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	d.namespaces.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&d.template, "template", "", "Only the objects of this template.")
+	flags.StringVar(&d.template, "template", "", "Compare only the objects of this template.")
 	flags.StringArrayVarP(&d.files, "filename", "f", nil,
-		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
-	flags.StringVar(&d.tree, "tree", "", "A folder with a tree of policies, to compare with the cluster.")
+		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+	flags.StringVar(&d.tree, "tree", "", "A directory with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false,
-		"Compare the contents of all populated objects, whatever their managedFields say.")
-	d.output.AddTo(cmd, "", "Output format, in place of a unified diff", cli.FormatTable, cli.FormatJSON)
+		"Compare the contents of all populated objects, without relying on their managedFields.")
+	d.output.AddTo(cmd, "", "Output format, instead of a unified diff", cli.FormatTable, cli.FormatJSON)
 	s.CompleteTemplateFlag(cmd, "template")
 	return cmd
 }
@@ -135,12 +138,13 @@ func (d *diff) check(cmd *cobra.Command) error {
 	}
 	if d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify) {
 		return cli.UsageError(cmd,
-			errors.New("--tree is about the whole tree: leave out namespaces, -A, -l, --template, --verify and -f"))
+			errors.New("--tree cannot be combined with namespaces, -A, -l, --template, --verify or -f"))
 	}
 	return d.namespaces.Check(cmd)
 }
 
-// run compares namespaces with templates. It is an error if nothing differs, but not everything could be compared.
+// run compares namespaces with templates. It returns an error if there are no differences, but not everything could be
+// compared.
 func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err := d.setDefaultScope(); err != nil {
 		return false, err
@@ -157,7 +161,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		return false, err
 	}
 	if report.Different == 0 && !report.isComplete() {
-		return false, errors.New("nothing differs in what could be compared, but not everything could be: see above")
+		return false, errIncomplete
 	}
 	return report.Different > 0, nil
 }
@@ -170,9 +174,10 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 	}
 	index := match.NewIndex(templates...)
 	if d.template != "" && index.Get(d.template) == nil {
-		return nil, fmt.Errorf("there is no template %s: kubectl get namespacetemplates lists them", d.template)
+		return nil, fmt.Errorf("namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them",
+			d.template)
 	}
-	namespaces, unread, err := d.namespaces.Read(ctx, c)
+	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -182,13 +187,13 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error)
 		return nil, err
 	}
 	for _, unreadable := range compared.Unreadable {
-		unread = append(unread, unreadable)
+		readErrs = append(readErrs, unreadable)
 	}
 	if !d.verify {
-		return newReport(compared.Namespaces(), unread), nil
+		return newReport(compared.Namespaces(), readErrs), nil
 	}
 	verifier := survey.Verifier{Cluster: c}
-	report := newReport(verifier.Namespaces(ctx, compared.Namespaces()), unread)
+	report := newReport(verifier.Namespaces(ctx, compared.Namespaces()), readErrs)
 	for _, err := range verifier.Unverified {
 		report.Unknown = append(report.Unknown, err.Error())
 	}
@@ -207,8 +212,8 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 	return d.showUnified(ctx, c, report)
 }
 
-// setDefaultScope selects the current namespace if the command line selects none. With files, all namespaces stay
-// selected.
+// setDefaultScope selects the current namespace if the command line has neither a selection nor files. With files, it
+// keeps the empty selection, which means all namespaces.
 func (d *diff) setDefaultScope() error {
 	if !d.namespaces.IsEmpty() || len(d.files) > 0 {
 		return nil

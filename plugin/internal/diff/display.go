@@ -13,18 +13,18 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// displayed returns the two sides of an object as they are shown: without the fields that the API server and the
-// operator keep for themselves, and with masked Secrets. The operator's annotations are shown if nothing else differs.
+// displayed returns the two sides of an object for display: with masked Secrets, and without the metadata of the API
+// server and of the operator. If the sides differ only in the operator's annotations, these annotations are kept.
 func displayed(sides survey.Sides) (from, to *unstructured.Unstructured, err error) {
-	operators := []string{v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation}
-	live, stored := withoutServerFields(sides.Live, operators...), withoutServerFields(sides.Stored, operators...)
+	annotations := []string{v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation}
+	live, stored := withoutServerFields(sides.Live, annotations...), withoutServerFields(sides.Stored, annotations...)
 	if reflect.DeepEqual(live, stored) {
 		live, stored = withoutServerFields(sides.Live), withoutServerFields(sides.Stored)
 	}
 	return maskSecrets(live, stored)
 }
 
-// withoutServerFields returns a copy of an object without the metadata that the API server sets and without some
+// withoutServerFields returns a copy of an object without the metadata that the API server sets and without the given
 // annotations.
 func withoutServerFields(object *unstructured.Unstructured, annotations ...string) *unstructured.Unstructured {
 	if object == nil {
@@ -53,7 +53,7 @@ func withoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured
 	return bare
 }
 
-// maskSecrets replaces the values of Secrets, also in the annotation of kubectl apply, and keeps visible which of them
+// maskSecrets masks the values of Secrets, also in the annotation of "kubectl apply". The masks show which values
 // differ.
 func maskSecrets(live, stored *unstructured.Unstructured) (from, to *unstructured.Unstructured, err error) {
 	if !isSecret(live) && !isSecret(stored) {

@@ -19,23 +19,25 @@ func decoded(t *testing.T, text string) *unstructured.Unstructured {
 }
 
 func TestWithoutServerFields(t *testing.T) {
-	object := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "1", "resourceVersion": "2",
-		"generation": 3, "creationTimestamp": "2020-01-01T00:00:00Z", "managedFields": [{"manager": "x"}],
+	object := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+		"name": "c", "uid": "1", "resourceVersion": "2", "generation": 3, "creationTimestamp": "2020-01-01T00:00:00Z",
+		"managedFields": [{"manager": "x"}],
 		"annotations": {"policy.nstpl.dev/applied-hash": "h"}}, "data": {"a": "1"}}`)
 	require.Equal(t, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"},
 		"data": map[string]any{"a": "1"},
 	}, withoutServerFields(object, v1alpha1.HashAnnotation).Object)
-	require.NotEmpty(t, object.GetUID(), "the argument stays as it is")
+	require.NotEmpty(t, object.GetUID(), "the argument must not be changed")
 	require.NotEmpty(t, withoutServerFields(object).GetAnnotations())
 	require.Nil(t, withoutServerFields(nil))
 }
 
-func TestMaskSecretsHidesEveryValueOfASecret(t *testing.T) {
+func TestMaskSecretsMasksEveryValue(t *testing.T) {
 	live := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "annotations": {
-		"`+corev1.LastAppliedConfigAnnotation+`": "{\"data\": {\"a\": \"hidden\"}}"}}, "data": {"a": "hidden", "b": "hidden"}}`)
-	stored := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "hidden", "b": "hidden too"},
-		"stringData": {"c": "hidden"}}`)
+		"`+corev1.LastAppliedConfigAnnotation+`": "{\"data\": {\"a\": \"hidden\"}}"}},
+		"data": {"a": "hidden", "b": "hidden"}}`)
+	stored := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+		"data": {"a": "hidden", "b": "hidden too"}, "stringData": {"c": "hidden"}}`)
 	for name, pair := range map[string][2]*unstructured.Unstructured{
 		"changed": {live, stored}, "created": {nil, stored}, "pruned": {live, nil},
 	} {

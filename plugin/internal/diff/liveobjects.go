@@ -27,7 +27,7 @@ var (
 	policySpaceKind = v1alpha1.GroupVersion.WithKind("PolicySpace")
 	templateKind    = v1alpha1.GroupVersion.WithKind("NamespaceTemplate")
 
-	// otherKinds are the kinds that a tree is compiled to besides Namespaces.
+	// otherKinds are the kinds of the objects of a compiled tree, other than Namespaces.
 	otherKinds = []schema.GroupVersionKind{
 		policySpaceKind, templateKind,
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"),
@@ -35,10 +35,10 @@ var (
 	treeKinds = append([]schema.GroupVersionKind{namespaceKind}, otherKinds...)
 )
 
-// liveObjects are the objects in the cluster of the kinds that a tree is compiled to, by name. They are not changed.
+// liveObjects holds the objects in the cluster, by kind and name, of all kinds of a compiled tree. They are read-only.
 type liveObjects map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
 
-// readLiveObjects lists each kind once.
+// readLiveObjects lists the objects in the cluster, with one request for each kind.
 func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, error) {
 	live := liveObjects{}
 	for _, kind := range treeKinds {
@@ -58,8 +58,8 @@ func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, erro
 	return live, nil
 }
 
-// compare returns what applying the declared objects of a tree would change, and what pruning would delete. It sends a
-// dry run for each object that is not as declared.
+// compare returns which objects would change if the declared objects of a tree were applied, and which objects pruning
+// would delete. It sends a dry run for each object that differs from its declaration.
 func (live liveObjects) compare(
 	ctx context.Context, c *cluster.Cluster, tree string, declared []*unstructured.Unstructured,
 ) ([]treeChange, error) {
@@ -87,7 +87,7 @@ func (live liveObjects) compare(
 	return changes, nil
 }
 
-// compareObject returns what would become of an object. The action is empty if it would not change.
+// compareObject returns the change of an object. Its action is empty if the object would not change.
 func compareObject(
 	ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured,
 ) treeChange {
@@ -102,9 +102,9 @@ func compareObject(
 	}
 	stored, err := objects.Update(ctx, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		stored, change.Note = wanted, "is estimated: "+err.Error()
+		stored, change.Note = wanted, "is an estimate, because the dry run failed: "+err.Error()
 		if apierrors.IsInvalid(err) {
-			change.Note = "can't be changed in place: " + err.Error()
+			change.Note = "cannot be updated in place: " + err.Error()
 		}
 	}
 	if reflect.DeepEqual(withoutServerFields(live).Object, withoutServerFields(stored).Object) {
@@ -114,7 +114,7 @@ func compareObject(
 	return change
 }
 
-// undeclared returns the deletions of the objects of a kind that have a tree's label and are not declared.
+// undeclared returns the deletions of the objects of a kind that have the label of a tree and are not declared.
 func (live liveObjects) undeclared(
 	kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured,
 ) []treeChange {
@@ -131,53 +131,55 @@ func (live liveObjects) undeclared(
 	return changes
 }
 
-// leftovers returns the deletions of what other trees would leave behind: if all namespaces of another tree move to
-// this one, as when the root is renamed, then pruning by the label of this tree does not find the other objects of that
-// tree. Warnings are about trees of which only some namespaces move, and about trees that have no namespaces.
+// leftovers returns the deletions of the remaining objects of other trees. If all namespaces of another tree move to
+// this tree, as when the root is renamed, the other objects of that tree remain: pruning selects objects by the label
+// of this tree. The warnings name trees of which only some namespaces move, and trees that have objects but no
+// namespaces.
 func (live liveObjects) leftovers(
 	root string, declared []*unstructured.Unstructured,
-) (left []treeChange, warnings []string) {
-	var others []string
-	moving, all := map[string][]string{}, map[string]int{} // namespaces by their tree
-	isDeclared := ofKind(declared, namespaceKind)
+) (deletions []treeChange, warnings []string) {
+	var otherTrees []string
+	movingNames, namespaceCount := map[string][]string{}, map[string]int{} // by the current tree of the namespaces
+	declaredNamespaces := ofKind(declared, namespaceKind)
 	for kind, objects := range live {
 		for name, object := range objects {
 			tree := object.GetLabels()[v1alpha1.TreeLabel]
 			if tree == "" || tree == root || object.GetDeletionTimestamp() != nil {
 				continue
 			}
-			others = append(others, tree)
+			otherTrees = append(otherTrees, tree)
 			if kind != namespaceKind {
 				continue
 			}
-			if all[tree]++; isDeclared[name] != nil {
-				moving[tree] = append(moving[tree], name)
+			if namespaceCount[tree]++; declaredNamespaces[name] != nil {
+				movingNames[tree] = append(movingNames[tree], name)
 			}
 		}
 	}
-	for _, tree := range slices.Compact(slices.Sorted(slices.Values(others))) {
+	for _, tree := range slices.Compact(slices.Sorted(slices.Values(otherTrees))) {
+		moving := movingNames[tree]
 		prune := fmt.Sprintf("prune it with the selector '%s in (%s,%s)'", v1alpha1.TreeLabel, root, tree)
-		var remains []treeChange
+		var remaining []treeChange
 		for _, kind := range otherKinds {
-			remains = append(remains, live.undeclared(kind, tree, declared)...)
+			remaining = append(remaining, live.undeclared(kind, tree, declared)...)
 		}
 		switch {
-		case len(moving[tree]) > 0 && len(moving[tree]) < all[tree]:
-			slices.Sort(moving[tree])
-			warnings = append(warnings, fmt.Sprintf("%s of tree %s move to tree %s: %s",
-				output.Count(len(moving[tree]), "namespace"), tree, root, output.FirstFew(moving[tree])))
-		case len(remains) == 0:
-		case len(moving[tree]) > 0:
-			for i := range remains {
-				remains[i].Note = fmt.Sprintf("is left of tree %s, which all namespaces leave: %s", tree, prune)
+		case len(moving) > 0 && len(moving) < namespaceCount[tree]:
+			warnings = append(warnings, fmt.Sprintf("%s would move from tree %s to tree %s: %s",
+				output.Count(len(moving), "namespace"), tree, root, output.FirstFew(moving)))
+		case len(remaining) == 0:
+		case len(moving) > 0:
+			for i := range remaining {
+				remaining[i].Note = fmt.Sprintf("would remain of tree %s after all its namespaces moved: %s", tree,
+					prune)
 			}
-			left = append(left, remains...)
-		case all[tree] == 0:
-			warnings = append(warnings, fmt.Sprintf("tree %s has no namespaces, and %s: if it is now called %s, %s",
-				tree, output.Count(len(remains), "object"), root, prune))
+			deletions = append(deletions, remaining...)
+		case namespaceCount[tree] == 0:
+			warnings = append(warnings, fmt.Sprintf("tree %s has %s but no namespaces: if it was renamed to %s, %s",
+				tree, output.Count(len(remaining), "object"), root, prune))
 		}
 	}
-	return left, warnings
+	return deletions, warnings
 }
 
 // ofKind returns the objects of a kind by name.
@@ -191,8 +193,8 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 	return byName
 }
 
-// withDeclared returns a copy of a live object with what a tree declares. Other labels and annotations stay, and so
-// does the rest of a Namespace, since the tree declares nothing else about it.
+// withDeclared returns a copy of a live object with the fields that a tree declares. It keeps other labels and
+// annotations. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
 func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
 	wanted := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
@@ -207,7 +209,7 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 			}
 		}
 		if _, aggregated := declared.Object["aggregationRule"]; aggregated && live.Object["rules"] != nil {
-			wanted.Object["rules"] = live.Object["rules"] // set by a controller of Kubernetes
+			wanted.Object["rules"] = live.Object["rules"] // a Kubernetes controller sets them
 		}
 	}
 	wanted.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
@@ -217,17 +219,17 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 	return wanted
 }
 
-// withoutDefaults returns a copy of an object without the defaults that the API server filled in. An object that is as
-// declared then equals the declaration, and needs no dry run.
+// withoutDefaults returns a copy of an object without the default values that the API server sets. The copy of an
+// unchanged object equals its declaration, so it needs no dry run.
 func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured {
 	bare := live.DeepCopy()
 	if live.GetKind() != templateKind.Kind {
 		return bare
 	}
-	for field, usual := range map[string]string{
+	for field, defaultValue := range map[string]string{
 		"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail),
 	} {
-		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == usual {
+		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == defaultValue {
 			unstructured.RemoveNestedField(bare.Object, "spec", field)
 		}
 	}

@@ -11,19 +11,19 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// report holds the differences in some namespaces. It is what diff -o json prints.
+// report holds the differences in namespaces. It is the output of diff -o json.
 type report struct {
 	Different  int               `json:"different"`
 	Namespaces []namespaceReport `json:"namespaces"`
-	// Unknown lists what could not be compared, and why.
+	// Unknown has a message for each kind, template or object that could not be compared.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
 type namespaceReport struct {
 	Name string `json:"name"`
-	// NotPopulated is why no template populates the namespace, or empty.
+	// NotPopulated is the reason why no template populates the namespace, or empty.
 	NotPopulated string `json:"notPopulated,omitempty"`
-	// Unchanged is the number of objects that are as declared. Objects are the others.
+	// Unchanged is the number of objects that equal their declarations. Objects holds the other objects.
 	Unchanged int            `json:"unchanged"`
 	Objects   []objectReport `json:"objects,omitempty"`
 }
@@ -38,11 +38,11 @@ type objectReport struct {
 	change    populate.Change
 }
 
-// newReport returns the report on namespaces. Unread holds an error for each thing that the user may not read.
-func newReport(namespaces iter.Seq[survey.Namespace], unread []error) *report {
+// newReport returns the report on namespaces. ReadErrs are the errors for what the user may not read.
+func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report {
 	r := &report{Namespaces: []namespaceReport{}}
 	unknown := map[string]bool{}
-	for _, err := range unread {
+	for _, err := range readErrs {
 		unknown[err.Error()] = true
 	}
 	for ns := range namespaces {
@@ -85,8 +85,7 @@ func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
 }
 
-// table returns a row for each difference and for each object that could not be compared. What is left alone is noted
-// instead.
+// table returns a table with a row for each difference and for each object that could not be compared.
 func (r *report) table() output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
 	for _, ns := range r.Namespaces {
@@ -99,10 +98,10 @@ func (r *report) table() output.Table {
 	return table
 }
 
-// noteSummary notes what is not shown as a difference, and the number of differences.
+// noteSummary prints notes about what is not shown as a difference, and the number of differences.
 func (r *report) noteSummary(s cli.Session) {
 	for _, unknown := range r.Unknown {
-		s.Note("unknown: %s", unknown)
+		s.Note("not compared: %s", unknown)
 	}
 	skipped := map[string][]string{}
 	different := 0
@@ -126,7 +125,7 @@ func (r *report) noteSummary(s cli.Session) {
 		output.Count(len(r.Namespaces), "namespace"))
 }
 
-// noteLeftAlone notes the objects that the operator leaves as they are on purpose, once for each reason.
+// noteLeftAlone prints a note for each reason why the operator leaves objects alone.
 func (r *report) noteLeftAlone(s cli.Session) {
 	objects, namespaces := map[string][]string{}, map[string][]string{}
 	for _, ns := range r.Namespaces {
@@ -143,7 +142,7 @@ func (r *report) noteLeftAlone(s cli.Session) {
 	}
 }
 
-// noteDifferences notes why objects differ.
+// noteDifferences prints a note with the reason for each difference.
 func (r *report) noteDifferences(s cli.Session) {
 	for _, ns := range r.Namespaces {
 		for _, o := range ns.Objects {

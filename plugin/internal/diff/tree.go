@@ -23,20 +23,19 @@ const (
 	treeCreate    = "create"
 	treeConfigure = "configure"
 	treeDelete    = "delete"
-	// treeLeaveAlone is for a Namespace that existed before the tree and is not adopted.
+	// treeLeaveAlone is the action for a Namespace that existed before the tree and is not adopted.
 	treeLeaveAlone = "leave alone"
-	// treeDeleteIfAdopted is for an object in such a Namespace.
+	// treeDeleteIfAdopted is the action for an object in such a Namespace that the operator would delete.
 	treeDeleteIfAdopted = "delete if adopted"
 )
 
-// treeChange is an object that would change if a tree were applied and the objects that it no longer declares were
-// pruned.
+// treeChange is the change of an object if a tree were applied and the objects that it no longer declares were pruned.
 type treeChange struct {
 	Object string `json:"object"`
-	// Namespace is set for an object in a namespace of the tree, which the operator would delete.
+	// Namespace is set only for an object that the operator would delete in a namespace of the tree.
 	Namespace string `json:"namespace,omitempty"`
 	Action    string `json:"action"`
-	// Note is why the object is deleted or left alone, or what is not known about it.
+	// Note is the reason for the action, or why the change is an estimate. It may be empty.
 	Note string `json:"note,omitempty"`
 
 	kind  schema.GroupVersionKind
@@ -48,8 +47,8 @@ func (c treeChange) deletesNamespace() bool {
 	return c.Action == treeDelete && c.kind == namespaceKind
 }
 
-// runTree compares the tree in a folder with the cluster. It is an error if nothing differs, but not everything could
-// be compared.
+// runTree compares the tree in a directory with the cluster. It returns an error if there are no differences, but not
+// everything could be compared.
 func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 	tree, err := d.ValidTree(d.tree)
 	if err != nil {
@@ -64,24 +63,24 @@ func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 		return false, err
 	}
 	done := d.Progress("comparing " + tree.Root.Name + " with the cluster")
-	changes, unread, err := d.compareTree(ctx, c, tree.Root.Name, declared)
+	changes, unreadable, err := d.compareTree(ctx, c, tree.Root.Name, declared)
 	done()
 	if err != nil {
 		return false, err
 	}
-	if err := d.writeTree(changes, unread); err != nil {
+	if err := d.writeTree(changes, unreadable); err != nil {
 		return false, err
 	}
-	if len(changes) == 0 && len(unread) > 0 {
-		return false, errors.New("nothing differs in what could be compared, but not everything could be: see above")
+	if len(changes) == 0 && len(unreadable) > 0 {
+		return false, errIncomplete
 	}
 	return len(changes) > 0, nil
 }
 
-// compareTree returns what would change, and what could not be read. Deletions of namespaces come first.
+// compareTree returns the changes, with deletions of namespaces first, and the kinds that the user may not list.
 func (d *diff) compareTree(
 	ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured,
-) (changes []treeChange, unread []survey.Unreadable, err error) {
+) (changes []treeChange, unreadable []survey.Unreadable, err error) {
 	live, err := readLiveObjects(ctx, c)
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +88,7 @@ func (d *diff) compareTree(
 	if changes, err = live.compare(ctx, c, root, declared); err != nil {
 		return nil, nil, err
 	}
-	left, warnings := live.leftovers(root, declared)
+	leftovers, warnings := live.leftovers(root, declared)
 	for _, warning := range warnings {
 		d.Note("Warning: %s", warning)
 	}
@@ -97,11 +96,11 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
-	deleted, unread, err := applied.deletions(ctx, c, d.output.Format == "")
+	deleted, unreadable, err := applied.deletions(ctx, c, d.output.Format == "")
 	if err != nil {
 		return nil, nil, err
 	}
-	changes = slices.Concat(applied.markLeftAlone(changes), left, deleted)
+	changes = slices.Concat(applied.markNotAdopted(changes), leftovers, deleted)
 	for i := range changes {
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
 	}
@@ -114,14 +113,14 @@ func (d *diff) compareTree(
 		}
 		return 1
 	})
-	return changes, unread, nil
+	return changes, unreadable, nil
 }
 
-func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error {
-	for _, kind := range unread {
-		d.Note("unknown: %v", kind)
+func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) error {
+	for _, kind := range unreadable {
+		d.Note("not compared: %v", kind)
 	}
-	var namespaces []string // those that would be deleted
+	var deletedNamespaces []string
 	for _, change := range changes {
 		switch {
 		case change.Namespace != "" && d.output.Format == "":
@@ -130,12 +129,16 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 			d.Note("%s %s", change.Object, change.Note)
 		}
 		if change.deletesNamespace() {
-			namespaces = append(namespaces, change.name)
+			deletedNamespaces = append(deletedNamespaces, change.name)
 		}
 	}
-	if len(namespaces) > 0 {
-		d.Note("WARNING: the tree has %s no longer: DELETED with everything in it would be %s",
-			output.Count(len(namespaces), "namespace"), strings.Join(namespaces, ", "))
+	switch names := strings.Join(deletedNamespaces, ", "); len(deletedNamespaces) {
+	case 0:
+	case 1:
+		d.Note("WARNING: 1 namespace is no longer in the tree and would be DELETED with everything in it: %s", names)
+	default:
+		d.Note("WARNING: %d namespaces are no longer in the tree and would be DELETED with everything in them: %s",
+			len(deletedNamespaces), names)
 	}
 	d.noteDeletions(changes)
 	switch d.output.Format {
@@ -143,14 +146,15 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 		return treeTable(changes).Print(d.Out, false)
 	case cli.FormatJSON:
 		return output.JSON(d.Out, map[string]any{
-			"deletedNamespaces": append([]string{}, namespaces...), "changes": append([]treeChange{}, changes...),
+			"deletedNamespaces": append([]string{}, deletedNamespaces...),
+			"changes":           append([]treeChange{}, changes...),
 		})
 	}
 	if len(changes) == 0 {
 		d.Note("no differences")
 		return nil
 	}
-	// The program that compares folders sorts by name. It runs twice, so that deleted namespaces come first.
+	// The diff program sorts files by name. It runs twice, so that deleted namespaces come first.
 	rest := slices.IndexFunc(changes, func(change treeChange) bool { return !change.deletesNamespace() })
 	if rest < 0 {
 		rest = len(changes)
@@ -158,10 +162,10 @@ func (d *diff) writeTree(changes []treeChange, unread []survey.Unreadable) error
 	return errors.Join(d.showUnifiedTree(changes[:rest]), d.showUnifiedTree(changes[rest:]))
 }
 
-// noteDeletions notes how many objects in namespaces would be deleted.
+// noteDeletions prints a warning with the number of objects that would be deleted in namespaces.
 func (d *diff) noteDeletions(changes []treeChange) {
 	for _, kind := range []struct{ action, when string }{
-		{treeDelete, ""}, {treeDeleteIfAdopted, " once the tree takes over their namespaces"},
+		{treeDelete, ""}, {treeDeleteIfAdopted, " once the tree adopts their namespaces"},
 	} {
 		var objects, namespaces []string
 		for _, change := range changes {
@@ -172,14 +176,13 @@ func (d *diff) noteDeletions(changes []treeChange) {
 		}
 		if len(objects) > 0 {
 			d.Note("WARNING: %s in %s would be DELETED%s: %s", output.Count(len(objects), "object"),
-				output.FirstFew(namespaces),
-				kind.when, output.FirstFew(objects))
+				output.FirstFew(namespaces), kind.when, output.FirstFew(objects))
 		}
 	}
 }
 
-// treeTable returns a row for each change. It has a column for namespaces only if objects in namespaces would be
-// deleted.
+// treeTable returns a table with a row for each change. It has a column for namespaces only if objects in namespaces
+// would be deleted.
 func treeTable(changes []treeChange) output.Table {
 	table := output.Table{Columns: []string{"Object", "Action"}}
 	inNamespaces := slices.ContainsFunc(changes, func(change treeChange) bool { return change.Namespace != "" })

@@ -19,9 +19,9 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// showUnified shows the differences of a report. It writes the live objects to one folder and the objects that the
-// operator would store to another, and runs the program that kubectl diff would run on them. Objects that can't be
-// shown are an error, after the others.
+// showUnified shows the differences of a report. It writes the live objects to one directory and the objects that the
+// API server would store to another, and runs the diff program on both. It shows the other differences even if it
+// returns an error for some objects.
 func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, r *report) error {
 	if r.Different == 0 {
 		return nil
@@ -34,7 +34,7 @@ func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, r *report) e
 	return errors.Join(d.writeFiles(ctx, c, r, differ), d.runDiffer(differ))
 }
 
-// runDiffer runs the program. Differences are not an error.
+// runDiffer runs the diff program. Differences are not an error.
 func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
 	err := differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams})
 	var exit exec.ExitError
@@ -42,12 +42,12 @@ func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: install diff, or let KUBECTL_EXTERNAL_DIFF name another program", err)
+		return fmt.Errorf("%w: install diff, or set KUBECTL_EXTERNAL_DIFF to another program", err)
 	}
 	return nil
 }
 
-// writeFiles writes the files of all objects that differ, and notes what is special about them.
+// writeFiles writes the files of all objects that differ, and prints notes about those that are not shown exactly.
 func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, differ *kubectldiff.Differ) error {
 	type difference struct {
 		namespace string
@@ -65,7 +65,7 @@ func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, di
 			}
 		}
 	}
-	done := d.Progress("trying out " + output.Count(r.Different, "difference"))
+	done := d.Progress("sending dry runs for " + output.Count(r.Different, "difference"))
 	results := cluster.Each(differences, func(o difference) result {
 		note, err := writeChange(ctx, c, differ, o.namespace, o.change)
 		if err != nil {
@@ -86,7 +86,7 @@ func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, di
 	return errors.Join(errs...)
 }
 
-// writeChange writes the files of one object. The note says if they are not what the API server stores.
+// writeChange writes the files of one object. The note is empty if the files are what the API server would store.
 func writeChange(
 	ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, namespace string, change populate.Change,
 ) (note string, err error) {
@@ -99,26 +99,26 @@ func writeChange(
 	}
 	switch {
 	case sides.Replaced:
-		note = "can't be changed in place: it is deleted and created anew"
+		note = "cannot be updated in place, so it would be deleted and recreated"
 	case sides.Refusal != nil:
-		note = fmt.Sprintf("is estimated: %v", sides.Refusal)
+		note = fmt.Sprintf("is an estimate, because the dry run failed: %v", sides.Refusal)
 	}
 	return note, writeSides(differ, fileName(change.Kind, namespace, change.Name), sides)
 }
 
-// fileName names the file of an object as kubectl diff does. It replaces colons, which names of RBAC objects may
-// contain and file names may not on every system, and separators, so that a name from a template can't leave the
-// folder.
+// fileName returns the name of the file of an object, like "kubectl diff". It replaces path separators, so that a name
+// from a template cannot lead out of the directory. It also replaces colons, which the names of RBAC objects may
+// contain and which some systems do not allow in file names.
 func fileName(kind schema.GroupVersionKind, namespace, name string) string {
-	const most = 200
+	const maxLength = 200
 	parts := []string{kind.Version, kind.Kind, namespace, name}
 	if kind.Group != "" {
 		parts = append([]string{kind.Group}, parts...)
 	}
 	file := strings.NewReplacer("/", "_", `\`, "_", ":", "_").Replace(strings.Join(parts, "."))
-	if len(file) > most {
+	if len(file) > maxLength {
 		sum := sha256.Sum256([]byte(file))
-		file = fmt.Sprintf("%s-%x", file[:most], sum[:8])
+		file = fmt.Sprintf("%s-%x", file[:maxLength], sum[:8])
 	}
 	return file
 }

@@ -69,7 +69,8 @@ func NewCreate(s cli.Session) *cobra.Command {
 	cmdutil.AddDryRunFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, as KEY=VALUE. Can be repeated.")
-	flags.StringArrayVar(&o.annotations, "annotation", nil, "An annotation of the namespace, as KEY=VALUE. Can be repeated.")
+	flags.StringArrayVar(&o.annotations, "annotation", nil,
+		"An annotation of the namespace, as KEY=VALUE. Can be repeated.")
 	flags.BoolVar(&o.optOut, "opt-out", false, "Keep templates from populating the namespace.")
 	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute,

@@ -69,9 +69,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 	return predicted, predicted.plan(ctx, index, ns)
 }
 
-// connect returns two connections. Caller acts as the user whom the preview is about: the user of the kubeconfig, or the
-// user that --as impersonates. Reader reads the cluster. It is the same as caller, unless the impersonated user may not
-// list templates: then it acts as the user of the kubeconfig.
+// connect returns two connections. Caller acts as the user whom the preview is about: the user of the kubeconfig, or
+// the user that --as impersonates. Reader reads the cluster. It is the same as caller, unless the impersonated user may
+// not list templates: then it acts as the user of the kubeconfig.
 func (p *preview) connect(ctx context.Context) (caller, reader *cluster.Cluster, err error) {
 	if caller, err = p.Connect(); err != nil || *p.Config.Impersonate == "" {
 		return caller, caller, err
@@ -138,8 +138,8 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	return created, nil
 }
 
-// withSpaceLabels returns the namespace with the labels in which the operator records its policyspaces. Templates select
-// namespaces by these labels.
+// withSpaceLabels returns the namespace with the labels in which the operator records its policyspaces. Templates
+// select namespaces by these labels.
 func (p *preview) withSpaceLabels(
 	ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace,
 ) (*corev1.Namespace, error) {

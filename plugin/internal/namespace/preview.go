@@ -76,7 +76,8 @@ func NewPreview(s cli.Session) *cobra.Command {
 		"The creator of the namespace. Defaults to its creator annotation or, for a new namespace, to you.")
 	flags.StringArrayVarP(&p.files, "filename", "f", nil,
 		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
-	flags.BoolVar(&p.withCluster, "with-cluster", false, "Use the templates of the cluster too, besides those in files.")
+	flags.BoolVar(&p.withCluster, "with-cluster", false,
+		"Use the templates of the cluster too, besides those in files.")
 	flags.BoolVar(&p.server, "server", false,
 		"Show the objects as the API server would store them, by a dry run. The namespace must exist.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
@@ -94,8 +95,8 @@ func (p *preview) run(ctx context.Context, name string) error {
 		return predicted.forbidden
 	}
 	if p.server && predicted.live == nil {
-		return fmt.Errorf("namespaces %q not found: --server needs a namespace that exists: create it first, or leave out "+
-			"--server", name)
+		return fmt.Errorf("namespaces %q not found: --server needs a namespace that exists: "+
+			"create it first, or leave out --server", name)
 	}
 	p.explain(predicted)
 	errs := []error{p.write(ctx, predicted)}
@@ -177,8 +178,8 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
 }
 
-// dryRun returns the objects as the API server would store them. It returns an error for each object that the API server
-// rejects, and all other objects.
+// dryRun returns the objects as the API server would store them. It returns an error for each object that the API
+// server rejects, and all other objects.
 func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
 	type result struct {
 		object *unstructured.Unstructured

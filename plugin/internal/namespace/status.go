@@ -121,7 +121,8 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 		shown.Populated, shown.Reason, shown.Message = string(condition.Status), condition.Reason, condition.Message
 		shown.Since = &condition.LastTransitionTime.Time
 	case len(matching) > 0:
-		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported", "the operator has not reported on the namespace yet"
+		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported",
+			"the operator has not reported on the namespace yet"
 	default:
 		shown.Reason, shown.Message = "NoTemplate", "no template matches"
 	}

@@ -205,21 +205,22 @@ func (w *waiter) finish() error {
 // command. It returns nil if the user may not read the namespace.
 func (w *waiter) interrupted(ctx context.Context, name string) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("interrupted: namespace/%s was created: run 'kubectl nstpl status %s' to check whether it is "+
-			"populated", name, name)
+		return fmt.Errorf("interrupted: namespace/%s was created: "+
+			"run 'kubectl nstpl status %[1]s' to check whether it is populated", name)
 	}
 	if w.forbidden != nil {
-		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: ask for the verbs get and watch "+
-			"on namespaces, or for a template that grants them", name, w.forbidden)
+		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: "+
+			"ask for the verbs get and watch on namespaces, or for a template that grants them", name, w.forbidden)
 		return nil //nolint:nilerr // the namespace was created, which is what the user asked for
 	}
 	w.noteMissing()
 	if w.latest != nil && isPopulated(w.latest) {
-		return fmt.Errorf("namespace/%s was created and populated, but still waits for %s after %s: until then, only users "+
-			"with the verb initialize may write to it", name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
+		return fmt.Errorf("namespace/%s was created and populated, but still waits for %s after %s: "+
+			"until then, only users with the verb initialize may write to it",
+			name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
 	}
-	return fmt.Errorf("namespace/%s was created but is not populated after %s: run 'kubectl nstpl status %s' to check "+
-		"again", name, w.timeout, name)
+	return fmt.Errorf("namespace/%s was created but is not populated after %s: "+
+		"run 'kubectl nstpl status %[1]s' to check again", name, w.timeout)
 }
 
 func (w *waiter) noteMissing() {
@@ -239,7 +240,8 @@ func (w *waiter) noteMissing() {
 func (w *waiter) noteMissingOperator(ctx context.Context) {
 	operator, err := w.cluster.Operator(ctx)
 	if apierrors.IsNotFound(err) || err == nil && !operator.Running {
-		w.Note("the operator is not running (nothing holds lease %s in namespace %s): check 'kubectl get pods -n %[2]s'",
+		w.Note("the operator is not running (nothing holds lease %s in namespace %s): "+
+			"run 'kubectl get pods -n %[2]s' to check its pods",
 			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
 }

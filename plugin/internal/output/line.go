@@ -1,7 +1,7 @@
 // Package output prints lines, tables, objects and errors.
 //
-// Every user who may write to the cluster can put control characters into names and messages. A terminal would interpret
-// them, so every function in this package that prints escapes them, in every output format.
+// Every user who may write to the cluster can put control characters into names and messages. A terminal would
+// interpret them, so every function in this package that prints escapes them, in every output format.
 package output
 
 import (

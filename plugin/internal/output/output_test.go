@@ -67,8 +67,10 @@ func TestError(t *testing.T) {
 		err  error
 		want string
 	}{
-		"of the plugin":     {errors.New("no such thing"), "error: no such thing"},
-		"of the API server": {apierrors.NewNotFound(namespaces, "x"), `Error from server (NotFound): namespaces "x" not found`},
+		"of the plugin": {errors.New("no such thing"), "error: no such thing"},
+		"of the API server": {
+			apierrors.NewNotFound(namespaces, "x"), `Error from server (NotFound): namespaces "x" not found`,
+		},
 		"wrapped": {fmt.Errorf("read it: %w", apierrors.NewNotFound(namespaces, "x")),
 			`Error from server (NotFound): read it: namespaces "x" not found`},
 		"forbidden": {apierrors.NewForbidden(namespaces, "x", errors.New("no")),

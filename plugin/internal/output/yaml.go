@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// YAML returns a value as a YAML document. The YAML library cannot write every string that JSON can, such as a user name
-// with a control character. For such a value the document is JSON with escape sequences, which is also valid YAML.
+// YAML returns a value as a YAML document. The YAML library cannot write every string that JSON can, such as a user
+// name with a control character. For such a value the document is JSON with escape sequences, which is also valid YAML.
 func YAML(value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

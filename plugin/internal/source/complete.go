@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// complete sets the defaults of a template, and returns an error for values that the API server would reject. Both follow
-// the schema of the CustomResourceDefinition.
+// complete sets the defaults of a template, and returns an error for values that the API server would reject. Both
+// follow the schema of the CustomResourceDefinition.
 func complete(template *v1alpha1.NamespaceTemplate) error {
 	if template.Name == "" {
 		return errors.New("metadata.name is missing")
@@ -81,8 +81,8 @@ func setDefault[T ~string](field string, value *T, defaultValue, alternative T) 
 	return nil
 }
 
-// Merge returns the templates of the cluster as they would be if the files were applied. A template keeps its UID and its
-// status, which the operator needs to identify the objects that it populated before.
+// Merge returns the templates of the cluster as they would be if the files were applied. A template keeps its UID and
+// its status, which the operator needs to identify the objects that it populated before.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {

@@ -73,8 +73,8 @@ func (i *inputs) addDescriptor(path string) error {
 	return i.readAll(path, file)
 }
 
-// addFile reads a regular file. It returns an error if the file is not the one that info describes, since it may have been
-// replaced after the check.
+// addFile reads a regular file. It returns an error if the file is not the one that info describes, since it may have
+// been replaced after the check.
 func (i *inputs) addFile(path string, info fs.FileInfo) error {
 	if kind := irregularKind(info.Mode()); kind != "" {
 		return &fs.PathError{

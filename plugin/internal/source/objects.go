@@ -10,8 +10,8 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Objects reads objects of any kind from files, directories, and http and https URLs. The path "-" is standard input. The
-// limits are those of Read.
+// Objects reads objects of any kind from files, directories, and http and https URLs. The path "-" is standard input.
+// The limits are those of Read.
 func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 	builder := resource.NewLocalBuilder().Unstructured()
 	in, empty := inputs{}, true

@@ -130,7 +130,8 @@ func (f *Files) document(file string, document []byte) error {
 		f.Skipped = append(f.Skipped, fmt.Sprintf("%s: %s %s", file, head.Kind, head.Name))
 		return nil
 	case head.APIVersion != v1alpha1.GroupVersion.String():
-		return fmt.Errorf("template %s: apiVersion is %s: change it to %s", head.Name, head.APIVersion, v1alpha1.GroupVersion)
+		return fmt.Errorf("template %s: apiVersion is %s: change it to %s", head.Name, head.APIVersion,
+			v1alpha1.GroupVersion)
 	}
 	template, err := decodeTemplate(document)
 	if err != nil {

@@ -77,8 +77,10 @@ func TestReadRejectsInvalidTemplates(t *testing.T) {
 			strings.Replace(quota, "{name: quota}\nspec", "{name: Quota}\nspec", 1),
 			"metadata.name: a lowercase RFC 1123 subdomain",
 		},
-		"a duplicate name":    {quota + "---\n" + quota, "template quota is declared more than once in the files"},
-		"only other kinds":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no NamespaceTemplate found in"},
+		"a duplicate name": {quota + "---\n" + quota, "template quota is declared more than once in the files"},
+		"only other kinds": {
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "no NamespaceTemplate found in",
+		},
 		"no document":         {"", "no NamespaceTemplate found in"},
 		"invalid YAML":        {"a: [", "standard input: document 1:"},
 		"a string, not a map": {"word", "standard input: document 1:"},

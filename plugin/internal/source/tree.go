@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// Tree reads the tree of policies in a directory. The root policyspace has the name of the directory. Tree reads no files
-// outside of the directory.
+// Tree reads the tree of policies in a directory. The root policyspace has the name of the directory. Tree reads no
+// files outside of the directory.
 func Tree(dir string) (result *hierarchy.Result, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

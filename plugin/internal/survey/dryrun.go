@@ -21,9 +21,11 @@ import (
 // side without an object is nil.
 type Sides struct {
 	Live, Stored *unstructured.Unstructured
-	// Refusal is the error of the API server if it rejected the dry run, or nil. If it is not nil, Stored is an estimate.
+	// Refusal is the error of the API server if it rejected the dry run, or nil. If it is not nil, Stored is an
+	// estimate.
 	Refusal error
-	// Replaced reports whether the object cannot be updated in place, so that the operator would delete and recreate it.
+	// Replaced reports whether the object cannot be updated in place, so that the operator would delete and recreate
+	// it.
 	Replaced bool
 }
 
@@ -83,8 +85,8 @@ func isReplaceable(change populate.Change, live *unstructured.Unstructured) bool
 			change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
-// dryRunCreate returns what the API server would store if the object did not exist. The dry run uses another name, since
-// an object with this name exists.
+// dryRunCreate returns what the API server would store if the object did not exist. The dry run uses another name,
+// since an object with this name exists.
 func dryRunCreate(
 	ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte,
 ) (*unstructured.Unstructured, error) {

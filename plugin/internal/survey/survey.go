@@ -96,8 +96,8 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 	return Namespace{Declared: populate.Declare(cache, ns, templates)}
 }
 
-// Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and each
-// kind once.
+// Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and
+// each kind once.
 func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
@@ -131,8 +131,8 @@ func byName(a, b schema.GroupKind) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// Namespaces returns the planned namespaces. It plans one namespace at a time, so that the rendered objects of thousands
-// of namespaces are never in memory together.
+// Namespaces returns the planned namespaces. It plans one namespace at a time, so that the rendered objects of
+// thousands of namespaces are never in memory together.
 func (s *Survey) Namespaces() iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for _, ns := range s.namespaces {

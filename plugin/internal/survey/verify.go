@@ -71,8 +71,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	return ns
 }
 
-// sameContent reports whether applying the declaration would not change the object. It repeats the dry run if the object
-// changed between the read and the dry run.
+// sameContent reports whether applying the declaration would not change the object. It repeats the dry run if the
+// object changed between the read and the dry run.
 func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (bool, error) {
 	const attempts = 5
 	for range attempts {
@@ -92,7 +92,8 @@ func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, chan
 }
 
 // sameWithoutDryRun compares a declaration with the live object after the API server rejected the dry run. If they
-// differ, it returns the rejection: only the API server knows whether two values mean the same, such as "1000m" and "1".
+// differ, it returns the rejection: only the API server knows whether two values mean the same, such as "1000m" and
+// "1".
 func sameWithoutDryRun(declared map[string]any, sides Sides) (bool, error) {
 	if contains(sides.Live.Object, declared) {
 		return true, nil

@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// clusterNode returns a node above the policyspaces of the cluster, with the namespaces in them and what templates
-// declare for these.
+// clusterNode returns the parent of all root policyspaces in the cluster, with their descendants. The nodes of
+// namespaces have the policies that templates declare for them.
 func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	c, err := o.Connect()
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	}
 	quotas, err := c.Quotas(ctx)
 	if apierrors.IsForbidden(err) {
-		o.Note("unknown: the quotas of namespaces: %v", err)
+		o.Note("cannot list ResourceQuotas, so the quotas of namespaces are not shown: %v", err)
 	} else if err != nil {
 		return nil, err
 	}
@@ -55,10 +55,10 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 		nodes[name] = newSpaceNode(forest.Get(name), templates)
 	}
 	for _, name := range forest.Names() {
-		above := forest.Get(name).Spec.Parent
-		parent := nodes[above]
-		if parent == nil || forest.Below(name)[above] {
-			// It is a root, or its place is unknown: then it is drawn beside the roots, with the reason.
+		parentName := forest.Get(name).Spec.Parent
+		parent := nodes[parentName]
+		if parent == nil || forest.Below(name)[parentName] {
+			// A root, or a policyspace with an invalid parent, which is drawn beside the roots, with the reason.
 			if _, err := forest.Lineage(name); err != nil {
 				nodes[name].Problem = err.Error()
 			}
@@ -71,17 +71,17 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 		ns := &namespaces.Items[i]
 		space := nodes[ns.Labels[v1alpha1.PolicySpaceLabel]]
 		n := &node{Name: ns.Name, Kind: namespaceKind, Quota: map[string]string{}, Used: map[string]string{}}
-		placed, broken := forest.Placed(ns)
-		_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](broken)
+		labeled, err := forest.Placed(ns)
+		_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](err)
 		switch {
-		case space == nil && broken == nil:
+		case space == nil && err == nil:
 			continue // the label is empty, or the namespace may not be in a policyspace
 		case space == nil:
-			space, n.Problem = root, broken.Error()
+			space, n.Problem = root, err.Error()
 		case isNotAdopted:
-			n.Problem = broken.Error()
+			n.Problem = err.Error()
 		}
-		n.addPolicies(survey.Declare(cache, index, placed))
+		n.addPolicies(survey.Declare(cache, index, labeled))
 		n.addQuotas(quotas)
 		space.Children = append(space.Children, n)
 	}
@@ -89,19 +89,19 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	return root, nil
 }
 
-// newSpaceNode returns the node of a policyspace, with the RoleBindings that namespaces in it and below it inherit.
+// newSpaceNode returns the node of a policyspace, with the RoleBindings that the namespaces in it inherit.
 func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *node {
 	n := &node{
 		Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used),
 	}
 	for _, template := range templates {
-		if !selectsBelow(template, space.Name) || match.Off(template) != "" {
+		if !isOfSpace(template, space.Name) || match.Off(template) != "" {
 			continue
 		}
 		for _, raw := range template.Spec.Templates {
 			object := &unstructured.Unstructured{}
 			if object.UnmarshalJSON(raw.Raw) == nil && isBinding(object.GroupVersionKind().GroupKind()) {
-				// A tree's RoleBindings begin with the name of their directory.
+				// The name of a tree's RoleBinding begins with the name of its directory.
 				n.RoleBindings = append(n.RoleBindings,
 					binding{strings.TrimPrefix(object.GetName(), space.Name+"."), space.Name})
 			}
@@ -110,8 +110,8 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 	return n
 }
 
-// selectsBelow reports whether a template selects exactly the namespaces in a policyspace and below it.
-func selectsBelow(template *v1alpha1.NamespaceTemplate, space string) bool {
+// isOfSpace reports whether a template selects exactly the namespaces in a policyspace and in its descendants.
+func isOfSpace(template *v1alpha1.NamespaceTemplate, space string) bool {
 	selector, err := match.Selector(template.Spec.Namespaces)
 	return err == nil && selector.String() == hierarchy.DepthLabel(space)
 }
@@ -120,8 +120,7 @@ func isBinding(kind schema.GroupKind) bool {
 	return kind == schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 }
 
-// addPolicies adds the Roles and RoleBindings that templates declare for a namespace, with the template as their
-// origin.
+// addPolicies adds the Roles and RoleBindings that templates declare for a namespace. Their origin is the template.
 func (n *node) addPolicies(declared survey.Namespace) {
 	for _, object := range declared.Objects {
 		switch kind := object.ID().GroupKind; {
@@ -133,7 +132,7 @@ func (n *node) addPolicies(declared survey.Namespace) {
 	}
 }
 
-// addQuotas adds the quotas in a namespace. If several limit a resource, the smallest limit counts.
+// addQuotas adds the quotas in a namespace. If several quotas limit a resource, it adds the smallest limit.
 func (n *node) addQuotas(quotas []corev1.ResourceQuota) {
 	smallest := corev1.ResourceList{}
 	for i := range quotas {

@@ -8,7 +8,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// draw draws the policies of a node and the nodes below it.
+// draw draws the policies of a node and the descendants of the node.
 func (n *node) draw(w io.Writer, indent string) {
 	var policies []string
 	for _, role := range n.Roles {
@@ -29,18 +29,17 @@ func (n *node) draw(w io.Writer, indent string) {
 		output.Line(w, "%s%s- %s", indent, bar, policy)
 	}
 	for i, child := range n.Children {
-		branch, below := "├── ", "│   "
+		branch, childIndent := "├── ", "│   "
 		if i == len(n.Children)-1 {
-			branch, below = "└── ", "    "
+			branch, childIndent = "└── ", "    "
 		}
 		output.Line(w, "%s%s%s", indent, branch, child.title())
-		child.draw(w, indent+below)
+		child.draw(w, indent+childIndent)
 	}
 }
 
-// id returns the identifier of a node in a graph. The prefix keeps a namespace apart from a policyspace of the same
-// name, which there may be in a cluster, and from the keywords of the language. Dashes are replaced since one could
-// begin an edge.
+// id returns the identifier of a node in a graph. The prefix distinguishes a namespace from a policyspace of the same
+// name, and both from keywords of the graph language. Dashes are replaced, since they can begin an edge.
 func (n *node) id() string {
 	name := strings.ReplaceAll(n.Name, "-", "_")
 	if n.Kind == namespaceKind {
@@ -49,13 +48,16 @@ func (n *node) id() string {
 	return "d_" + name
 }
 
-// graph is how a language writes graphs.
+// graph is the syntax of a graph language.
 type graph struct {
-	// edge is the format of two ids, and node that of an id and a label.
-	edge, node string
-	// newline separates the lines of a label. Escape replaces what has a meaning in labels.
+	// edge is the format of an edge, with two ids.
+	edge string
+	// node is the format of a node, with an id and a label.
+	node string
+	// newline separates the lines of a label.
 	newline string
-	escape  *strings.Replacer
+	// escape escapes the special characters in a label.
+	escape *strings.Replacer
 }
 
 var (
@@ -66,7 +68,7 @@ var (
 	dot = graph{"  %s -> %s;\n", "  %s [label=\"%s\"];\n", `\n`, strings.NewReplacer(`"`, `\"`, `\`, `\\`)}
 )
 
-// draw writes a node and then the nodes below it.
+// draw writes a node and its descendants.
 func (g graph) draw(w io.Writer, n *node) {
 	label := []string{n.Name}
 	if quota := n.quota(); quota != "" {

@@ -4,8 +4,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// newFolderNode returns the root of a tree in a folder, with all nodes below it.
-func newFolderNode(t *hierarchy.Tree) *node {
+// newDirectoryNode returns the root of a tree in a directory, with all of its descendants.
+func newDirectoryNode(t *hierarchy.Tree) *node {
 	nodes := map[*hierarchy.Directory]*node{}
 	t.Visit(func(d *hierarchy.Directory) {
 		n := &node{Name: d.Name, Kind: spaceKind}

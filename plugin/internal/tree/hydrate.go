@@ -1,7 +1,7 @@
 package tree
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,35 +24,36 @@ func NewHydrate(s cli.Session) *cobra.Command {
 	h := &hydrate{Session: s}
 	cmd := &cobra.Command{
 		Use:   "hydrate DIR [--flat] [--audit] [--adopt] [-o yaml|json]",
-		Short: "Print the objects that a tree of policies stands for",
+		Short: "Print the objects that a tree of policies is compiled to",
 		Long: templates.LongDesc(`
-			Print the objects that the tree of policies in a folder stands for, so that kubectl or any other tool can
-			apply them: its cluster-level policies, a PolicySpace and a NamespaceTemplate for each policyspace, a
-			NamespaceTemplate for each namespace that has policies of its own, and the Namespaces. Each has the label
-			policy.nstpl.dev/tree with the root's name. The tree must be valid: see "kubectl nstpl vet".
+			Print the objects that a tree of policies in a directory is compiled to, so that you can apply them with
+			kubectl or another tool: the cluster-level policies of the tree, a PolicySpace and a NamespaceTemplate for
+			each policyspace, a NamespaceTemplate for each namespace with policies of its own, and the Namespaces. All
+			objects have the label policy.nstpl.dev/tree with the name of the root. The tree must be valid: see
+			"kubectl nstpl vet".
 
-			In the tree's namespaces, Roles, RoleBindings and ResourceQuotas that no template declares are deleted. With
-			--audit they are left and reported.
+			In the namespaces of the tree, the operator deletes Roles, RoleBindings and ResourceQuotas that no
+			template declares. With --audit, it keeps and reports them.
 
-			A Namespace of the tree that exists already is left alone and reported, so that nothing in it is deleted
-			by surprise. With --adopt the Namespaces get the annotation policy.nstpl.dev/adopt, and the tree takes
-			over those that exist. "kubectl nstpl diff --tree" lists what would be deleted in them. Later runs need
-			no --adopt.
+			A namespace that existed before the tree is reported and left alone, so that nothing in it is deleted
+			unexpectedly. With --adopt, the Namespaces get the annotation policy.nstpl.dev/adopt, and the tree adopts
+			those that exist. "kubectl nstpl diff --tree" lists the objects that would be deleted in them. You need
+			--adopt only once.
 
-			With --flat it prints instead what each namespace ends up with, as plain objects in it: inheritance
-			resolved.`),
+			With --flat, the command instead prints the policies of each namespace as plain objects, including the
+			inherited policies.`),
 		Example: templates.Examples(`
-			# Bring a cluster to a tree
+			# Apply a tree to a cluster
 			kubectl nstpl hydrate foo-corp | kubectl apply -f -
 
-			# First see what would be deleted in its namespaces
+			# Apply a tree, and report undeclared objects in its namespaces instead of deleting them
 			kubectl nstpl hydrate foo-corp --audit | kubectl apply -f -
 
-			# Take over namespaces of the tree that existed before it, once it is known what is deleted in them
+			# Adopt existing namespaces, after listing the objects that would be deleted in them
 			kubectl nstpl diff --tree foo-corp -o table
 			kubectl nstpl hydrate foo-corp --adopt | kubectl apply -f -
 
-			# What each namespace ends up with
+			# Print all policies of each namespace as plain objects
 			kubectl nstpl hydrate foo-corp --flat`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("DIR"),
@@ -62,18 +63,17 @@ func NewHydrate(s cli.Session) *cobra.Command {
 			}
 			switch {
 			case h.flat && h.audit:
-				return cli.UsageError(cmd,
-					fmt.Errorf("--audit says what becomes of other objects, of which --flat says nothing"))
+				return cli.UsageError(cmd, errors.New("--flat and --audit cannot be used together"))
 			case h.flat && h.adopt:
-				return cli.UsageError(cmd, fmt.Errorf("--adopt annotates Namespaces, which --flat does not print"))
+				return cli.UsageError(cmd, errors.New("--flat and --adopt cannot be used together"))
 			}
 			return h.run(args[0])
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&h.flat, "flat", false, "Print what each namespace ends up with, inheritance resolved.")
-	flags.BoolVar(&h.audit, "audit", false, "Have objects that the tree does not declare reported, not deleted.")
-	flags.BoolVar(&h.adopt, "adopt", false, "Have the tree take over Namespaces that exist already.")
+	flags.BoolVar(&h.flat, "flat", false, "Print the own and inherited policies of each namespace as plain objects.")
+	flags.BoolVar(&h.audit, "audit", false, "Report objects that the tree does not declare, instead of deleting them.")
+	flags.BoolVar(&h.adopt, "adopt", false, "Adopt Namespaces that existed before the tree.")
 	h.output.AddTo(cmd, cli.FormatYAML, "Output format", cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }

@@ -12,21 +12,22 @@ import (
 const (
 	spaceKind     = "policyspace"
 	namespaceKind = "namespace"
-	// clusterKind is for the node above the roots of a cluster.
+	// clusterKind is the kind of the node that is the parent of all roots in a cluster.
 	clusterKind = "cluster"
 )
 
-// node is a policyspace or a namespace of a tree.
+// node is a policyspace or a namespace in a tree, or the parent of all roots in a cluster.
 type node struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Quota holds limits by resource. Used holds what is used of them, for a tree in the cluster.
+	// Quota holds the limits by resource. Used holds the usage, and only in a tree of the cluster.
 	Quota map[string]string `json:"quota,omitempty"`
 	Used  map[string]string `json:"used,omitempty"`
-	// Roles are those of a namespace. RoleBindings are those of a policyspace, or all that a namespace has or inherits.
+	// Roles are the Roles of a namespace. RoleBindings are the RoleBindings that a policyspace declares, or that a
+	// namespace has or inherits.
 	Roles        []string  `json:"roles,omitempty"`
 	RoleBindings []binding `json:"roleBindings,omitempty"`
-	// Problem is why the place of the node in the tree is not known, or empty.
+	// Problem is the reason why the node is not in the tree where it should be, or empty.
 	Problem  string  `json:"problem,omitempty"`
 	Children []*node `json:"children,omitempty"`
 }
@@ -37,7 +38,7 @@ type binding struct {
 	From string `json:"from"`
 }
 
-// title returns the line of a node in a drawing.
+// title returns the text of a node in a drawing.
 func (n *node) title() string {
 	text := n.Name
 	if n.Kind == spaceKind {
@@ -52,7 +53,7 @@ func (n *node) title() string {
 	return text
 }
 
-// quota returns the limits, each after what is used of it if that is known: "pods=3/10".
+// quota returns the limits with the usage, if it is known: "pods=3/10".
 func (n *node) quota() string {
 	parts := make([]string, 0, len(n.Quota))
 	for _, name := range slices.Sorted(maps.Keys(n.Quota)) {
@@ -65,7 +66,7 @@ func (n *node) quota() string {
 	return strings.Join(parts, ", ")
 }
 
-// sort sorts the children of every node by name.
+// sort sorts the children of the node and of all of its descendants by name.
 func (n *node) sort() {
 	slices.SortFunc(n.Children, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })
 	for _, child := range n.Children {

@@ -1,8 +1,8 @@
-// Package tree holds the commands that show trees of policies: tree, which draws one, and hydrate, which prints the
-// objects that one stands for.
+// Package tree holds the commands that show trees of policies: tree, which draws a tree, and hydrate, which prints the
+// objects that a tree is compiled to.
 //
-// A tree comes from a folder (newFolderNode) or from the cluster (clusterNode). Both become nodes, which the drawing,
-// the two languages of graphs and the JSON output show alike.
+// A tree comes from a directory (newDirectoryNode) or from the cluster (clusterNode). Both functions return the same
+// kind of nodes, which all output formats print.
 package tree
 
 import (
@@ -30,20 +30,22 @@ func New(s cli.Session) *cobra.Command {
 	o := &tree{Session: s}
 	cmd := &cobra.Command{
 		Use:   "tree [DIR] [-o json|mermaid|dot]",
-		Short: "Draw a tree of policies: spaces, namespaces and what they inherit",
+		Short: "Draw a tree of policies: policyspaces, namespaces and policies",
 		Long: templates.LongDesc(`
-			Draw a tree of policies: its policyspaces and namespaces with their quotas, and in each namespace the
-			RoleBindings that it has or inherits, by where they come from. Without DIR it is that of the cluster: its
-			PolicySpaces, the namespaces in them, what templates declare there, and what is used of each quota. With
-			DIR it is the tree in a folder, which must be valid: see "kubectl nstpl vet".`),
+			Draw a tree of policies: the policyspaces and namespaces with their quotas, and the RoleBindings that each
+			namespace has or inherits, with their origin.
+
+			Without DIR, draw the tree of the cluster: its PolicySpaces, the namespaces in them, what templates
+			declare in these namespaces, and the usage of each quota. With DIR, draw the tree in a directory. That
+			tree must be valid: see "kubectl nstpl vet".`),
 		Example: templates.Examples(`
-			# Draw the cluster's policyspaces, with what is used of their quotas
+			# Draw the policyspaces of the cluster, with the usage of their quotas
 			kubectl nstpl tree
 
-			# Draw a tree in a folder
+			# Draw a tree in a directory
 			kubectl nstpl tree foo-corp
 
-			# As a picture for a page in Markdown
+			# Draw a tree as a Mermaid graph, for a Markdown page
 			kubectl nstpl tree foo-corp -o mermaid`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.AtMostOneArg("DIR"),
@@ -54,7 +56,7 @@ func New(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), args)
 		},
 	}
-	o.output.AddTo(cmd, "", "Output format, in place of a drawing", cli.FormatJSON, mermaidFormat, dotFormat)
+	o.output.AddTo(cmd, "", "Output format, instead of a drawing", cli.FormatJSON, mermaidFormat, dotFormat)
 	return cmd
 }
 
@@ -74,20 +76,20 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		dot.draw(o.Out, root)
 		output.Line(o.Out, "}")
 	default:
-		tops := []*node{root}
+		roots := []*node{root}
 		if root.Kind == clusterKind {
-			tops = root.Children
+			roots = root.Children
 		}
-		for _, top := range tops {
-			output.Line(o.Out, "%s", top.title())
-			top.draw(o.Out, "")
+		for _, root := range roots {
+			output.Line(o.Out, "%s", root.title())
+			root.draw(o.Out, "")
 		}
 	}
 	return nil
 }
 
-// root returns the node to draw: the root of the tree in a folder or, without one, the node above the roots of the
-// cluster.
+// root returns the node to draw: the root of the tree in a directory or, without a directory, the parent of the roots
+// of the cluster.
 func (o *tree) root(ctx context.Context, args []string) (*node, error) {
 	if len(args) == 0 {
 		return o.clusterNode(ctx)
@@ -96,5 +98,5 @@ func (o *tree) root(ctx context.Context, args []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newFolderNode(tree), nil
+	return newDirectoryNode(tree), nil
 }

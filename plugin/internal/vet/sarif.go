@@ -7,7 +7,8 @@ import (
 
 const sarifFormat = "sarif"
 
-// sarif is the Static Analysis Results Interchange Format, version 2.1.0, as far as it is used here.
+// sarif is a document in the Static Analysis Results Interchange Format, version 2.1.0, with the fields that are used
+// here.
 type sarif struct {
 	Schema  string     `json:"$schema"`
 	Version string     `json:"version"`
@@ -60,7 +61,7 @@ type sarifRegion struct {
 	StartLine int `json:"startLine"`
 }
 
-// newSARIF returns the result of a check as one run. The id of a rule is its name, and that of all warnings is
+// newSARIF returns the result of a check as one run. The ID of a rule is its name. The rule ID of all warnings is
 // "warning".
 func newSARIF(checked treeResult) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}

@@ -20,15 +20,15 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// checkFiles checks the templates and configurations in files, and prints the violations. It reports whether there are
-// any.
+// checkFiles checks the templates and configurations in files, and prints the violations. Violated reports whether
+// there are any.
 func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
 	files, err := source.ReadAll(v.files, v.In)
 	if err != nil {
 		return false, err
 	}
 	if len(files.Documents) == 0 {
-		return false, fmt.Errorf("no NamespaceTemplate in %q", v.files)
+		return false, fmt.Errorf("no NamespaceTemplate found in %q", v.files)
 	}
 	var c *cluster.Cluster
 	if v.server {
@@ -41,7 +41,7 @@ func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
 		object := nameOf(document)
 		problems := v.check(ctx, document)
 		if object != "" && seen[object] {
-			problems = append(problems, errors.New("it is in the files twice"))
+			problems = append(problems, errors.New("declared more than once in the files"))
 		}
 		seen[object] = true
 		if v.server && len(problems) == 0 {
@@ -56,7 +56,7 @@ func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
 	return len(violations) > 0, v.write(len(files.Documents), violations)
 }
 
-// check returns what is wrong with a document, without a cluster.
+// check returns the violations of a document, without a cluster.
 func (v *vet) check(ctx context.Context, document source.Document) []error {
 	if document.Err != nil {
 		return []error{document.Err}
@@ -72,7 +72,7 @@ func (v *vet) check(ctx context.Context, document source.Document) []error {
 	return render.Vet(ctx, document.Template)
 }
 
-// nameOf returns the name of the object in a document, or "" if it could not be read.
+// nameOf returns the name of the object in a document, or "" if the document is invalid.
 func nameOf(document source.Document) string {
 	switch {
 	case document.Template != nil:
@@ -84,7 +84,8 @@ func nameOf(document source.Document) string {
 	return ""
 }
 
-// dryRun returns why the API server would reject an object. The error is for any other answer.
+// dryRun returns the violations for which the API server would reject an object. It returns an error if the API server
+// could not check the object.
 func dryRun(ctx context.Context, c *cluster.Cluster, document source.Document) ([]error, error) {
 	var resource schema.GroupVersionResource
 	var name string

@@ -7,14 +7,14 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// treeResult is what vet DIR -o json prints.
+// treeResult is the output of vet DIR -o json.
 type treeResult struct {
 	Valid      bool                  `json:"valid"`
 	Violations []hierarchy.Violation `json:"violations"`
 	Warnings   []hierarchy.Warning   `json:"warnings"`
 }
 
-// checkTree checks the tree in a folder, and prints the violations. It reports whether there are any.
+// checkTree checks the tree in a directory, and prints the violations. Violated reports whether there are any.
 func (v *vet) checkTree(dir string) (violated bool, err error) {
 	result, err := source.Tree(dir)
 	if err != nil {

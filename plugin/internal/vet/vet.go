@@ -1,7 +1,7 @@
 // Package vet holds the command vet, which checks templates and trees of policies before they are applied.
 //
-// The rules are the operator's: it checks templates with package render and trees with package hierarchy, and asks the
-// API server only with --server. Violations are on standard output, a line for each, as JSON or, for trees, as SARIF.
+// The command uses the rules of the operator: package render checks templates, and package hierarchy checks trees. With
+// --server, it also sends a dry run to the API server. It prints violations as lines, as JSON or, for trees, as SARIF.
 package vet
 
 import (
@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-// exitViolations is the exit code of vet where it found violations. Where it could not check, that is cli.ExitFailed.
+// exitViolations is the exit code if there are violations. If the command failed, the exit code is cli.ExitFailed.
 const exitViolations = 1
 
 type vet struct {
@@ -24,7 +24,7 @@ type vet struct {
 	format string
 }
 
-// violation is a violation in a file. A list of them is what vet -f -o json prints.
+// violation is a violation in a file. The output of vet -f -o json is a list of violations.
 type violation struct {
 	File    string `json:"file"`
 	Object  string `json:"object,omitempty"`
@@ -36,46 +36,46 @@ func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
 		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
-		Short: "Check templates, or a tree of policies, before they are applied",
+		Short: "Check templates or a tree of policies before you apply them",
 		Long: templates.LongDesc(`
-			Check the tree of policies in a folder, whose name is that of its root policyspace, or the
-			NamespaceTemplates and NamespaceInitializationConfigurations in files, and say everything that is wrong
-			with them. Violations are on standard output, a line for each.
+			Check a tree of policies in a directory, or NamespaceTemplates and NamespaceInitializationConfigurations
+			in files. The root policyspace of a tree has the name of the directory. Standard output has one line for
+			each violation.
 
-			Without --server no cluster is asked. With it the API server answers, by a dry run that changes nothing,
-			whether it would take the objects from you: whether you could create yourself what a template creates,
-			above all.
+			Without --server, the command needs no cluster. With --server, it also sends a dry run to the API server,
+			which checks above all whether you may create the objects that a template declares.
 
-			Here --server is not the address of the API server, which -s or --api-server gives.
+			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
 
 			Exit status:
 			 0
-			Nothing is wrong.
+			No violations were found.
 			 1
-			Something is wrong.
+			Violations were found.
 			 2
-			The check could not be made.`),
+			The command failed.`),
 		Example: templates.Examples(`
 			# Check a tree of policies
 			kubectl nstpl vet foo-corp
 
-			# Check a template without a cluster
+			# Check a template, without a cluster
 			kubectl nstpl vet -f template.yaml
 
-			# Check all files of a folder, as a pipeline would
+			# Check all files in a directory and print JSON, as for a pipeline
 			kubectl nstpl vet -f templates/ -o json
 
-			# Would the cluster take it from me, or from somebody else?
+			# Check whether the API server accepts a template from you, or from jane
 			kubectl nstpl vet -f template.yaml --server
 			kubectl nstpl vet -f template.yaml --server --as jane@example.com`),
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || v.server):
-				return cli.Failed(cli.UsageError(cmd, errors.New("give one folder with a tree, or files with -f")))
+				return cli.Failed(cli.UsageError(cmd,
+					errors.New("specify either one DIR with a tree, or files with -f")))
 			case len(args) == 0 && len(v.files) == 0:
 				return cli.Failed(cli.UsageError(cmd,
-					errors.New("give a folder with a tree, or a file or folder with -f")))
+					errors.New("specify a DIR with a tree, or files with -f")))
 			}
 			return nil
 		},
@@ -84,10 +84,11 @@ func New(s cli.Session) *cobra.Command {
 			case v.format == "" || v.format == cli.FormatJSON:
 			case v.format != sarifFormat:
 				return cli.Failed(cli.UsageError(cmd,
-					fmt.Errorf("--output is %q: it can be %s or, for a tree, %s", v.format, cli.FormatJSON,
+					fmt.Errorf("invalid --output %q: must be %s or, for a tree, %s", v.format, cli.FormatJSON,
 						sarifFormat)))
 			case len(args) == 0:
-				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("--output %s is for trees", sarifFormat)))
+				return cli.Failed(cli.UsageError(cmd,
+					fmt.Errorf("--output %s is supported only for trees", sarifFormat)))
 			}
 			var violated bool
 			var err error
@@ -108,10 +109,10 @@ func New(s cli.Session) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&v.files, "filename", "f", nil,
-		"A file or folder with templates, or - for standard input. Symbolic links are not followed.")
-	flags.BoolVar(&v.server, "server", false, "Ask the API server too, by a dry run, as whoever you are or --as says.")
+		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	flags.StringVarP(&v.format, "output", "o", "", "Output format, in place of lines. One of: (json, sarif).")
+	flags.StringVarP(&v.format, "output", "o", "", "Output format, instead of lines. One of: (json, sarif).")
 	cli.CompleteValues(cmd, "output", cli.FormatJSON, sarifFormat)
 	return cmd
 }
