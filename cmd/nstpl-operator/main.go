@@ -1,4 +1,4 @@
-// Command nstpl-operator populates namespaces.
+// Command nstpl-operator is the operator of nstpl. It parses the flags and runs package operator.
 package main
 
 import (
@@ -21,57 +21,68 @@ import (
 
 func main() {
 	var options operator.Options
-	flag.BoolVar(&options.LeaderElect, "leader-elect", true, "let several replicas run, of which one works")
-	flag.StringVar(&options.MetricsAddress, "metrics-bind-address", ":8080", "where to serve metrics, or 0")
+	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
+		"elect a leader, so that only one of several replicas writes to the cluster")
+	flag.StringVar(&options.MetricsAddress, "metrics-bind-address", ":8080",
+		"the address of the metrics endpoint, or 0 to disable it")
 	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081",
-		"where to serve /healthz and /readyz, or 0")
-	flag.StringVar(&options.WebhookAddress, "webhook-bind-address", ":9443", "where to serve the webhooks")
+		"the address of the endpoints /healthz and /readyz, or 0 to disable them")
+	flag.StringVar(&options.WebhookAddress, "webhook-bind-address", ":9443", "the address of the webhook server")
 	flag.StringVar(&options.WebhookURL, "webhook-url", "",
-		"where the API server finds the webhooks, as https://host:port, if not through the Service nstpl-operator-webhook")
+		"the URL at which the API server reaches the webhooks, as https://host:port "+
+			"(default: the Service nstpl-operator-webhook)")
 	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "",
-		"where tls.crt and tls.key are if the operator is not to make them")
+		"a directory with tls.crt and tls.key for the webhooks (default: the operator creates a certificate)")
 	flag.StringVar(&options.WebhookClientCAFile, "webhook-client-ca-file", "",
-		"the authorities that sign the certificate by which the API server identifies itself; if set, the webhooks answer only the API server")
+		"a file with the CA certificates that sign the API server's client certificate; "+
+			"if set, the webhooks accept requests only with such a certificate")
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
-		"stamp creators and hold new namespaces by a webhook: for API servers before 1.36, without MutatingAdmissionPolicies")
+		"record creators and hold new namespaces with a webhook, "+
+			"for API servers without MutatingAdmissionPolicies (before 1.36)")
 	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,
-		"how long to go on after being told to end, while clients are led to other replicas")
+		"how long the operator keeps serving requests after a termination signal, "+
+			"while clients are redirected to other replicas")
 	exclude := flag.String("exclude-namespaces", "",
-		"comma-separated namespaces that are never populated, besides kube-system, kube-public, kube-node-lease and the operator's own")
+		"comma-separated namespaces that are never populated, "+
+			"in addition to kube-system, kube-public, kube-node-lease and the operator's own namespace")
 	users := flag.String("attribute-exempt-users",
 		"system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
-		"comma-separated users who may touch protected attributes whatever the rules say")
+		"comma-separated users who may set protected attributes regardless of the rules")
 	groups := flag.String("attribute-exempt-groups", "system:serviceaccounts:kube-system",
-		"comma-separated groups of such users")
+		"comma-separated groups whose members may set protected attributes regardless of the rules")
 	sccExempt := flag.String("scc-exempt-namespaces", "",
-		"comma-separated namespaces whose pods SecurityContextConstraints say nothing about, besides kube-system and the operator's own")
+		"comma-separated namespaces in which SecurityContextConstraints do not apply, "+
+			"in addition to kube-system and the operator's own namespace")
 	sccMatch := flag.String("scc-match", "union",
-		"whether constraints must be open to the requester or the pod's service account (union), or to both (intersection)")
+		"who must be allowed to use SecurityContextConstraints for a pod: "+
+			"union (the requester or the pod's service account) or intersection (both)")
 	execGuard := flag.String("exec-guard", "any",
-		"whose constraints let somebody into a pod: any, which counts the pod's service account's, or caller")
+		"who must be allowed to use SecurityContextConstraints for exec and attach: "+
+			"any (the caller or the pod's service account) or caller (only the caller)")
 	uidRange := flag.String("scc-uid-range", "1000000000-1999999999/10000",
-		"the user ids that namespaces are given, and how many each gets")
+		"the range of user IDs to allocate to namespaces, and the number of IDs for each namespace")
 	mcsRange := flag.String("scc-mcs-range", "s0:/2",
-		"what the SELinux levels that namespaces are given begin with, and how many categories each has")
-	mcsLabels := flag.Int("scc-mcs-labels-per-namespace", 5, "how many levels each namespace takes up")
+		"the prefix of the SELinux levels to allocate to namespaces, and the number of categories in each level")
+	mcsLabels := flag.Int("scc-mcs-labels-per-namespace", 5,
+		"the number of SELinux levels to reserve for each namespace")
 	printVersion := flag.Bool("version", false, "print the version and exit")
-	// An error of the API server's says what is wrong; where it passed through our code does not.
+	// Most errors come from the API server. A stack trace of the operator does not help to understand them.
 	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	if *printVersion {
-		fmt.Println(version.String()) //nolint:forbidigo // it is what the flag asks for
+		fmt.Println(version.String()) //nolint:forbidigo // the output of the flag
 		return
 	}
-	options.ExcludeNamespaces = list(*exclude)
-	options.AttributeExemptUsers, options.AttributeExemptGroups = list(*users), list(*groups)
-	options.SCCExemptNamespaces = list(*sccExempt)
+	options.ExcludeNamespaces = splitList(*exclude)
+	options.AttributeExemptUsers, options.AttributeExemptGroups = splitList(*users), splitList(*groups)
+	options.SCCExemptNamespaces = splitList(*sccExempt)
 	log := zap.New(zap.UseFlagOptions(&logging))
 	ctrl.SetLogger(log)
 	err := errors.Join(
-		choose("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),
-		choose("exec-guard", *execGuard, "any", "caller", &options.SCCCallerGuardsExec),
-		pool(*uidRange, *mcsRange, *mcsLabels, &options.SCCPool))
+		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),
+		parseChoice("exec-guard", *execGuard, "any", "caller", &options.SCCCallerGuardsExec),
+		parsePool(*uidRange, *mcsRange, *mcsLabels, &options.SCCPool))
 	var config *rest.Config
 	if err == nil {
 		config, err = ctrl.GetConfig()
@@ -80,27 +91,27 @@ func main() {
 		err = operator.Run(ctrl.SetupSignalHandler(), config, options)
 	}
 	if err != nil {
-		log.Error(err, "the operator stops")
+		log.Error(err, "operator failed")
 		os.Exit(1)
 	}
 }
 
-// list returns the parts of a comma-separated list.
-func list(text string) []string {
+// splitList returns the elements of a comma-separated list.
+func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 }
 
-// choose sets whether a flag has the second of two values.
-func choose(name, value, first, second string, chosen *bool) error {
+// parseChoice parses a flag with two values. It sets isSecond to whether the flag has the second value.
+func parseChoice(name, value, first, second string, isSecond *bool) error {
 	if value != first && value != second {
-		return fmt.Errorf("--%s is %q: it can be %s or %s", name, value, first, second)
+		return fmt.Errorf("invalid --%s %q: must be %s or %s", name, value, first, second)
 	}
-	*chosen = value == second
+	*isSecond = value == second
 	return nil
 }
 
-func pool(ids, levels string, labels int, into *scc.Pool) (err error) {
-	if *into, err = scc.NewPool(ids, levels, labels); err != nil {
+func parsePool(ids, levels string, labels int, pool *scc.Pool) (err error) {
+	if *pool, err = scc.NewPool(ids, levels, labels); err != nil {
 		return fmt.Errorf("--scc-uid-range, --scc-mcs-range: %w", err)
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package cli_test runs the plugin through kubectl, against a real control plane. Each file in testdata is a test script:
-// see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
+// Package cli_test runs the plugin through kubectl, against a real control plane. Each file in testdata is a test
+// script: see https://pkg.go.dev/github.com/rogpeppe/go-internal/testscript.
 package cli_test
 
 import (
@@ -86,7 +86,7 @@ func runScripts(t *testing.T, dir, kubectl, kubeconfig string) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("PATH",
-				binDir+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
+				strings.Join([]string{binDir, filepath.Dir(kubectl), os.Getenv("PATH")}, string(os.PathListSeparator)))
 			env.Setenv("KUBECONFIG", kubeconfig)
 			return nil
 		},
