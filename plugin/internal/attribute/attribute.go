@@ -146,15 +146,16 @@ func subjectsOf(role v1alpha1.RoleReference, namespace string, bound cluster.Bou
 		return nil
 	}
 	subjects := []shownSubject{}
-	for _, one := range bound[role] {
-		if namespace != "" && one.Namespace != "" && one.Namespace != namespace {
+	for _, boundSubject := range bound[role] {
+		if namespace != "" && boundSubject.Namespace != "" && boundSubject.Namespace != namespace {
 			continue
 		}
 		subject := shownSubject{
-			Kind: one.Subject.Kind, Namespace: one.Subject.Namespace, Name: one.Subject.Name, Binding: one.String(),
+			Kind: boundSubject.Subject.Kind, Namespace: boundSubject.Subject.Namespace, Name: boundSubject.Subject.Name,
+			Binding: boundSubject.String(),
 		}
 		if namespace == "" {
-			subject.onlyIn = one.Namespace
+			subject.onlyIn = boundSubject.Namespace
 		}
 		subjects = append(subjects, subject)
 	}

@@ -181,9 +181,9 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 	all := answer{allowed: true}
 	var reasons []string
 	for _, attribute := range protected {
-		one := o.judge(rules, attribute, namespace, bound, user)
-		if all.allowed = all.allowed && one.allowed; one.reason != "" {
-			reasons = append(reasons, one.reason)
+		result := o.judge(rules, attribute, namespace, bound, user)
+		if all.allowed = all.allowed && result.allowed; result.reason != "" {
+			reasons = append(reasons, result.reason)
 		}
 	}
 	all.reason = strings.Join(reasons, "; ")

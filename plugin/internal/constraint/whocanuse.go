@@ -141,8 +141,8 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 
 // grantsUse reports whether a rule of RBAC grants the verb use on the constraints.
 func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
-	matches := func(values []string, wanted string) bool {
-		return slices.Contains(values, wanted) || slices.Contains(values, rbacv1.VerbAll)
+	matches := func(values []string, value string) bool {
+		return slices.Contains(values, value) || slices.Contains(values, rbacv1.VerbAll)
 	}
 	return matches(rule.Verbs, v1alpha1.VerbUse) && matches(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
 		matches(rule.Resources, v1alpha1.SecurityContextConstraintses.Resource) &&

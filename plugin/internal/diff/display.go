@@ -30,17 +30,17 @@ func withoutServerFields(object *unstructured.Unstructured, annotations ...strin
 	if object == nil {
 		return nil
 	}
-	bare := object.DeepCopy()
+	stripped := object.DeepCopy()
 	for _, field := range []string{"managedFields", "generation", "resourceVersion", "uid", "creationTimestamp"} {
-		unstructured.RemoveNestedField(bare.Object, "metadata", field)
+		unstructured.RemoveNestedField(stripped.Object, "metadata", field)
 	}
 	for _, annotation := range annotations {
-		unstructured.RemoveNestedField(bare.Object, "metadata", "annotations", annotation)
+		unstructured.RemoveNestedField(stripped.Object, "metadata", "annotations", annotation)
 	}
-	if len(bare.GetAnnotations()) == 0 {
-		bare.SetAnnotations(nil)
+	if len(stripped.GetAnnotations()) == 0 {
+		stripped.SetAnnotations(nil)
 	}
-	return bare
+	return stripped
 }
 
 // withoutStatus returns a copy of an object without its status.
@@ -48,9 +48,9 @@ func withoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured
 	if object == nil {
 		return nil
 	}
-	bare := object.DeepCopy()
-	delete(bare.Object, "status")
-	return bare
+	stripped := object.DeepCopy()
+	delete(stripped.Object, "status")
+	return stripped
 }
 
 // maskSecrets masks the values of Secrets, also in the annotation of "kubectl apply". The masks show which values

@@ -70,13 +70,13 @@ func (live liveObjects) compare(
 			return nil, cluster.NotInstalledError{}
 		}
 		objects := c.Dynamic.Resource(mapping.Resource)
-		var wanted []*unstructured.Unstructured
+		var ofThisKind []*unstructured.Unstructured
 		for _, object := range declared {
 			if object.GroupVersionKind() == kind {
-				wanted = append(wanted, object)
+				ofThisKind = append(ofThisKind, object)
 			}
 		}
-		compared := cluster.Each(wanted, func(object *unstructured.Unstructured) treeChange {
+		compared := cluster.Each(ofThisKind, func(object *unstructured.Unstructured) treeChange {
 			return compareObject(ctx, objects, live[kind][object.GetName()], object)
 		})
 		changes = append(changes, slices.DeleteFunc(compared, func(change treeChange) bool {
@@ -96,13 +96,13 @@ func compareObject(
 		change.Action, change.sides = treeCreate, survey.Sides{Stored: declared}
 		return change
 	}
-	wanted := withDeclared(live, declared)
-	if reflect.DeepEqual(wanted.Object, withoutDefaults(live).Object) {
+	desired := withDeclared(live, declared)
+	if reflect.DeepEqual(desired.Object, withoutDefaults(live).Object) {
 		return change
 	}
-	stored, err := objects.Update(ctx, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		stored, change.Note = wanted, "is an estimate, because the dry run failed: "+err.Error()
+		stored, change.Note = desired, "is an estimate, because the dry run failed: "+err.Error()
 		if apierrors.IsInvalid(err) {
 			change.Note = "cannot be updated in place: " + err.Error()
 		}
@@ -196,42 +196,42 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 // withDeclared returns a copy of a live object with the fields that a tree declares. It keeps other labels and
 // annotations. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
 func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
-	wanted := withoutDefaults(live)
+	desired := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
-		for _, field := range slices.Collect(maps.Keys(wanted.Object)) {
+		for _, field := range slices.Collect(maps.Keys(desired.Object)) {
 			if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, field) {
-				delete(wanted.Object, field)
+				delete(desired.Object, field)
 			}
 		}
 		for field, value := range declared.Object {
 			if field != "metadata" {
-				wanted.Object[field] = value
+				desired.Object[field] = value
 			}
 		}
 		if _, aggregated := declared.Object["aggregationRule"]; aggregated && live.Object["rules"] != nil {
-			wanted.Object["rules"] = live.Object["rules"] // a Kubernetes controller sets them
+			desired.Object["rules"] = live.Object["rules"] // a Kubernetes controller sets them
 		}
 	}
-	wanted.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
+	desired.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
 	if annotations := labels.Merge(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
-		wanted.SetAnnotations(annotations)
+		desired.SetAnnotations(annotations)
 	}
-	return wanted
+	return desired
 }
 
 // withoutDefaults returns a copy of an object without the default values that the API server sets. The copy of an
 // unchanged object equals its declaration, so it needs no dry run.
 func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured {
-	bare := live.DeepCopy()
+	stripped := live.DeepCopy()
 	if live.GetKind() != templateKind.Kind {
-		return bare
+		return stripped
 	}
 	for field, defaultValue := range map[string]string{
 		"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail),
 	} {
-		if value, _, _ := unstructured.NestedString(bare.Object, "spec", field); value == defaultValue {
-			unstructured.RemoveNestedField(bare.Object, "spec", field)
+		if value, _, _ := unstructured.NestedString(stripped.Object, "spec", field); value == defaultValue {
+			unstructured.RemoveNestedField(stripped.Object, "spec", field)
 		}
 	}
-	return bare
+	return stripped
 }

@@ -15,8 +15,8 @@ import (
 func Error(err error) string {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a wrapped joined error is one message
 		var lines []string
-		for _, one := range joined.Unwrap() {
-			lines = append(lines, Error(one))
+		for _, part := range joined.Unwrap() {
+			lines = append(lines, Error(part))
 		}
 		return strings.Join(lines, "\n")
 	}

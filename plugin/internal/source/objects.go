@@ -25,8 +25,8 @@ func Objects(paths ...string) ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	for _, one := range in.read {
-		builder.Stream(bytes.NewReader(one.content), one.name)
+	for _, read := range in.read {
+		builder.Stream(bytes.NewReader(read.content), read.name)
 	}
 	if empty && len(in.read) == 0 {
 		return nil, nil

@@ -73,8 +73,8 @@ func ReadAll(paths []string, stdin io.Reader) (Files, error) {
 		}
 	}
 	var files Files
-	for _, one := range in.read {
-		if err := files.decode(one.name, bytes.NewReader(one.content)); err != nil {
+	for _, read := range in.read {
+		if err := files.decode(read.name, bytes.NewReader(read.content)); err != nil {
 			return Files{}, err
 		}
 	}

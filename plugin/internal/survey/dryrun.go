@@ -90,13 +90,13 @@ func isReplaceable(change populate.Change, live *unstructured.Unstructured) bool
 func dryRunCreate(
 	ctx context.Context, objects dynamic.ResourceInterface, name string, body []byte,
 ) (*unstructured.Unstructured, error) {
-	trial := &unstructured.Unstructured{}
-	if err := trial.UnmarshalJSON(body); err != nil {
+	probe := &unstructured.Unstructured{}
+	if err := probe.UnmarshalJSON(body); err != nil {
 		return nil, err
 	}
-	trial.SetName("")
-	trial.SetGenerateName("nstpl-trial-")
-	stored, err := objects.Create(ctx, trial, metav1.CreateOptions{
+	probe.SetName("")
+	probe.SetGenerateName("nstpl-trial-")
+	stored, err := objects.Create(ctx, probe, metav1.CreateOptions{
 		FieldManager: v1alpha1.FieldManager, DryRun: []string{metav1.DryRunAll},
 	})
 	if err != nil {
