@@ -22,7 +22,7 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
 	jane := s.newUser(s.name("jane"))
-	is := func(name, creator string) {
+	expectCreator := func(t *testing.T, name, creator string) {
 		t.Helper()
 		ns := &corev1.Namespace{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: name}, ns))
@@ -31,33 +31,42 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	ns, err := jane.createNamespace("a", nil, map[string]string{v1alpha1.CreatorAnnotation: "admin"})
 	require.NoError(t, err)
 	require.Equal(t, jane.name, ns.Annotations[v1alpha1.CreatorAnnotation])
-	plain, err := jane.createNamespace("plain", nil, nil)
-	require.NoError(t, err)
-	require.Equal(t, jane.name, plain.Annotations[v1alpha1.CreatorAnnotation])
-	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: s.id + "-", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "admin"},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
-	require.NoError(t,
-		jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
-	is(s.name("applied"), jane.name)
 
-	older := s.preexistingNamespace()
-	s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`) // a JSON patch can only add to a map that exists
-	// The updates below replace the namespace as it was read, so the operator must not write in between.
-	s.waitPopulated(ns)
-	for _, who := range []testUser{jane, s.newUser(s.name("another"))} {
-		for _, value := range []*string{new("admin"), new(""), nil} {
-			for way, try := range who.metadataWrites("annotations", v1alpha1.CreatorAnnotation, value) {
-				require.NoError(t, try(ns.Name), way)
-				is(ns.Name, jane.name)
-				require.NoError(t, try(older.Name), way)
-				is(older.Name, "")
+	t.Run("all requests that create a namespace set its creator", func(t *testing.T) {
+		s := s.withT(t)
+		plain, err := jane.createNamespace("plain", nil, nil)
+		require.NoError(t, err)
+		require.Equal(t, jane.name, plain.Annotations[v1alpha1.CreatorAnnotation])
+		generated, err := jane.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				GenerateName: s.id + "-", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "admin"},
+			}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, jane.name, generated.Annotations[v1alpha1.CreatorAnnotation])
+		require.NoError(t,
+			jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("admin"))["apply"](s.name("applied")))
+		expectCreator(t, s.name("applied"), jane.name)
+	})
+
+	t.Run("the creator cannot be changed later", func(t *testing.T) {
+		s := s.withT(t)
+		older := s.preexistingNamespace()
+		// a JSON patch can only add to a map that exists
+		s.patchNamespace(older, `{"metadata": {"annotations": {"a": "b"}}}`)
+		// The updates below replace the namespace as it was read, so the operator must not write in between.
+		s.waitPopulated(ns)
+		for _, who := range []testUser{jane, s.newUser(s.name("another"))} {
+			for _, value := range []*string{new("admin"), new(""), nil} {
+				for way, try := range who.metadataWrites("annotations", v1alpha1.CreatorAnnotation, value) {
+					require.NoError(t, try(ns.Name), way)
+					expectCreator(t, ns.Name, jane.name)
+					require.NoError(t, try(older.Name), way)
+					expectCreator(t, older.Name, "")
+				}
 			}
 		}
-	}
-	s.waitPresent(ns, configMap("who", jane.name))
+		s.waitPresent(ns, configMap("who", jane.name))
+	})
 }
 
 func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
@@ -97,62 +106,74 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 		})
 	jane := s.newUser(s.name("jane"))
 	restricted := map[string]string{"restricted": ""}
-	refused := func(err error, template string) {
-		t.Helper()
-		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, "may not use NamespaceTemplate "+template)
-		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+template)
-	}
 	s.eventually(func(c *assert.CollectT) { // until the API server enforces both templates
 		_, err := jane.createNamespace("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, takenOff.Name)
 		_, err = jane.createNamespace("never", map[string]string{"class": "privileged", "restricted": ""}, nil)
 		assert.ErrorContains(c, err, putOn.Name)
 	})
-	_, err := jane.createNamespace("bare", nil, nil)
-	refused(err, takenOff.Name)
-	_, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "kube-" + s.id, Labels: map[string]string{testLabel: s.id},
-	}}, metav1.CreateOptions{})
-	refused(err, takenOff.Name)
-
 	ns, err := jane.createNamespace("a", restricted, nil)
 	require.NoError(t, err)
-	jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
-	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
-	require.NoError(t, jane.metadataWrites("labels", "other", new("label"))["merge patch"](ns.Name))
 
-	// The verb is needed for disabled templates too, because they may be enabled again.
-	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
-		template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
-	})
-	jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
-	s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
-		delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
+	t.Run("new namespaces need the verb", func(t *testing.T) {
+		s := s.withT(t)
+		_, err := jane.createNamespace("bare", nil, nil)
+		expectForbidden(t, err, "may not use NamespaceTemplate "+takenOff.Name)
+		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+takenOff.Name)
+		_, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "kube-" + s.id, Labels: map[string]string{testLabel: s.id},
+		}}, metav1.CreateOptions{})
+		expectForbidden(t, err, "may not use NamespaceTemplate "+takenOff.Name)
+		require.ErrorContains(t, err, "ask for the verb use on namespacetemplates/"+takenOff.Name)
 	})
 
-	// A user cannot avoid the check by opting out and in again.
-	out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""),
-		func(ns *corev1.Namespace) {
-			ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
+	t.Run("changes of labels need the verb", func(t *testing.T) {
+		jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
+		jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
+		require.NoError(t, jane.metadataWrites("labels", "other", new("label"))["merge patch"](ns.Name))
+	})
+
+	t.Run("disabled templates need the verb too", func(t *testing.T) {
+		s := s.withT(t)
+		s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
+			template.Annotations[v1alpha1.TemplateApplyAnnotation] = v1alpha1.TemplateApplyDisable
 		})
-	jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
-	s.eventually(func(c *assert.CollectT) {
-		err := jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
-		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
+		jane.expectUseDenied(ns, "labels", "class", new("privileged"), putOn)
+		s.updateTemplate(putOn, func(template *v1alpha1.NamespaceTemplate) {
+			delete(template.Annotations, v1alpha1.TemplateApplyAnnotation)
+		})
 	})
-	jane.expectUseDenied(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
 
-	// The verb use on one template does not count for the other.
-	jane.grant("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, jane.metadataWrites("labels", "class", new("privileged"))["merge patch"](ns.Name))
+	t.Run("opting out and in again needs the verb", func(t *testing.T) {
+		s := s.withT(t)
+		out := s.createNamespace("out", withLabel("class", "privileged"), withLabel("restricted", ""),
+			func(ns *corev1.Namespace) {
+				ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
+			})
+		jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
+		s.eventually(func(c *assert.CollectT) {
+			err := jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](out.Name)
+			assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
+		})
+		jane.expectUseDenied(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
 	})
-	s.waitPresent(ns, configMap("a", "v"))
-	s.waitPopulated(ns) // then the operator no longer writes to the namespace, so that updates do not conflict
-	jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
-	// Users without the verb may make other changes to a namespace that a template selects already.
-	require.NoError(t, s.newUser(s.name("another")).metadataWrites("labels", "other", new("change"))["update"](ns.Name))
+
+	t.Run("the verb on one template does not count for another", func(t *testing.T) {
+		s := s.withT(t)
+		jane.grant("use", v1alpha1.NamespaceTemplates.Resource, putOn.Name)
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, jane.metadataWrites("labels", "class", new("privileged"))["merge patch"](ns.Name))
+		})
+		s.waitPresent(ns, configMap("a", "v"))
+		s.waitPopulated(ns) // then the operator no longer writes to the namespace, so that updates do not conflict
+		jane.expectUseDenied(ns, "labels", "restricted", nil, takenOff)
+	})
+
+	t.Run("other changes of selected namespaces do not need the verb", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t,
+			s.newUser(s.name("another")).metadataWrites("labels", "other", new("change"))["update"](ns.Name))
+	})
 }
 
 func TestAdmissionRequiresOptOutVerb(t *testing.T) {
@@ -319,50 +340,64 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	s.waitPopulated(ns)
 	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
 	const says = "needs the verb patch on namespacetemplates"
-	jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
-	for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
-		jane.expectAllDenied(ns, "annotations", key, new("1"), says)
-		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
-		jane.expectAllDenied(ns, "annotations", key, nil, says)
-		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
-	}
-	jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
-	_, err = jane.createNamespace("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
-	require.ErrorContains(t, err, says)
 
-	patch := func(name, body string) error {
-		_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), name, types.MergePatchType, []byte(body),
-			metav1.PatchOptions{})
-		return err
-	}
-	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
-	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
-	labelled := newConfigMap("", "labelled")
-	labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
-	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
-	require.ErrorContains(t, err, says+"/any")
-	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
-	// An empty name would stand for any template.
-	labelled.Labels[v1alpha1.TemplateNameLabel] = ""
-	_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
-	require.ErrorContains(t, err, says+" in the API group")
-	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says+" in the API group")
-	require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), says+", namespacetemplates/"+s.name("defaults"))
-	require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), says)
-	for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
-		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)
-	}
-	require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
-	// Users may change all other metadata, and users who may patch the template may set its label.
-	require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
-	jane.grant("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults")))) })
-	require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "of one template only")
-	require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
-	s.delete(ns)
-	s.waitDeleted(ns)
+	t.Run("labels and annotations of namespaces", func(t *testing.T) {
+		s := s.withT(t)
+		jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
+		for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
+			jane.expectAllDenied(ns, "annotations", key, new("1"), says)
+			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
+			jane.expectAllDenied(ns, "annotations", key, nil, says)
+			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
+		}
+		jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
+		_, err := jane.createNamespace("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
+		require.ErrorContains(t, err, says)
+	})
+
+	t.Run("labels and annotations of populated objects", func(t *testing.T) {
+		s := s.withT(t)
+		patch := func(name, body string) error {
+			_, err := jane.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), name, types.MergePatchType, []byte(body),
+				metav1.PatchOptions{})
+			return err
+		}
+		_, err := jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
+		labelled := newConfigMap("", "labelled")
+		labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
+		_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
+		require.ErrorContains(t, err, says+"/any")
+		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
+		// An empty name would stand for any template.
+		labelled.Labels[v1alpha1.TemplateNameLabel] = ""
+		_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
+		require.ErrorContains(t, err, says+" in the API group")
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says+" in the API group")
+		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), says+", namespacetemplates/"+s.name("defaults"))
+		require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), says)
+		for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
+			require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)
+		}
+		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
+		// Users may change all other metadata, and users who may patch the template may set its label.
+		require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
+		jane.grant("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults"))))
+		})
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "the user may patch only one template")
+		require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
+	})
+
+	t.Run("the namespace can be deleted", func(t *testing.T) {
+		s := s.withT(t)
+		s.delete(ns)
+		s.waitDeleted(ns)
+	})
 }
 
 func TestAdmissionProtectsOperatorPermissions(t *testing.T) {

@@ -130,8 +130,9 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	s.waitPresent(added, viewerBinding(root+".viewers"))
 	s.waitNotAdopted(ns, root)
 	s.waitEvent(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
-	untouched := func(value string) {
+	expectNotManaged := func(t *testing.T, value string) {
 		t.Helper()
+		s := s.withT(t)
 		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", value)))
 		// other templates still apply; this also shows that the operator has reconciled the namespace
 		s.waitPresent(ns, configMap("ordinary", value))
@@ -140,49 +141,59 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 		s.waitInTree(ns, false)
 		s.waitNotAdopted(ns, root)
 	}
-	untouched("2")
-	s.waitSpaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.EqualValues(c, 1, status.Namespaces)
+
+	t.Run("an existing namespace keeps its objects", func(t *testing.T) {
+		s := s.withT(t)
+		expectNotManaged(t, "2")
+		s.waitSpaceStatus("team", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			assert.EqualValues(c, 1, status.Namespaces)
+		})
+		s.createObjects(added.Name, foreign) // undeclared objects are deleted in a namespace that the tree manages
+		s.waitAbsent(added, foreign)
 	})
-	s.createObjects(added.Name, foreign) // undeclared objects are deleted in a namespace that the tree manages
-	s.waitAbsent(added, foreign)
 
-	// Neither a restart of the operator nor applying the tree again changes that.
-	s.restartOperator(t)
-	s.mustApplyTree(root, files, false)
-	untouched("3")
-
-	// An adopted namespace is managed like the others, and stays managed when the annotation is removed.
-	s.mustApplyTree(root, files, true)
-	s.waitInTree(ns, true)
-	s.waitAbsent(ns, foreign)
-	s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
-	s.waitPopulated(ns)
-	s.mustApplyTree(root, files, false)
-	s.restartOperator(t)
-	s.createObjects(ns.Name, foreign)
-	s.waitAbsent(ns, foreign)
-	s.waitInTree(ns, true)
-	found := &corev1.Namespace{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
-	require.False(t, hierarchy.Adopted(found))
-
-	// A namespace can move within the tree. A namespace that left the tree has to be adopted again.
-	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
-	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
+	t.Run("a restart of the operator and applying the tree again do not change that", func(t *testing.T) {
+		s := s.withT(t)
+		s.restartOperator(t)
+		s.mustApplyTree(root, files, false)
+		expectNotManaged(t, "3")
 	})
-	s.waitPresent(ns, viewerBinding(root+".viewers"))
-	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.waitInTree(ns, false)
-	s.waitAbsent(ns, viewerBinding(root+".viewers"))
-	s.createObjects(ns.Name, foreign)
-	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
-	s.waitNotAdopted(ns, root)
-	kept := s.storedContents(ns, foreign)
-	s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
-	s.waitPresent(ns, configMap("ordinary", "4"))
-	require.Equal(t, kept, s.storedContents(ns, foreign))
+
+	t.Run("an adopted namespace is managed and stays managed without the annotation", func(t *testing.T) {
+		s := s.withT(t)
+		s.mustApplyTree(root, files, true)
+		s.waitInTree(ns, true)
+		s.waitAbsent(ns, foreign)
+		s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
+		s.waitPopulated(ns)
+		s.mustApplyTree(root, files, false)
+		s.restartOperator(t)
+		s.createObjects(ns.Name, foreign)
+		s.waitAbsent(ns, foreign)
+		s.waitInTree(ns, true)
+		found := &corev1.Namespace{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+		require.False(t, hierarchy.Adopted(found))
+	})
+
+	t.Run("a namespace can move within the tree and has to be adopted again after it left", func(t *testing.T) {
+		s := s.withT(t)
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
+		})
+		s.waitPresent(ns, viewerBinding(root+".viewers"))
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+		s.waitInTree(ns, false)
+		s.waitAbsent(ns, viewerBinding(root+".viewers"))
+		s.createObjects(ns.Name, foreign)
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
+		s.waitNotAdopted(ns, root)
+		kept := s.storedContents(ns, foreign)
+		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
+		s.waitPresent(ns, configMap("ordinary", "4"))
+		require.Equal(t, kept, s.storedContents(ns, foreign))
+	})
 }
 
 // A tree with the names of existing policyspaces does not change the objects of the namespaces in them.
@@ -193,7 +204,8 @@ func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	s.createSpace("team", "root")
 	foreign := documents(readerRole("undeclared-role", "configmaps"), podQuota("undeclared-quota"))
 	// One namespace is in the root's policyspace, the other in a descendant.
-	inRoot, inTeam := s.createInitializedNamespaceIn("in-root", "root"), s.createInitializedNamespaceIn("in-team", "team")
+	inRoot, inTeam := s.createInitializedNamespaceIn("in-root", "root"),
+		s.createInitializedNamespaceIn("in-team", "team")
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
 		s.createObjects(ns.Name, foreign)
 	}
@@ -231,7 +243,8 @@ func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	require.NoError(t, s.operator.Kill())
 	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"))
-	for _, object := range parseYAML(t, foreign) { // the write is not held, because no template selected the namespace when it was created
+	// the write is not held, because no template selected the namespace when it was created
+	for _, object := range parseYAML(t, foreign) {
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}

@@ -27,7 +27,7 @@ import (
 
 // countWebhookCalls returns the API server's own counts of its calls of a webhook, and of the requests that the
 // webhook's matchConditions excluded.
-func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook string) (calls, spared int, err error) {
+func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook string) (calls, excluded int, err error) {
 	clients, err := kubernetes.NewForConfig(cluster.controlPlane.RESTConfig())
 	if err != nil {
 		return 0, 0, err
@@ -51,8 +51,8 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	if calls, err = count("apiserver_admission_webhook_admission_duration_seconds_count"); err != nil {
 		return 0, 0, err
 	}
-	spared, err = count("apiserver_admission_match_condition_exclusions_total")
-	return calls, spared, err
+	excluded, err = count("apiserver_admission_match_condition_exclusions_total")
+	return calls, excluded, err
 }
 
 // attributeWebhooks returns the names of the validating webhooks for attributes.
@@ -79,57 +79,74 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	require.Empty(t, s.attributeWebhooks())
-	protected := newConfigMap("", "protected")
-	protected.Namespace, protected.Labels = ns, map[string]string{s.name("env"): "x"}
+	protected := newConfigMap(ns, "protected")
+	protected.Labels = map[string]string{s.name("env"): "x"}
 	require.NoError(t, s.client.Create(t.Context(), protected))
 	rule := s.protectAttribute("", "env",
 		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
 	require.Equal(t, []string{attributesWebhook}, s.attributeWebhooks())
 
-	before, sparedBefore, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
-	require.NoError(t, err)
-	for i := range 20 { // the writes of Kubernetes' controllers meanwhile count as well: ReplicaSets, pods, tokens, leases
-		object := newConfigMap("", fmt.Sprint("other-", i))
-		object.Namespace = ns
-		object.Labels, object.Annotations = map[string]string{"app": "x"},
-			map[string]string{s.name("env"): "an annotation is no label"}
-		require.NoError(t, s.client.Create(t.Context(), object))
-		object.Labels["app"] = "y"
-		require.NoError(t, s.client.Update(t.Context(), object))
-		require.NoError(t, s.client.Delete(t.Context(), object))
+	countCalls := func(t *testing.T) (calls, excluded int) {
+		t.Helper()
+		calls, excluded, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
+		require.NoError(t, err)
+		return calls, excluded
 	}
-	web := newDeployment(ns, "web", 2, nil)
-	require.NoError(t, s.client.Create(t.Context(), web))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
-	require.NoError(t, s.client.Delete(t.Context(), web, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	protected.Data = map[string]string{"left": "alone"}
-	protected.Annotations = map[string]string{"other": "annotation"}
-	require.NoError(t, s.client.Update(t.Context(), protected))
-	require.NoError(t, s.client.Delete(t.Context(), protected))
-	after, sparedAfter, err := cluster.countWebhookCalls(t.Context(), attributesWebhook)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
-	require.Greater(t, sparedAfter, sparedBefore+40)
+	refused := newConfigMap(ns, "refused")
+	refused.Labels = map[string]string{s.name("env"): "x"}
 
-	refused := newConfigMap("", "refused")
-	refused.Namespace, refused.Labels = ns, map[string]string{s.name("env"): "x"}
-	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
-	after, _, err = cluster.countWebhookCalls(t.Context(), attributesWebhook)
-	require.NoError(t, err)
-	require.Equal(t, before+1, after)
-
-	require.NoError(t, s.client.Delete(t.Context(), rule))
-	s.eventually(func(c *assert.CollectT) {
-		assert.Empty(c, s.attributeWebhooks())
-		assert.NoError(c, s.client.Create(t.Context(), refused, client.DryRunAll))
+	t.Run("other writes do not call the webhook", func(t *testing.T) {
+		s := s.withT(t)
+		callsBefore, excludedBefore := countCalls(t)
+		// The writes of Kubernetes' controllers meanwhile count as well: ReplicaSets, pods, tokens, leases.
+		for i := range 20 {
+			object := newConfigMap(ns, fmt.Sprint("other-", i))
+			object.Labels, object.Annotations = map[string]string{"app": "x"},
+				map[string]string{s.name("env"): "the rule is about labels"}
+			require.NoError(t, s.client.Create(t.Context(), object))
+			object.Labels["app"] = "y"
+			require.NoError(t, s.client.Update(t.Context(), object))
+			require.NoError(t, s.client.Delete(t.Context(), object))
+		}
+		web := newDeployment(ns, "web", 2, nil)
+		require.NoError(t, s.client.Create(t.Context(), web))
+		s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 2) })
+		require.NoError(t,
+			s.client.Delete(t.Context(), web, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+		protected.Data = map[string]string{"left": "alone"}
+		protected.Annotations = map[string]string{"other": "annotation"}
+		require.NoError(t, s.client.Update(t.Context(), protected))
+		require.NoError(t, s.client.Delete(t.Context(), protected))
+		calls, excluded := countCalls(t)
+		require.Equal(t, callsBefore, calls)
+		require.Greater(t, excluded, excludedBefore+40)
 	})
 
-	// A restart of the operator writes nothing.
-	rule = s.protectAttribute("", "env-again",
-		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
-	s.expectRestartWritesNothing("protectedattribute")
-	require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
-	s.waitEnforced(rule)
+	t.Run("a write of a protected attribute calls the webhook once", func(t *testing.T) {
+		s := s.withT(t)
+		callsBefore, _ := countCalls(t)
+		require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
+		calls, _ := countCalls(t)
+		require.Equal(t, callsBefore+1, calls)
+	})
+
+	t.Run("the webhook is removed with the last rule", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.client.Delete(t.Context(), rule))
+		s.eventually(func(c *assert.CollectT) {
+			assert.Empty(c, s.attributeWebhooks())
+			assert.NoError(c, s.client.Create(t.Context(), refused, client.DryRunAll))
+		})
+	})
+
+	t.Run("a restart of the operator writes nothing", func(t *testing.T) {
+		s := s.withT(t)
+		rule := s.protectAttribute("", "env-again",
+			s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, "any"))
+		s.expectRestartWritesNothing("protectedattribute")
+		require.True(t, apierrors.IsForbidden(s.client.Create(t.Context(), refused)))
+		s.waitEnforced(rule)
+	})
 }
 
 // The user who writes a workload's template needs the role. Controllers that create pods from it, report on pods or
@@ -156,56 +173,66 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 		assert.Len(c, pods, 2)
 	})
 	require.Equal(t, "prod", pods[0].Labels[key])
-
-	// Writes that do not change the attribute are allowed: scaling, a rollout, reports of kubelets and controllers.
-	scale := mergePatch(`{"spec": {"replicas": 3}}`)
-	require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
-	require.NoError(t,
-		jane.Patch(t.Context(), web.DeepCopy(),
-			mergePatch(
-				`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`)))
-	s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.listPods(ns, "web")), 3) })
-	pods = s.listPods(ns, "web")
 	report := func(body string) error {
 		return jane.Status().Patch(t.Context(), pods[0].DeepCopy(), mergePatch(body))
 	}
-	require.NoError(t, report(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
-	// Writes of subresources that change the attribute are denied.
-	require.ErrorContains(t, report(`{"metadata": {"labels": {"`+key+`": null}}}`), "remove label "+key)
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
-	}
-	require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "set label "+key)
-	debug := pods[0].DeepCopy()
-	debug.Labels[key] = "other"
-	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-	}
-	err := jane.SubResource("ephemeralcontainers").Update(t.Context(), debug)
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(debug), debug))
-	require.Equal(t, "prod", debug.Labels[key], "%v", err)
 
-	// With guardDeletion, only users who may remove the label can delete a pod, by any request.
-	forbidden := func(err error) {
-		t.Helper()
-		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, "remove label "+key)
-	}
-	forbidden(jane.Delete(t.Context(), pods[0].DeepCopy()))
-	forbidden(jane.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
-	forbidden(jane.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(ns), client.MatchingLabels{"app": "web"}))
-	forbidden(jane.Delete(t.Context(), web.DeepCopy()))
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(&pods[0]), &corev1.Pod{}))
-	require.NoError(t, deployer.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
-	require.NoError(t, deployer.Delete(t.Context(), web.DeepCopy()))
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // by the garbage collector
+	t.Run("writes that do not change the attribute are allowed", func(t *testing.T) {
+		s := s.withT(t)
+		scale := mergePatch(`{"spec": {"replicas": 3}}`)
+		require.NoError(t, jane.SubResource("scale").Patch(t.Context(), web.DeepCopy(), scale))
+		require.NoError(t,
+			jane.Patch(t.Context(), web.DeepCopy(),
+				mergePatch(
+					`{"metadata": {"labels": {"other": "x"}}, "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}`)))
+		s.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, len(s.listPods(ns, "web")), 3) })
+		pods = s.listPods(ns, "web")
+		require.NoError(t,
+			report(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
+	})
 
-	// Deleting the namespace needs no role for the attributes of its objects.
-	require.NoError(t, deployer.Create(t.Context(), newDeployment(ns, "more", 1, prod)))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "more"), 1) })
-	require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
-	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	t.Run("writes of subresources that change the attribute are denied", func(t *testing.T) {
+		s := s.withT(t)
+		require.ErrorContains(t, report(`{"metadata": {"labels": {"`+key+`": null}}}`), "remove label "+key)
+		binding := &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+		}
+		require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "set label "+key)
+		debug := pods[0].DeepCopy()
+		debug.Labels[key] = "other"
+		debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+		}
+		err := jane.SubResource("ephemeralcontainers").Update(t.Context(), debug)
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(debug), debug))
+		require.Equal(t, "prod", debug.Labels[key], "%v", err)
+	})
+
+	t.Run("guarded pods can be deleted only by users who may remove the label", func(t *testing.T) {
+		s := s.withT(t)
+		for _, err := range []error{
+			jane.Delete(t.Context(), pods[0].DeepCopy()),
+			jane.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}),
+			jane.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(ns), client.MatchingLabels{"app": "web"}),
+			jane.Delete(t.Context(), web.DeepCopy()),
+		} {
+			expectForbidden(t, err, "remove label "+key)
+		}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(&pods[0]), &corev1.Pod{}))
+		require.NoError(t,
+			deployer.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}))
+		require.NoError(t, deployer.Delete(t.Context(), web.DeepCopy()))
+		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.listPods(ns, "web")) }) // by the garbage collector
+	})
+
+	t.Run("deleting the namespace needs no role", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, deployer.Create(t.Context(), newDeployment(ns, "more", 1, prod)))
+		s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "more"), 1) })
+		require.NoError(t, jane.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	})
 }
 
 // Templates select namespaces by labels, so a Namespace's labels are protected by cluster-wide rules and bindings only.
@@ -343,7 +370,7 @@ func TestAttributesOfMirrorPodsAreNotChecked(t *testing.T) {
 }
 
 // A rule is not undermined by another, and says what is odd about its role.
-func TestAttributeRules(t *testing.T) {
+func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name
@@ -358,48 +385,61 @@ func TestAttributeRules(t *testing.T) {
 		}
 	}
 	own := rule("own", s.attributeRule(v1alpha1.LabelAttribute, "own", v1alpha1.RoleKind, s.name("setters")))
-	require.NoError(t, jane.Create(t.Context(), own))
-	require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
-	s.waitEnforced(own)
 	edit := func(change func()) error {
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(own), own))
 		before := own.DeepCopy()
 		change()
 		return jane.Patch(t.Context(), own, client.MergeFrom(before))
 	}
-	require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
-	require.Empty(t, warnings.take(), "the rule is as it was")
-	require.NoError(t,
-		s.client.Create(t.Context(),
-			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
-	require.NoError(t, edit(func() { own.GuardDeletion = true }))
-	require.Contains(t, strings.Join(warnings.take(), "\n"), "has no rules")
 	setters := s.createAttributeRole(ns, "real-setters")
-	require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
-	require.Empty(t, warnings.take())
 
-	s.protectAttribute("", "env",
-		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"),
-			"prod"))
-	opening := rule("opening", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
-	err := jane.Create(t.Context(), opening)
-	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
-	require.True(t, apierrors.IsForbidden(edit(func() { own.AttributeName = s.name("env") })), "nor by another name")
-	require.NoError(t, s.client.Create(t.Context(), opening), "an administrator may")
+	t.Run("the author is warned about a role that does not exist or has no rules", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, jane.Create(t.Context(), own))
+		require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
+		s.waitEnforced(own)
+		require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
+		require.Empty(t, warnings.take(), "the rule did not change")
+		require.NoError(t,
+			s.client.Create(t.Context(),
+				&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
+		require.NoError(t, edit(func() { own.GuardDeletion = true }))
+		require.Contains(t, strings.Join(warnings.take(), "\n"), "has no rules")
+		require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
+		require.Empty(t, warnings.take())
+	})
 
-	// A cluster-wide rule that is created after a namespace's rule cannot be denied, so the API server warns.
-	first := rule("first", s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
-	require.NoError(t, jane.Create(t.Context(), first))
-	s.waitEnforced(first)
-	admin, adminWarnings := s.newWarnedUser("admin-of-rules", "system:masters")
-	late := &v1alpha1.ClusterProtectedAttribute{
-		ObjectMeta:    metav1.ObjectMeta{Name: s.name("late")},
-		AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind, s.name("deployer")),
-	}
-	require.NoError(t, admin.Create(t.Context(), late))
-	require.Contains(t, strings.Join(adminWarnings.take(), "\n"),
-		fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
+	t.Run("a rule in a namespace cannot weaken a cluster-wide rule", func(t *testing.T) {
+		s := s.withT(t)
+		s.protectAttribute("", "env",
+			s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind,
+				s.createAttributeRole("", "deployer"),
+				"prod"))
+		opening := rule("opening", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.RoleKind, setters))
+		err := jane.Create(t.Context(), opening)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, "needs the verb create on clusterprotectedattributes.policy.nstpl.dev")
+		require.True(t, apierrors.IsForbidden(edit(func() {
+			own.AttributeName = s.name("env")
+		})), "an update of the name is denied too")
+		require.NoError(t, s.client.Create(t.Context(), opening), "administrators may create it")
+	})
+
+	t.Run("the author of a cluster-wide rule is warned about earlier rules in namespaces", func(t *testing.T) {
+		s := s.withT(t)
+		first := rule("first", s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.RoleKind, setters))
+		require.NoError(t, jane.Create(t.Context(), first))
+		s.waitEnforced(first)
+		admin, adminWarnings := s.newWarnedUser("admin-of-rules", "system:masters")
+		late := &v1alpha1.ClusterProtectedAttribute{
+			ObjectMeta: metav1.ObjectMeta{Name: s.name("late")},
+			AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "late", v1alpha1.ClusterRoleKind,
+				s.name("deployer")),
+		}
+		require.NoError(t, admin.Create(t.Context(), late))
+		require.Contains(t, strings.Join(adminWarnings.take(), "\n"),
+			fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
+	})
 }
 
 // While a rule is enforced, no write circumvents it, whichever other rules are created and deleted meanwhile.
@@ -410,7 +450,8 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	jane := s.newAllVerbsClient(s.name("jane"))
-	var from, until atomic.Int64 // the time from and until which the rule is known to be enforced, in nanoseconds; 0 is unknown
+	// the time from and until which the rule is known to be enforced, in nanoseconds; 0 is unknown
+	var from, until atomic.Int64
 	var passed, refusals atomic.Int64
 	var group sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
@@ -418,8 +459,8 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	for writer := range writers {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				object := newConfigMap("", fmt.Sprintf("w-%d-%d", writer, i))
-				object.Namespace, object.Labels = ns, map[string]string{s.name("env"): "prod"}
+				object := newConfigMap(ns, fmt.Sprintf("w-%d-%d", writer, i))
+				object.Labels = map[string]string{s.name("env"): "prod"}
 				began := time.Now().UnixNano()
 				err := jane.Create(ctx, object)
 				since, ended := from.Load(), until.Load()
@@ -582,10 +623,8 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 			mergePatch(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`))
 	}
 	// The same requests are denied with and without the operator.
-	for _, running := range []bool{true, false} {
-		if !running {
-			require.NoError(t, cluster.operator.Kill())
-		}
+	expectDenials := func(t *testing.T, attempt string) {
+		t.Helper()
 		for _, namespace := range append(system, ns) {
 			require.Error(t, update(namespace), namespace)
 		}
@@ -593,17 +632,30 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 		require.Error(t, remove(ns, "deleted"))
 		require.Error(t, relabel("tenant", "b", registered, false))
 		require.Error(t, relabel("tenant", "b", registered, true))
-		require.NoError(t, relabel("kubernetes.io/hostname", fmt.Sprint(running), registered, true))
-		require.NoError(t, relabel("kubernetes.io/hostname", fmt.Sprint("again-", running), registered, false))
-		_, another := node(fmt.Sprint("another-", running), "system:nodes")
+		require.NoError(t, relabel("kubernetes.io/hostname", attempt, registered, true))
+		require.NoError(t, relabel("kubernetes.io/hostname", "again-"+attempt, registered, false))
+		_, another := node("another-"+attempt, "system:nodes")
 		require.NoError(t, kubelet.Create(t.Context(), another))
-		impostor, forged := node(fmt.Sprint("forged-", running), s.allVerbsGroup())
+		impostor, forged := node("forged-"+attempt, s.allVerbsGroup())
 		require.Error(t, impostor.Create(t.Context(), forged))
 	}
-	for _, namespace := range system {
-		require.NoError(t, evict(namespace, "evicted"), namespace)
-		require.NoError(t, remove(namespace, "deleted"), namespace)
-	}
+
+	t.Run("attributes are protected with the operator", func(t *testing.T) {
+		expectDenials(t, "with-operator")
+	})
+
+	t.Run("the same requests are denied without the operator", func(t *testing.T) {
+		require.NoError(t, cluster.operator.Kill())
+		expectDenials(t, "without-operator")
+	})
+
+	t.Run("system pods can be evicted and deleted without the operator", func(t *testing.T) {
+		for _, namespace := range system {
+			require.NoError(t, evict(namespace, "evicted"), namespace)
+			require.NoError(t, remove(namespace, "deleted"), namespace)
+		}
+	})
+
 	require.NoError(t, cluster.startOperator(t.Context()))
 }
 
@@ -631,42 +683,49 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: image}}},
 		}
 	}
-	const trusted, untrusted = "registry.example.com/a", "docker.io/a"
-	s.eventually(func(c *assert.CollectT) { // until the API server enforces the bindings and the policy
-		assert.NoError(c, deployer.Create(t.Context(), pod("prod", trusted), client.DryRunAll))
-		assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll),
-			"registry.example.com only")
-	})
-	require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)),
-		"ask for a binding to ClusterRole prod-deployer")
-	require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
-	require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
-	web := newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
-	require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
-	require.NoError(t, deployer.Create(t.Context(), web))
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })
 
-	service := func(labels map[string]string) *corev1.Service {
-		return &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "s-", Namespace: ns, Labels: labels},
-			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
-			},
-		}
-	}
-	external := map[string]string{"allowExternal": "true"}
-	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, dev.Create(t.Context(), service(nil), client.DryRunAll),
-			"needs the label allowExternal")
-		assert.NoError(c, publisher.Create(t.Context(), service(external), client.DryRunAll))
+	t.Run("trusted images in production", func(t *testing.T) {
+		s := s.withT(t)
+		const trusted, untrusted = "registry.example.com/a", "docker.io/a"
+		s.eventually(func(c *assert.CollectT) { // until the API server enforces the bindings and the policy
+			assert.NoError(c, deployer.Create(t.Context(), pod("prod", trusted), client.DryRunAll))
+			assert.ErrorContains(c, deployer.Create(t.Context(), pod("prod", untrusted), client.DryRunAll),
+				"registry.example.com only")
+		})
+		require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)),
+			"ask for a binding to ClusterRole prod-deployer")
+		require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
+		require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
+		web := newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
+		require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
+		require.NoError(t, deployer.Create(t.Context(), web))
+		s.eventually(func(c *assert.CollectT) { assert.Len(c, s.listPods(ns, "web"), 1) })
 	})
-	require.ErrorContains(t, dev.Create(t.Context(), service(external)),
-		"ask for a binding to ClusterRole external-publisher")
-	open := service(external)
-	require.NoError(t, publisher.Create(t.Context(), open))
-	// Other users may change everything but the label.
-	open.Spec.Ports[0].Port = 8080
-	require.NoError(t, dev.Update(t.Context(), open))
-	open.Labels, open.Spec.Type = nil, corev1.ServiceTypeClusterIP
-	require.ErrorContains(t, dev.Update(t.Context(), open), "remove label allowExternal")
+
+	t.Run("external services", func(t *testing.T) {
+		s := s.withT(t)
+		service := func(labels map[string]string) *corev1.Service {
+			return &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "s-", Namespace: ns, Labels: labels},
+				Spec: corev1.ServiceSpec{
+					Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+				},
+			}
+		}
+		external := map[string]string{"allowExternal": "true"}
+		s.eventually(func(c *assert.CollectT) {
+			assert.ErrorContains(c, dev.Create(t.Context(), service(nil), client.DryRunAll),
+				"needs the label allowExternal")
+			assert.NoError(c, publisher.Create(t.Context(), service(external), client.DryRunAll))
+		})
+		require.ErrorContains(t, dev.Create(t.Context(), service(external)),
+			"ask for a binding to ClusterRole external-publisher")
+		open := service(external)
+		require.NoError(t, publisher.Create(t.Context(), open))
+		// Other users may change everything but the label.
+		open.Spec.Ports[0].Port = 8080
+		require.NoError(t, dev.Update(t.Context(), open))
+		open.Labels, open.Spec.Type = nil, corev1.ServiceTypeClusterIP
+		require.ErrorContains(t, dev.Update(t.Context(), open), "remove label allowExternal")
+	})
 }

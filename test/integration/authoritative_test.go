@@ -56,85 +56,96 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		viewerBinding(occupiedName), readerRole("of-another-template", "configmaps"))
 	s.waitPresent(ns, declared)
 
-	// Undeclared objects of the kinds are deleted and an Event reports it. Objects of other kinds and of other
-	// namespaces stay.
-	alien := documents(readerRole("undeclared-secret-admin", "configmaps"), viewerBinding("undeclared-binding"),
-		podQuota("undeclared-quota"))
-	s.createObjects(elsewhere.Name, alien)
-	s.createObjects(ns.Name, configMap("undeclared-but-free", "v"))
-	s.createObjects(ns.Name, alien)
-	s.waitAbsent(ns, alien)
-	s.waitEvent(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
-		"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
-	s.waitPresent(ns, declared)
-	s.waitPresent(ns, configMap("undeclared-but-free", "v"))
-	s.mustGet(ns, parseYAML(t, podQuota(v1alpha1.QuotaName))[0])
-
-	// A declared object that was changed is corrected, and one that was deleted is created again.
-	edited := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"},
-		}},
-	}
-	require.NoError(t, s.client.Update(t.Context(), edited))
-	s.waitPresent(ns, declared)
-	s.delete(edited)
-	s.waitPresent(ns, declared)
-
-	// A binding with another roleRef than the declared one is replaced. That does not delay deletions.
-	for _, first := range []func() error{
-		func() error { return s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
-		func() error { return nil },
-	} {
-		require.NoError(t, first())
-		s.eventually(func(c *assert.CollectT) {
-			err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
-			if apierrors.IsAlreadyExists(err) { // the operator has created its own first
-				assert.NoError(c,
-					client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
-			}
-			assert.NoError(c, err)
-		})
-		s.createObjects(ns.Name, viewerBinding("undeclared-beside"))
+	t.Run("undeclared objects of the kinds are deleted", func(t *testing.T) {
+		s := s.withT(t)
+		alien := documents(readerRole("undeclared-secret-admin", "configmaps"), viewerBinding("undeclared-binding"),
+			podQuota("undeclared-quota"))
+		s.createObjects(elsewhere.Name, alien)
+		s.createObjects(ns.Name, configMap("undeclared-but-free", "v"))
+		s.createObjects(ns.Name, alien)
+		s.waitAbsent(ns, alien)
+		s.waitEvent(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
+			"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
 		s.waitPresent(ns, declared)
-		s.waitAbsent(ns, viewerBinding("undeclared-beside"))
-	}
+		s.waitPresent(ns, configMap("undeclared-but-free", "v"))
+		s.mustGet(ns, parseYAML(t, podQuota(v1alpha1.QuotaName))[0])
+	})
 
-	// The template's label alone does not keep an object from being deleted.
-	forged := parseYAML(t, readerRole("undeclared-forged", "configmaps"))[0]
-	forged.SetNamespace(ns.Name)
-	forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
-	require.NoError(t, s.client.Create(t.Context(), forged))
-	s.waitDeleted(forged)
+	t.Run("declared objects are corrected and created again", func(t *testing.T) {
+		s := s.withT(t)
+		edited := &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "declared"},
+			Rules: []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"},
+			}},
+		}
+		require.NoError(t, s.client.Update(t.Context(), edited))
+		s.waitPresent(ns, declared)
+		s.delete(edited)
+		s.waitPresent(ns, declared)
+	})
 
-	// An object that is declared after a user has created it is taken over, and deleted when it is no longer declared.
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = append(template.Spec.Templates,
-			rawObjects(t, readerRole("undeclared-later", "configmaps"))...)
+	t.Run("a binding with another roleRef is replaced", func(t *testing.T) {
+		s := s.withT(t)
+		for _, first := range []func() error{
+			func() error { return s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
+			func() error { return nil },
+		} {
+			require.NoError(t, first())
+			s.eventually(func(c *assert.CollectT) {
+				err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
+				if apierrors.IsAlreadyExists(err) { // the operator has created its own first
+					assert.NoError(c,
+						client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
+				}
+				assert.NoError(c, err)
+			})
+			s.createObjects(ns.Name, viewerBinding("undeclared-beside"))
+			s.waitPresent(ns, declared)
+			s.waitAbsent(ns, viewerBinding("undeclared-beside"))
+		}
 	})
-	s.waitPresent(ns, readerRole("undeclared-later", "configmaps"))
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
-	})
-	s.waitAbsent(ns, readerRole("undeclared-later", "configmaps"))
 
-	// Objects that a template may declare stay while that template cannot be rendered.
-	require.NoError(t, s.operator.Kill())
-	s.disableVetting()
-	s.patchTemplate(other, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Overlays = []v1alpha1.Overlay{{
-			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
-		}}
+	t.Run("the label of a template does not keep an object", func(t *testing.T) {
+		s := s.withT(t)
+		forged := parseYAML(t, readerRole("undeclared-forged", "configmaps"))[0]
+		forged.SetNamespace(ns.Name)
+		forged.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: template.Name})
+		require.NoError(t, s.client.Create(t.Context(), forged))
+		s.waitDeleted(forged)
 	})
-	s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
-	require.NoError(t, s.startOperator(t.Context()))
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
+
+	t.Run("an object that is declared later is taken over", func(t *testing.T) {
+		s := s.withT(t)
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = append(template.Spec.Templates,
+				rawObjects(t, readerRole("undeclared-later", "configmaps"))...)
+		})
+		s.waitPresent(ns, readerRole("undeclared-later", "configmaps"))
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Templates = template.Spec.Templates[:len(template.Spec.Templates)-1]
+		})
+		s.waitAbsent(ns, readerRole("undeclared-later", "configmaps"))
 	})
-	s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
-	s.updateTemplate(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
-	s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
+
+	t.Run("objects stay while a template cannot be rendered", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.operator.Kill())
+		s.disableVetting()
+		s.patchTemplate(other, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Overlays = []v1alpha1.Overlay{{
+				Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
+			}}
+		})
+		s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
+		require.NoError(t, s.startOperator(t.Context()))
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
+		})
+		s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
+		s.updateTemplate(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
+		s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
+	})
 }
 
 // With the policy Report, undeclared objects are reported and not deleted.

@@ -109,44 +109,50 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 	cluster := newClusterWithoutOperator(t, "--admission-control-config-file="+filepath.Join(dir, "admission.yaml"))
 	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
 
-	// The API server's requests are answered: templates are vetted, and quotas are enforced.
 	s := newScope(t, cluster)
-	s.createTemplate("t", configMap("a", "v"))
 	s.createSpace("a", "", "pods", "1")
 	ns := s.createNamespaceInSpace("n", "a")
 	s.waitCounted(ns)
-	require.NoError(t, s.createWithRetries(newPod(ns, "p")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
-	s.delete(newPod(ns, "p"))
-	s.waitUsage("a", "pods: 0/1")
 
-	// Requests without the certificate are rejected.
-	with := func(certificate tls.Certificate) *http.Client {
-		client := newUntrustedClient()
-		client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
-		return client
-	}
-	counter, err := s.getCounter(t.Context(), ns)
-	require.NoError(t, err)
-	_, status, err := s.sendForgedReview(t.Context(), newUntrustedClient(), counter, 1)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnauthorized, status)
-	for _, path := range []string{"/mutate", "/validate", "/validate/attributes/1"} {
-		response, err := newUntrustedClient().Post("https://"+cluster.webhookAddress+path, "application/json", nil)
+	t.Run("the API server is answered", func(t *testing.T) {
+		s := s.withT(t)
+		s.createTemplate("t", configMap("a", "v"))
+		require.NoError(t, s.createWithRetries(newPod(ns, "p")))
+		s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
+		s.delete(newPod(ns, "p"))
+		s.waitUsage("a", "pods: 0/1")
+	})
+
+	t.Run("requests without its certificate are rejected", func(t *testing.T) {
+		s := s.withT(t)
+		with := func(certificate tls.Certificate) *http.Client {
+			client := newUntrustedClient()
+			client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
+			return client
+		}
+		counter, err := s.getCounter(t.Context(), ns)
 		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
-	}
-	_, _, err = s.sendForgedReview(t.Context(), with(newAuthority(t).issue(t, "kube-apiserver")), counter, 1)
-	require.Error(t, err, "another authority's")
-	allowed, _, err := s.sendForgedReview(t.Context(), with(server), counter, 1)
-	require.NoError(t, err)
-	require.True(t, allowed, "the API server's")
+		_, status, err := s.sendForgedReview(t.Context(), newUntrustedClient(), counter, 1)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusUnauthorized, status)
+		for _, path := range []string{"/mutate", "/validate", "/validate/attributes/1"} {
+			response, err := newUntrustedClient().Post("https://"+cluster.webhookAddress+path, "application/json", nil)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+		}
+		_, _, err = s.sendForgedReview(t.Context(), with(newAuthority(t).issue(t, "kube-apiserver")), counter, 1)
+		require.Error(t, err, "the certificate is of another CA")
+		allowed, _, err := s.sendForgedReview(t.Context(), with(server), counter, 1)
+		require.NoError(t, err)
+		require.True(t, allowed, "the certificate is the API server's")
+	})
 
-	// A secret in the webhooks' URL could not replace the certificate: when a webhook does not answer, the API server
-	// shows the URL to users.
-	require.NoError(t, cluster.operator.Kill())
-	require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("u", configMap("b", "v"))),
-		"https://"+cluster.webhookAddress+"/validate?timeout=")
-	require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+	t.Run("errors show the URL of the webhooks to users", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, cluster.operator.Kill())
+		require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("u", configMap("b", "v"))),
+			"https://"+cluster.webhookAddress+"/validate?timeout=")
+		require.NoError(t, cluster.startOperator(t.Context(), "--webhook-client-ca-file="+filepath.Join(dir, "ca.crt")))
+	})
 }

@@ -63,21 +63,11 @@ func TestInvalidTemplatesAreRejected(t *testing.T) {
 	}
 }
 
-func TestInvalidAttributeRulesAndConstraintsAreRejected(t *testing.T) {
+func TestInvalidAttributeRulesAreRejected(t *testing.T) {
 	t.Parallel()
 	attribute := func(kind, fields string) string {
 		return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: " + kind + ", metadata: {name: x, namespace: default}, " +
 			fields + "}"
-	}
-	constraints := func(fields string) string {
-		text := "{apiVersion: policy.nstpl.dev/v1alpha1, kind: SecurityContextConstraints, metadata: {name: x}, " +
-			fields
-		for _, field := range []string{"runAsUser", "seLinuxContext"} {
-			if !strings.Contains(fields, field) {
-				text += ", " + field + ": {type: RunAsAny}"
-			}
-		}
-		return text + "}"
 	}
 	const role = "roleRef: {kind: ClusterRole, name: a}"
 	for name, test := range map[string]struct{ yaml, refusal string }{
@@ -108,6 +98,29 @@ func TestInvalidAttributeRulesAndConstraintsAreRejected(t *testing.T) {
 		"a role of another group": {attribute("ProtectedAttribute",
 			"attributeKind: Label, attributeName: a, roleRef: {kind: Role, name: a, apiGroup: b}"),
 			"Unsupported value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
+				"--filename", "-")
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
+}
+
+func TestInvalidConstraintsAreRejected(t *testing.T) {
+	t.Parallel()
+	constraints := func(fields string) string {
+		text := "{apiVersion: policy.nstpl.dev/v1alpha1, kind: SecurityContextConstraints, metadata: {name: x}, " +
+			fields
+		for _, field := range []string{"runAsUser", "seLinuxContext"} {
+			if !strings.Contains(fields, field) {
+				text += ", " + field + ": {type: RunAsAny}"
+			}
+		}
+		return text + "}"
+	}
+	for name, test := range map[string]struct{ yaml, refusal string }{
 		"no strategy":          {constraints("runAsUser: {type: Sometimes}"), "Unsupported value"},
 		"a user without an id": {constraints("runAsUser: {type: MustRunAs}"), "MustRunAs needs a uid"},
 		"half a range": {

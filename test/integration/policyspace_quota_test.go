@@ -84,73 +84,84 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return s.client.Create(t.Context(), object) })
 	}
 
-	// The error names the nearest policyspace whose quota is exceeded, and all resources that exceed it there.
-	require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
-	s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m", "requests.cpu=3")
-	require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
-	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m",
-		"pods=2,requests.cpu=3")
-	require.NoError(t, create(newPod(b, "p1")), "nothing limits cpu here")
-	require.NoError(t, create(newPod(b, "p2")))
-	s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
-	s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
-	s.waitUsage("root", "pods: 4/4, services: 0/1")
-	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each namespace has kube-root-ca.crt
-
-	// Requests are allowed again after a deletion. Other resources are not affected.
-	require.NoError(t,
-		create(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
-			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
-		}))
-	s.delete(newPod(a1, "p1"))
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(newPod(a2, "p3", requesting("1")))) })
-	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
-
-	// A dry run reserves nothing.
-	require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
-	for i := range 4 {
-		require.NoError(t, create(newConfigMap(a1, fmt.Sprint("c", i))))
-	}
-	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=6")
-	s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
-		"PolicySpaceQuotaExceeded",
-		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
-	s.eventually(func(c *assert.CollectT) {
-		used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota",
-			fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
-		assert.NoError(c, err)
-		assert.InDelta(c, 6, used, 0)
+	t.Run("the error names the nearest exceeded policyspace and its resources", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
+		s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m",
+			"requests.cpu=3")
+		require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
+		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m",
+			"pods=2,requests.cpu=3")
+		require.NoError(t, create(newPod(b, "p1")), "nothing limits cpu here")
+		require.NoError(t, create(newPod(b, "p2")))
+		s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
+		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
+		s.waitUsage("root", "pods: 4/4, services: 0/1")
+		s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each namespace has kube-root-ca.crt
 	})
 
-	// A limit can be set below the usage. Then new objects are denied and existing ones stay.
-	require.NoError(t,
-		s.client.Patch(t.Context(), s.newSpace("a", ""),
-			mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
-	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
-		if assert.NotNil(c, exceeded) {
-			assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
+	t.Run("requests are allowed again after a deletion", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t,
+			create(&corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
+				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+			}))
+		s.delete(newPod(a1, "p1"))
+		s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(newPod(a2, "p3", requesting("1")))) })
+		s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
+	})
+
+	t.Run("a dry run reserves nothing", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
+		for i := range 4 {
+			require.NoError(t, create(newConfigMap(a1, fmt.Sprint("c", i))))
 		}
+		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=6")
+		s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
+			"PolicySpaceQuotaExceeded",
+			fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
+		s.eventually(func(c *assert.CollectT) {
+			used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota",
+				fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
+			assert.NoError(c, err)
+			assert.InDelta(c, 6, used, 0)
+		})
 	})
-	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=4")
-	updated := newConfigMap(a1, "c0")
-	updated.Data = map[string]string{"a": "b"}
-	require.NoError(t, s.client.Update(t.Context(), updated))
-	for i := range 2 {
-		s.delete(newConfigMap(a1, fmt.Sprint("c", i)))
-	}
-	s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
-	s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
 
-	// A namespace that leaves takes its usage along. Where no quota applies, nothing is counted.
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
-	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
-	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
-	s.waitDeleted(counter)
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
-	s.waitUsage("root", "pods: 2/4, services: 0/1")
+	t.Run("a limit below the usage denies new objects only", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t,
+			s.client.Patch(t.Context(), s.newSpace("a", ""),
+				mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
+		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
+			if assert.NotNil(c, exceeded) {
+				assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
+			}
+		})
+		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=4")
+		updated := newConfigMap(a1, "c0")
+		updated.Data = map[string]string{"a": "b"}
+		require.NoError(t, s.client.Update(t.Context(), updated))
+		for i := range 2 {
+			s.delete(newConfigMap(a1, fmt.Sprint("c", i)))
+		}
+		s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
+		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
+	})
+
+	t.Run("a namespace that leaves takes its usage along", func(t *testing.T) {
+		s := s.withT(t)
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
+		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+		s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
+		counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
+		s.waitDeleted(counter)
+		s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
+		s.waitUsage("root", "pods: 2/4, services: 0/1")
+	})
 }
 
 // The API server charges a request to the namespace's own quotas before the policyspace's quota denies it. It corrects

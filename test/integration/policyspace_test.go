@@ -27,48 +27,60 @@ func TestPolicySpaceTemplatesAreInherited(t *testing.T) {
 	s.createTemplate("root", configMap("of-root", "v"), s.selectsSpace("root"))
 	s.createTemplate("a", configMap("of-a", "v"), s.selectsSpace("a"))
 
-	// A write into a new namespace waits until the inherited objects are populated.
-	inA := s.createNamespace("in-a", s.inSpace("a"))
-	person := s.newUser("jane")
-	_, err := person.CoreV1().ConfigMaps(inA.Name).Create(t.Context(),
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	for _, name := range []string{"of-root", "of-a"} {
-		s.mustGet(inA, parseYAML(t, configMap(name, "v"))[0])
-	}
+	jane := s.newUser("jane")
 	inB := s.createNamespace("in-b", s.inSpace("b"))
 	inRoot := s.createNamespace("in-root", s.inSpace("root"))
 	inNone := s.createNamespace("in-none")
-	s.waitPresent(inB, configMap("of-root", "v"))
-	s.waitAbsent(inB, configMap("of-a", "v"))
-	s.waitPresent(inRoot, configMap("of-root", "v"))
-	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
-		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, inRoot.Name))
-		assert.Empty(c, s.spaceDepths(c, inNone.Name))
-	})
-	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.Equal(c, s.name("root")+"/"+s.name("a"), status.Path)
-		assert.EqualValues(c, 1, status.Namespaces)
-		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
-	})
-	s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.EqualValues(c, 3, status.Namespaces)
+	inA := s.createNamespace("in-a", s.inSpace("a"))
+
+	t.Run("a write into a new namespace waits for the inherited objects", func(t *testing.T) {
+		s := s.withT(t)
+		_, err := jane.CoreV1().ConfigMaps(inA.Name).Create(t.Context(), newConfigMap("", "mine"),
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		for _, name := range []string{"of-root", "of-a"} {
+			s.mustGet(inA, parseYAML(t, configMap(name, "v"))[0])
+		}
 	})
 
-	// The operator restores depth labels that a user removes, and removes those that a user adds.
-	s.patchNamespace(inA,
-		`{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(
-			s.name("b"))+`": "1"}}}`)
-	s.eventually(func(c *assert.CollectT) {
-		assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
+	t.Run("namespaces have the templates of all policyspaces above", func(t *testing.T) {
+		s := s.withT(t)
+		s.waitPresent(inB, configMap("of-root", "v"))
+		s.waitAbsent(inB, configMap("of-a", "v"))
+		s.waitPresent(inRoot, configMap("of-root", "v"))
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
+			assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, inRoot.Name))
+			assert.Empty(c, s.spaceDepths(c, inNone.Name))
+		})
+		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			assert.Equal(c, s.name("root")+"/"+s.name("a"), status.Path)
+			assert.EqualValues(c, 1, status.Namespaces)
+			assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+		})
+		s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			assert.EqualValues(c, 3, status.Namespaces)
+		})
 	})
-	// A namespace that leaves the policyspace loses the inherited objects.
-	s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-	s.waitAbsent(inB, configMap("of-root", "v"))
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.spaceDepths(c, inB.Name)) })
-	s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.EqualValues(c, 2, status.Namespaces)
+
+	t.Run("changed depth labels are restored", func(t *testing.T) {
+		s := s.withT(t)
+		s.patchNamespace(inA,
+			`{"metadata": {"labels": {"`+hierarchy.DepthLabel(s.name("root"))+`": null, "`+hierarchy.DepthLabel(
+				s.name("b"))+`": "1"}}}`)
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, map[string]string{"a": "1", "root": "2"}, s.spaceDepths(c, inA.Name))
+		})
+	})
+
+	t.Run("a namespace that leaves loses the inherited objects", func(t *testing.T) {
+		s := s.withT(t)
+		s.patchNamespace(inB, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+		s.waitAbsent(inB, configMap("of-root", "v"))
+		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.spaceDepths(c, inB.Name)) })
+		s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			assert.EqualValues(c, 2, status.Namespaces)
+		})
 	})
 }
 

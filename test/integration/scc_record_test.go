@@ -41,65 +41,68 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
 	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 
-	// Admission corrects a forged or removed record.
-	for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
-		for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
-			require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(key, value)))
-			require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain), "%s: %s", key, value)
+	t.Run("a forged or removed record is corrected", func(t *testing.T) {
+		s := s.withT(t)
+		for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
+			for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
+				require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(key, value)))
+				require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain), "%s: %s", key, value)
+			}
 		}
-	}
-	_, err := s.kubectl(t.Context(),
-		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
-		"apply", "--server-side", "--force-conflicts", "--filename", "-")
-	require.NoError(t, err)
-	require.Equal(t, "restricted", s.admittedBy(plain)[0])
-	for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
-		err := jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(v1alpha1.RequiredSCCAnnotation, value))
-		require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
-		if err != nil {
-			require.ErrorContains(t, err, "can't be changed")
+		_, err := s.kubectl(t.Context(),
+			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
+			"apply", "--server-side", "--force-conflicts", "--filename", "-")
+		require.NoError(t, err)
+		require.Equal(t, "restricted", s.admittedBy(plain)[0])
+		for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
+			err := jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(v1alpha1.RequiredSCCAnnotation, value))
+			require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
+			if err != nil {
+				require.ErrorContains(t, err, "can't be changed")
+			}
 		}
-	}
+	})
 
-	// If another constraint admits the pod by now, updates of a label or an image record it. Writes of subresources do
-	// not change annotations.
-	raised := `[{"op": "add", "path": "/priority", "value": 7}]`
-	_, err = s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
-	require.NoError(t, err)
-	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
-		accountSubject(ns, "default"))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c,
-			jane.Patch(t.Context(), plain.DeepCopy(),
-				mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)))
-		assert.NoError(c,
-			jane.Patch(t.Context(), plain.DeepCopy(),
-				mergePatch(`{"metadata": {"labels": {"a": null}}}`)))
-		assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.admittedBy(plain))
+	t.Run("another constraint that admits the pod by now is recorded", func(t *testing.T) {
+		s := s.withT(t)
+		raised := `[{"op": "add", "path": "/priority", "value": 7}]`
+		_, err := s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
+		require.NoError(t, err)
+		s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
+			accountSubject(ns, "default"))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c,
+				jane.Patch(t.Context(), plain.DeepCopy(),
+					mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)))
+			assert.NoError(c,
+				jane.Patch(t.Context(), plain.DeepCopy(),
+					mergePatch(`{"metadata": {"labels": {"a": null}}}`)))
+			assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.admittedBy(plain))
+		})
+		require.NoError(t,
+			s.client.Delete(t.Context(),
+				&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
+					Namespace: ns, Name: s.roleBindingName(ns, "privileged"),
+				}}))
+		image := func(name string) client.Patch {
+			return client.RawPatch(types.StrategicMergePatchType,
+				fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
+		}
+		tries := 0
+		s.eventually(func(c *assert.CollectT) {
+			tries++
+			assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
+			assert.Equal(c, [2]string{"restricted", "user"}, s.admittedBy(plain))
+		})
+		found := &corev1.Pod{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
+		found.Annotations[v1alpha1.SCCAnnotation] = "privileged"
+		found.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+		}
+		require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
+		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 	})
-	require.NoError(t,
-		s.client.Delete(t.Context(),
-			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
-				Namespace: ns, Name: s.roleBindingName(ns, "privileged"),
-			}}))
-	image := func(name string) client.Patch {
-		return client.RawPatch(types.StrategicMergePatchType,
-			fmt.Appendf(nil, `{"spec": {"containers": [{"name": "a", "image": %q}]}}`, name))
-	}
-	tries := 0
-	s.eventually(func(c *assert.CollectT) {
-		tries++
-		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
-		assert.Equal(c, [2]string{"restricted", "user"}, s.admittedBy(plain))
-	})
-	found := &corev1.Pod{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
-	found.Annotations[v1alpha1.SCCAnnotation] = "privileged"
-	found.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-	}
-	require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
-	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
 }
 
 // roleBindingName returns the name of the RoleBinding in a namespace to the role of createSCCRole.
@@ -132,12 +135,13 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 		_, err := pods.Create(t.Context(), made.DeepCopy(), metav1.CreateOptions{})
 		assert.NoError(c, err)
 	})
-	refused := func(err error, key string) {
+	refused := func(t *testing.T, err error, key string) {
 		t.Helper()
 		require.True(t, apierrors.IsForbidden(err), "%s: %v", key, err)
 		require.ErrorContains(t, err, "cannot be changed through", key)
 	}
-	try := func() {
+	expectUnchanged := func(t *testing.T) {
+		t.Helper()
 		for _, key := range []string{
 			v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation, v1alpha1.RequiredSCCAnnotation,
 		} {
@@ -152,14 +156,14 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 					options = metav1.PatchOptions{FieldManager: "jane", Force: new(true)}
 				}
 				_, err := pods.Patch(t.Context(), "p", kind, body, options, "status")
-				refused(err, key+" by "+string(kind))
+				refused(t, err, key+" by "+string(kind))
 			}
 			found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
 			require.NoError(t, err)
 			found.Annotations = maps.Clone(found.Annotations)
 			delete(found.Annotations, v1alpha1.SCCAnnotation)
 			_, err = pods.UpdateStatus(t.Context(), found, metav1.UpdateOptions{})
-			refused(err, key)
+			refused(t, err, key)
 
 			binding := &corev1.Binding{
 				ObjectMeta: metav1.ObjectMeta{
@@ -167,37 +171,44 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 				},
 				Target: corev1.ObjectReference{Kind: "Node", Name: "n"},
 			}
-			refused(pods.Bind(t.Context(), binding, metav1.CreateOptions{}), key)
-			refused(
+			refused(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}), key)
+			refused(t,
 				jane.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").Body(binding).Do(
 					t.Context()).Error(), key)
-			refused(pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
+			refused(t, pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
 		}
 		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 	}
-	try()
-	_, err := pods.Patch(t.Context(), "p", types.StrategicMergePatchType,
-		[]byte(
-			`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
-	require.NoError(t, err)
-	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
 
-	require.NoError(t, s.operator.Kill())
-	try()
-	_, err = pods.Patch(t.Context(), "p", types.MergePatchType,
-		[]byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{},
-		"status")
-	require.NoError(t, err)
-	require.NoError(t, pods.Bind(t.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{"b": "c"}},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
-	}, metav1.CreateOptions{}))
-	found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "n", found.Spec.NodeName)
-	require.Equal(t, "b", found.Annotations["a"])
-	require.Equal(t, "c", found.Annotations["b"])
-	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+	t.Run("with the operator", func(t *testing.T) {
+		s := s.withT(t)
+		expectUnchanged(t)
+		_, err := pods.Patch(t.Context(), "p", types.StrategicMergePatchType,
+			[]byte(
+				`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
+		require.NoError(t, err)
+		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+	})
+
+	t.Run("without the operator", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.operator.Kill())
+		expectUnchanged(t)
+		_, err := pods.Patch(t.Context(), "p", types.MergePatchType,
+			[]byte(`{"metadata": {"annotations": {"a": "b"}}, "status": {"message": "m"}}`), metav1.PatchOptions{},
+			"status")
+		require.NoError(t, err)
+		require.NoError(t, pods.Bind(t.Context(), &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", Annotations: map[string]string{"b": "c"}},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+		}, metav1.CreateOptions{}))
+		found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "n", found.Spec.NodeName)
+		require.Equal(t, "b", found.Annotations["a"])
+		require.Equal(t, "c", found.Annotations["b"])
+		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+	})
 }
 
 // Windows pods are restricted like Linux pods.
@@ -220,65 +231,77 @@ func TestSCCRestrictsWindowsPods(t *testing.T) {
 			HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
 		}}
 	}
-	s.eventually(func(c *assert.CollectT) {
-		pod := windows()
-		if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
-			assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
-			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)}, pod.Spec.Containers[0].SecurityContext,
-				"nothing that Windows does not know")
+
+	t.Run("a restricted pod gets only fields that Windows supports", func(t *testing.T) {
+		s := s.withT(t)
+		s.eventually(func(c *assert.CollectT) {
+			pod := windows()
+			if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
+				assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
+				assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)},
+					pod.Spec.Containers[0].SecurityContext,
+					"admission sets only fields that Windows supports")
+			}
+		})
+	})
+
+	t.Run("privileged fields are denied", func(t *testing.T) {
+		for says, change := range map[string]func(*corev1.PodSpec){
+			"windowsOptions.hostProcess": hostProcess,
+			"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
+				spec.HostNetwork = true
+				spec.SecurityContext = &corev1.PodSecurityContext{
+					WindowsOptions: &corev1.WindowsSecurityContextOptions{
+						HostProcess: new(true), RunAsUserName: new("a"),
+					},
+				}
+			},
+			"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
+			"hostPath volumes": func(spec *corev1.PodSpec) {
+				spec.Volumes = []corev1.Volume{{
+					Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
+				}}
+			},
+			"hostPort": func(spec *corev1.PodSpec) {
+				spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
+			},
+			"runAsUserName": func(spec *corev1.PodSpec) {
+				spec.SecurityContext = &corev1.PodSecurityContext{
+					WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
+				}
+			},
+		} {
+			err := jane.Create(t.Context(), windows(change), client.DryRunAll)
+			require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
+			require.ErrorContains(t, err, says)
+			undeclared := windows(change)
+			undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
+			err = jane.Create(t.Context(), undeclared, client.DryRunAll)
+			require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
+			require.ErrorContains(t, err, says)
 		}
 	})
-	for says, change := range map[string]func(*corev1.PodSpec){
-		"windowsOptions.hostProcess": hostProcess,
-		"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
-			spec.HostNetwork = true
-			spec.SecurityContext = &corev1.PodSecurityContext{
-				WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true), RunAsUserName: new("a")},
-			}
-		},
-		"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
-		"hostPath volumes": func(spec *corev1.PodSpec) {
-			spec.Volumes = []corev1.Volume{{
-				Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
-			}}
-		},
-		"hostPort": func(spec *corev1.PodSpec) {
-			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
-		},
-		"runAsUserName": func(spec *corev1.PodSpec) {
-			spec.SecurityContext = &corev1.PodSecurityContext{
-				WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
-			}
-		},
-	} {
-		err := jane.Create(t.Context(), windows(change), client.DryRunAll)
-		require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
-		require.ErrorContains(t, err, says)
-		undeclared := windows(change)
-		undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
-		err = jane.Create(t.Context(), undeclared, client.DryRunAll)
-		require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
-		require.ErrorContains(t, err, says)
-	}
 
-	// Users of a constraint that allows privileged containers can run HostProcess containers. Other users cannot add
-	// containers to such a pod.
-	pod := windows(hostProcess)
-	require.NoError(t, s.client.Create(t.Context(), pod))
-	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
-	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-	}
-	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()), "hostProcess")
-	plain := windows()
-	plain.Name = "plain"
-	require.NoError(t, jane.Create(t.Context(), plain))
-	plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "d", Image: "d",
-		SecurityContext: &corev1.SecurityContext{
-			WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
-		},
-	}}}
-	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
-		"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+	t.Run("HostProcess containers need a constraint that allows privileged containers", func(t *testing.T) {
+		s := s.withT(t)
+		pod := windows(hostProcess)
+		require.NoError(t, s.client.Create(t.Context(), pod))
+		require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
+		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+		}
+		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
+			"hostProcess")
+		plain := windows()
+		plain.Name = "plain"
+		require.NoError(t, jane.Create(t.Context(), plain))
+		plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "d", Image: "d",
+			SecurityContext: &corev1.SecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
+			},
+		}}}
+		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
+			"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+	})
 }

@@ -68,51 +68,58 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 		assert.NoError(c, admitted(b, "x"))
 	})
 
-	// The new ServiceAccount has no access even before the reference is removed.
-	require.NoError(t, s.client.Delete(t.Context(), account(a, "x")))
-	require.NoError(t, s.client.Create(t.Context(), account(a, "x")))
-	require.True(t, apierrors.IsForbidden(admitted(a, "x")))
-	names("jane", user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x"), "devs",
-		"system:serviceaccounts:"+b, "system:serviceaccounts:nowhere")
-	require.True(t, apierrors.IsForbidden(admitted(a, "x")))
-	s.eventually(func(c *assert.CollectT) {
-		events := &eventsv1.EventList{}
-		assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(metav1.NamespaceDefault)))
-		assert.True(c, slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
-			return e.Reason == "StaleReferencesRemoved" && e.Regarding.Name == "hosts" && e.Note != ""
-		}))
+	t.Run("an account that is created again at once has no access", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.client.Delete(t.Context(), account(a, "x")))
+		require.NoError(t, s.client.Create(t.Context(), account(a, "x")))
+		require.True(t, apierrors.IsForbidden(admitted(a, "x")))
+		names("jane", user(a, "y"), user(b, "x"), user(a, "later"), user("nowhere", "x"), "devs",
+			"system:serviceaccounts:"+b, "system:serviceaccounts:nowhere")
+		require.True(t, apierrors.IsForbidden(admitted(a, "x")))
+		s.eventually(func(c *assert.CollectT) {
+			events := &eventsv1.EventList{}
+			assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(metav1.NamespaceDefault)))
+			assert.True(c, slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+				return e.Reason == "StaleReferencesRemoved" && e.Regarding.Name == "hosts" && e.Note != ""
+			}))
+		})
 	})
 
-	// Objects are deleted while the operator is down.
-	require.NoError(t, s.operator.Kill())
-	require.NoError(t, s.client.Delete(t.Context(), account(a, "y")))
-	require.NoError(t, s.client.Create(t.Context(), account(a, "y")))
-	require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
+	t.Run("an account that is created again while the operator is down has no access", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.operator.Kill())
+		require.NoError(t, s.client.Delete(t.Context(), account(a, "y")))
+		require.NoError(t, s.client.Create(t.Context(), account(a, "y")))
+		require.NoError(t, s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
+		})
+		require.NoError(t, s.client.Create(t.Context(), account(b, "x")))
+		require.NoError(t, s.startOperator(t.Context()))
+		names("jane", user(a, "later"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
+		require.True(t, apierrors.IsForbidden(admitted(a, "y")))
+		require.True(t, apierrors.IsForbidden(admitted(b, "x")))
 	})
-	require.NoError(t, s.client.Create(t.Context(), account(b, "x")))
-	require.NoError(t, s.startOperator(t.Context()))
-	names("jane", user(a, "later"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
-	require.True(t, apierrors.IsForbidden(admitted(a, "y")))
-	require.True(t, apierrors.IsForbidden(admitted(b, "x")))
 
-	// A reference to an account that does not exist yet stays until that account is created and deleted. A reference
-	// that is added again is valid again.
-	require.NoError(t, s.client.Create(t.Context(), account(a, "later")))
-	s.eventually(func(c *assert.CollectT) {
-		seen(c, a, "later")
-		assert.NoError(c, admitted(a, "later"))
+	t.Run("a reference to an account that does not exist yet stays until its deletion", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.client.Create(t.Context(), account(a, "later")))
+		s.eventually(func(c *assert.CollectT) {
+			seen(c, a, "later")
+			assert.NoError(c, admitted(a, "later"))
+		})
+		hosts.Users = append(hosts.Users, user(a, "x"))
+		require.NoError(t, s.client.Update(t.Context(), hosts))
+		s.eventually(func(c *assert.CollectT) {
+			seen(c, a, "x")
+			assert.NoError(c, admitted(a, "x"))
+		})
+		require.NoError(t, s.client.Delete(t.Context(), account(a, "later")))
+		names("jane", user(a, "x"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
 	})
-	hosts.Users = append(hosts.Users, user(a, "x"))
-	require.NoError(t, s.client.Update(t.Context(), hosts))
-	s.eventually(func(c *assert.CollectT) {
-		seen(c, a, "x")
-		assert.NoError(c, admitted(a, "x"))
-	})
-	require.NoError(t, s.client.Delete(t.Context(), account(a, "later")))
-	names("jane", user(a, "x"), user("nowhere", "x"), "devs", "system:serviceaccounts:nowhere")
 
-	// A restart writes nothing.
-	s.expectRestartWritesNothing("sccreference")
+	t.Run("a restart writes nothing", func(t *testing.T) {
+		s := s.withT(t)
+		s.expectRestartWritesNothing("sccreference")
+	})
 }

@@ -72,7 +72,7 @@ func newSCCScope(t *testing.T) *testScope {
 	return s
 }
 
-func TestSCCOfPods(t *testing.T) {
+func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -91,130 +91,143 @@ func TestSCCOfPods(t *testing.T) {
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 	})
 
-	// Use case 1: fields that the pod leaves open get the values of the namespace's ranges.
-	plain := newPod(ns, "plain")
+	plain, sudo := newPod(ns, "plain"), newPod(ns, "sudo", makesPrivileged)
 	require.NoError(t, jane.Create(t.Context(), plain))
+	require.NoError(t, operator.Create(t.Context(), sudo))
 	given := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, given))
 	blocks, err := scc.ParseBlocks(given.Annotations[v1alpha1.UIDRangeAnnotation])
 	require.NoError(t, err)
-	require.Equal(t, "restricted", plain.Annotations[v1alpha1.SCCAnnotation])
-	require.Equal(t, "user", plain.Annotations[v1alpha1.SCCSubjectAnnotation])
-	require.Equal(t, blocks[0].Min, *plain.Spec.Containers[0].SecurityContext.RunAsUser)
-	require.Equal(t, blocks[0].Min, *plain.Spec.SecurityContext.FSGroup)
-	require.Equal(t, []int64{blocks[0].Min}, plain.Spec.SecurityContext.SupplementalGroups)
-	require.Equal(t, given.Annotations[v1alpha1.MCSAnnotation], plain.Spec.SecurityContext.SELinuxOptions.Level)
-	require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
 
-	// The error has all reasons. A forged annotation has no effect.
-	forged := newPod(ns, "forged", makesPrivileged, func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
-		p.Spec.HostNetwork = true
+	t.Run("open fields get values from the ranges of the namespace", func(t *testing.T) {
+		require.Equal(t, "restricted", plain.Annotations[v1alpha1.SCCAnnotation])
+		require.Equal(t, "user", plain.Annotations[v1alpha1.SCCSubjectAnnotation])
+		require.Equal(t, blocks[0].Min, *plain.Spec.Containers[0].SecurityContext.RunAsUser)
+		require.Equal(t, blocks[0].Min, *plain.Spec.SecurityContext.FSGroup)
+		require.Equal(t, []int64{blocks[0].Min}, plain.Spec.SecurityContext.SupplementalGroups)
+		require.Equal(t, given.Annotations[v1alpha1.MCSAnnotation], plain.Spec.SecurityContext.SELinuxOptions.Level)
+		require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
 	})
-	err = jane.Create(t.Context(), forged)
-	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	for _, says := range []string{
-		"no SecurityContextConstraints admit it for user \"jane\"",
-		"constraint privileged: not usable by user or serviceaccount",
-		"constraint restricted: spec.hostNetwork: it is not allowed",
-		"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
-	} {
-		require.ErrorContains(t, err, says)
-	}
 
-	// Use cases 2 and 3, and "sudo make me a pod": the permission of the user or of the service account suffices.
-	sudo := newPod(ns, "sudo", makesPrivileged)
-	require.NoError(t, operator.Create(t.Context(), sudo))
-	require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
-	require.NoError(t,
-		s.client.Create(t.Context(),
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
-	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
-		accountSubject(ns, "infra"))
-	infra := newDeployment(ns, "infra", 1, nil)
-	infra.Spec.Template.Spec.ServiceAccountName = "infra"
-	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	require.NoError(t, jane.Create(t.Context(), infra))
-	s.eventually(func(c *assert.CollectT) {
-		if pods := s.listPods(ns, "infra"); assert.Len(c, pods, 1) {
-			assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
-			assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
-		}
-	})
-	// A Deployment whose service account lacks the permission has no pods. Its ReplicaSet reports why.
-	other := newDeployment(ns, "other", 1, nil)
-	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	require.NoError(t, operator.Create(t.Context(), other))
-	s.eventually(func(c *assert.CollectT) {
-		events := &corev1.EventList{}
-		assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(ns)))
-		said := ""
-		for _, event := range events.Items {
-			said += event.Message
-		}
-		assert.Contains(c, said, "no SecurityContextConstraints admit it")
-	})
-	require.Empty(t, s.listPods(ns, "other"))
-
-	// A pod can be updated as long as a constraint admits it unchanged.
-	patch := func(who client.Client, p *corev1.Pod, body string) error {
-		return who.Patch(t.Context(), p.DeepCopy(), mergePatch(body))
-	}
-	require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
-	require.ErrorContains(t,
-		patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`),
-		"can't be changed")
-	require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`),
-		"privileged containers are not allowed")
-	require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
-
-	// Admission sets the open fields of ephemeral containers, and of no others.
-	debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
-		p = p.DeepCopy()
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
-			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-				Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
-			}})
-		return who.SubResource("ephemeralcontainers").Update(t.Context(), p)
-	}
-	require.NoError(t, debug(jane, plain, nil))
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), plain))
-	require.Equal(t, blocks[0].Min, *plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
-	require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}),
-		"spec.ephemeralContainers[1].securityContext.privileged")
-	require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
-
-	// A required constraint is the only candidate.
-	required := newPod(ns, "required", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
-	})
-	require.NoError(t, operator.Create(t.Context(), required))
-	require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
-	none := newPod(ns, "none", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
-	})
-	require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
-
-	// Users can exec into and attach to a pod only if they could have created it.
-	enter := func(user, verb string, p *corev1.Pod) error {
-		config, err := s.controlPlane.UserConfig(user, everything)
-		require.NoError(t, err)
-		clients, err := kubernetes.NewForConfig(config)
-		require.NoError(t, err)
-		return clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(p.Name).SubResource(verb).
-			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
-				clientgoscheme.ParameterCodec).Do(t.Context()).Error()
-	}
-	for _, verb := range []string{"exec", "attach"} {
-		err := enter("jane", verb, sudo)
+	t.Run("a denial has all reasons and a forged annotation has no effect", func(t *testing.T) {
+		forged := newPod(ns, "forged", makesPrivileged, func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
+			p.Spec.HostNetwork = true
+		})
+		err := jane.Create(t.Context(), forged)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err,
-			verb+" is not allowed because the pod's security context exceeds your permissions")
-		require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)),
-			"no node runs it, but that is another matter")
-		require.False(t, apierrors.IsForbidden(enter("jane", verb, plain)))
-	}
+		for _, says := range []string{
+			"no SecurityContextConstraints admit it for user \"jane\"",
+			"constraint privileged: not usable by user or serviceaccount",
+			"constraint restricted: spec.hostNetwork: it is not allowed",
+			"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
+		} {
+			require.ErrorContains(t, err, says)
+		}
+	})
+
+	t.Run("the permission of the user or of the service account suffices", func(t *testing.T) {
+		s := s.withT(t)
+		require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
+		require.NoError(t,
+			s.client.Create(t.Context(),
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
+		s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
+			accountSubject(ns, "infra"))
+		infra := newDeployment(ns, "infra", 1, nil)
+		infra.Spec.Template.Spec.ServiceAccountName = "infra"
+		infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		require.NoError(t, jane.Create(t.Context(), infra))
+		s.eventually(func(c *assert.CollectT) {
+			if pods := s.listPods(ns, "infra"); assert.Len(c, pods, 1) {
+				assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
+				assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
+			}
+		})
+	})
+
+	t.Run("a ReplicaSet reports that its service account lacks the permission", func(t *testing.T) {
+		s := s.withT(t)
+		other := newDeployment(ns, "other", 1, nil)
+		other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		require.NoError(t, operator.Create(t.Context(), other))
+		s.eventually(func(c *assert.CollectT) {
+			events := &corev1.EventList{}
+			assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(ns)))
+			said := ""
+			for _, event := range events.Items {
+				said += event.Message
+			}
+			assert.Contains(c, said, "no SecurityContextConstraints admit it")
+		})
+		require.Empty(t, s.listPods(ns, "other"))
+	})
+
+	t.Run("a pod can be updated if a constraint admits it unchanged", func(t *testing.T) {
+		patch := func(who client.Client, p *corev1.Pod, body string) error {
+			return who.Patch(t.Context(), p.DeepCopy(), mergePatch(body))
+		}
+		require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
+		require.ErrorContains(t,
+			patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`),
+			"can't be changed")
+		require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`),
+			"privileged containers are not allowed")
+		require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
+	})
+
+	t.Run("open fields of ephemeral containers get values", func(t *testing.T) {
+		s := s.withT(t)
+		debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
+			p = p.DeepCopy()
+			require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+				corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+					Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
+				}})
+			return who.SubResource("ephemeralcontainers").Update(t.Context(), p)
+		}
+		require.NoError(t, debug(jane, plain, nil))
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), plain))
+		require.Equal(t, blocks[0].Min, *plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
+		require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}),
+			"spec.ephemeralContainers[1].securityContext.privileged")
+		require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
+	})
+
+	t.Run("a required constraint is the only candidate", func(t *testing.T) {
+		required := newPod(ns, "required", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+		})
+		require.NoError(t, operator.Create(t.Context(), required))
+		require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
+		none := newPod(ns, "none", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
+		})
+		require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
+	})
+
+	t.Run("users can exec into and attach to pods that they could have created", func(t *testing.T) {
+		s := s.withT(t)
+		enter := func(user, verb string, p *corev1.Pod) error {
+			config, err := s.controlPlane.UserConfig(user, everything)
+			require.NoError(t, err)
+			clients, err := kubernetes.NewForConfig(config)
+			require.NoError(t, err)
+			return clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(p.Name).SubResource(verb).
+				VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+					clientgoscheme.ParameterCodec).Do(t.Context()).Error()
+		}
+		for _, verb := range []string{"exec", "attach"} {
+			err := enter("jane", verb, sudo)
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+			require.ErrorContains(t, err,
+				verb+" is not allowed because the pod's security context exceeds your permissions")
+			require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)),
+				"the request fails only because no node runs the pod")
+			require.False(t, apierrors.IsForbidden(enter("jane", verb, plain)))
+		}
+	})
 }
 
 // createSCCRole creates a ClusterRole with the verb use on a constraint.
@@ -365,28 +378,36 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 	}
 	s.eventuallyWithin(2*time.Minute, unique)
 
-	require.NoError(t,
-		s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
-	// The pod has its own service account, because the controller that creates the default ones is busy.
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
-	require.NoError(t, s.client.Create(t.Context(), account))
-	require.NoError(t, s.client.Create(t.Context(), newPod(s.name("young"), "first", func(p *corev1.Pod) {
-		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
-		p.Spec.ServiceAccountName = account.Name
-		p.Spec.AutomountServiceAccountToken = new(false)
-	}), client.DryRunAll), "it waits for the allocation")
-	s.restartOperator(t)
-	s.eventually(unique)
+	t.Run("a new namespace gets ranges before its first pod", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t,
+			s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("young")}}))
+		// The pod has its own service account, because the controller that creates the default ones is busy.
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.name("young"), Name: "first"}}
+		require.NoError(t, s.client.Create(t.Context(), account))
+		require.NoError(t, s.client.Create(t.Context(), newPod(s.name("young"), "first", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
+			p.Spec.ServiceAccountName = account.Name
+			p.Spec.AutomountServiceAccountToken = new(false)
+		}), client.DryRunAll), "it waits for the allocation")
+		s.restartOperator(t)
+		s.eventually(unique)
+	})
 
-	// The operator repairs a duplicate that an administrator writes, and reports it.
-	first, second := &corev1.Namespace{}, &corev1.Namespace{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
-	s.patchNamespace(second,
-		fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
-			first.Annotations[v1alpha1.UIDRangeAnnotation]))
-	s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
-	s.eventually(unique)
-	// A restart writes nothing when all namespaces have ranges.
-	s.expectRestartWritesNothing("allocation")
+	t.Run("a duplicate is repaired and reported", func(t *testing.T) {
+		s := s.withT(t)
+		first, second := &corev1.Namespace{}, &corev1.Namespace{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
+		s.patchNamespace(second,
+			fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
+				first.Annotations[v1alpha1.UIDRangeAnnotation]))
+		s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
+		s.eventually(unique)
+	})
+
+	t.Run("a restart writes nothing", func(t *testing.T) {
+		s := s.withT(t)
+		s.expectRestartWritesNothing("allocation")
+	})
 }

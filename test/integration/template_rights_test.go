@@ -182,52 +182,70 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 		assert.NoError(c,
 			author.Create(t.Context(), s.newTemplate("probe", documents(empty("v1"), bind("squat"))), client.DryRunAll))
 	})
-	for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
-		err := author.Create(t.Context(), s.newTemplate("version", documents(empty(version), bind("squat"))))
-		expectForbidden(t, err,
-			"serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
-	}
-	overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
-		return func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Overlays = []v1alpha1.Overlay{{
-				Name: "o", Namespaces: selectLabel(testLabel, s.id),
-				Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
-			}}
-		}
-	}
-	for _, patch := range []string{
-		`[{"op": "replace", "path": "/apiVersion", "value": "rbac.authorization.k8s.io/v1beta1"}]`,
-		`[{"op": "replace", "path": "/kind", "value": "RoleX"}]`,
-		`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`,
-		`[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
-	} {
-		err := author.Create(t.Context(),
-			s.newTemplate("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
-		expectForbidden(t, err, "overlay o")
-	}
-	large := strings.Replace(empty("v1"), "{name: squat}",
-		"{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
-	expectForbidden(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
-		"the operator adds its own")
 
-	// A user who may escalate but neither bind nor patch the binding template cannot declare the Role.
+	t.Run("a version that is not served", func(t *testing.T) {
+		s := s.withT(t)
+		for _, version := range []string{"v1beta1", "v1alpha1", "v2"} {
+			err := author.Create(t.Context(), s.newTemplate("version", documents(empty(version), bind("squat"))))
+			expectForbidden(t, err,
+				"serves Role.rbac.authorization.k8s.io as rbac.authorization.k8s.io/v1, not as rbac.authorization.k8s.io/"+version)
+		}
+	})
+
+	t.Run("an overlay that changes what the Role is", func(t *testing.T) {
+		s := s.withT(t)
+		overlay := func(patch string) func(*v1alpha1.NamespaceTemplate) {
+			return func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Overlays = []v1alpha1.Overlay{{
+					Name: "o", Namespaces: selectLabel(testLabel, s.id),
+					Patches: []v1alpha1.Patch{{Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "Role"}}},
+				}}
+			}
+		}
+		for _, patch := range []string{
+			`[{"op": "replace", "path": "/apiVersion", "value": "rbac.authorization.k8s.io/v1beta1"}]`,
+			`[{"op": "replace", "path": "/kind", "value": "RoleX"}]`,
+			`[{"op": "replace", "path": "/metadata/name", "value": "other"}]`,
+			`[{"op": "add", "path": "/metadata/namespace", "value": "default"}]`,
+		} {
+			err := author.Create(t.Context(),
+				s.newTemplate("overlay", documents(empty("v1"), bind("squat")), overlay(patch)))
+			expectForbidden(t, err, "overlay o")
+		}
+	})
+
+	t.Run("a Role that becomes too large", func(t *testing.T) {
+		s := s.withT(t)
+		large := strings.Replace(empty("v1"), "{name: squat}",
+			"{name: squat, annotations: {a: "+strings.Repeat("x", 256*1024-20)+"}}", 1)
+		expectForbidden(t, author.Create(t.Context(), s.newTemplate("large", documents(large, bind("squat")))),
+			"the operator adds its own")
+	})
+
 	require.NoError(t, author.Create(t.Context(), s.newTemplate("z-squat", documents(empty("v1"), bind("squat")))))
 	wide := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: squat}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n"
-	escalator := s.newUserWithRules("escalator",
-		policyRule("create patch escalate", rbacv1.GroupName, "roles"),
-		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c,
-			escalator.Create(t.Context(), s.newTemplate("a-probe", strings.Replace(wide, "squat", "other", 1)),
-				client.DryRunAll))
+
+	t.Run("a Role that another template binds", func(t *testing.T) {
+		s := s.withT(t)
+		escalator := s.newUserWithRules("escalator",
+			policyRule("create patch escalate", rbacv1.GroupName, "roles"),
+			policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c,
+				escalator.Create(t.Context(), s.newTemplate("a-probe", strings.Replace(wide, "squat", "other", 1)),
+					client.DryRunAll))
+		})
+		expectForbidden(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)),
+			"template "+s.name("z-squat")+" may bind it")
 	})
-	expectForbidden(t, escalator.Create(t.Context(), s.newTemplate("a-wide", wide)),
-		"template "+s.name("z-squat")+" may bind it")
-	// An author cannot bind a Role that another template declares already.
-	s.createTemplate("a-first", strings.Replace(wide, "squat", "first", 1))
-	expectForbidden(t, author.Create(t.Context(),
-		s.newTemplate("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
-		"another template may declare Role first too")
+
+	t.Run("a Role that another template declares", func(t *testing.T) {
+		s := s.withT(t)
+		s.createTemplate("a-first", strings.Replace(wide, "squat", "first", 1))
+		expectForbidden(t, author.Create(t.Context(),
+			s.newTemplate("z-first", documents(strings.Replace(empty("v1"), "squat", "first", 1), bind("first")))),
+			"another template may declare Role first too")
+	})
 }
 
 // Templates cannot declare nstpl's own objects, labels and annotations, neither literally nor by tokens.
@@ -259,7 +277,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), s.newTemplate("allowed", replaceable), client.DryRunAll))
 }
 
-// Templates that would take long to vet are denied at once, and so are selectors that would make other requests slow.
+// Templates that would take long to vet are denied at once.
 func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -293,6 +311,12 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
 		"too many combinations")
 
+}
+
+// Selectors that would make the requests of others slow are rejected.
+func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
 	for name, change := range map[string]func(*metav1.LabelSelector){
 		"expressions": func(selector *metav1.LabelSelector) {
 			for i := range 37_000 {
