@@ -276,7 +276,7 @@ func TestDescriptionsShowAValidExample(t *testing.T) {
 				require.True(t, found, "the description has no example")
 				example = strings.ReplaceAll("\n"+example, "\n\t", "\n")
 				require.Contains(t, example, "\nkind: "+crd.Spec.Names.Kind+"\n")
-				_, err := shared.kubectl(t.Context(), example, "create", "--dry-run=server", "--validate=strict",
+				_, err := sharedCluster.kubectl(t.Context(), example, "create", "--dry-run=server", "--validate=strict",
 					"--filename", "-")
 				require.NoError(t, err)
 			}
