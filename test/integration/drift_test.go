@@ -290,38 +290,46 @@ func TestDriftIsReported(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	s.createPopulatedNamespace("b")
 	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
-	settings.Object["data"] = map[string]any{"key": "theirs"}
-	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionTrue, condition.Status)
-		assert.Contains(c, condition.Message, "configmap/settings: drifted: data.key changed by kubectl-edit")
-	})
-	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
-	s.waitDriftedNamespaces(template, 1)
 
-	s.delete(s.mustGet(ns, parseYAML(t, configMap("more", ""))[0]))
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
+	t.Run("a changed object", func(t *testing.T) {
+		s := s.withT(t)
+		settings.Object["data"] = map[string]any{"key": "theirs"}
+		require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Equal(c, corev1.ConditionTrue, condition.Status)
+			assert.Contains(c, condition.Message, "configmap/settings: drifted: data.key changed by kubectl-edit")
+		})
+		s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/settings")
+		s.waitDriftedNamespaces(template, 1)
 	})
-	s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
-	s.waitDriftedNamespaces(template, 1)
-	s.waitPresent(ns, configMap("settings", "theirs"))
-	s.waitAbsent(ns, configMap("more", ""))
-	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 
-	// Drift ends when a user restores the declared value.
-	settings = s.mustGet(ns, settings)
-	settings.Object["data"] = map[string]any{"key": "v"}
-	require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
-
-	// After a change to driftPolicy Correct, the drift is corrected.
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.DriftPolicy = v1alpha1.DriftCorrect
+	t.Run("a deleted object", func(t *testing.T) {
+		s := s.withT(t)
+		s.delete(s.mustGet(ns, parseYAML(t, configMap("more", ""))[0]))
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
+		})
+		s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
+		s.waitDriftedNamespaces(template, 1)
+		s.waitPresent(ns, configMap("settings", "theirs"))
+		s.waitAbsent(ns, configMap("more", ""))
+		require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 	})
-	s.waitPresent(ns, documents(configMap("settings", "v"), configMap("more", "v")))
-	s.waitDriftedNamespaces(template, 0)
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.NotContains(c, condition.Message, "drifted")
+
+	t.Run("drift is corrected after a change to driftPolicy Correct", func(t *testing.T) {
+		s := s.withT(t)
+		// One declared value is restored already, by another field manager.
+		settings = s.mustGet(ns, settings)
+		settings.Object["data"] = map[string]any{"key": "v"}
+		require.NoError(t, s.client.Update(t.Context(), settings, client.FieldOwner("kubectl-edit")))
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.DriftPolicy = v1alpha1.DriftCorrect
+		})
+		s.waitPresent(ns, documents(configMap("settings", "v"), configMap("more", "v")))
+		s.waitDriftedNamespaces(template, 0)
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.NotContains(c, condition.Message, "drifted")
+		})
 	})
 }
 
