@@ -43,7 +43,7 @@ func TestEndToEnd(t *testing.T) {
 
 func (s *site) install() {
 	s.load(first)
-	s.play("What there is", first)
+	s.play("Build a release", first)
 	s.play("The plugin", first)
 	s.play("Install", first)
 	s.awaitOperator(first)
