@@ -2,7 +2,7 @@
 
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 CRD_REF_DOCS := go run github.com/elastic/crd-ref-docs@v0.3.0
-KINDS := $(CRD_REF_DOCS) --source-path=operator/api/v1alpha1 --config=operator/api/reference.yaml --renderer=markdown --log-level=ERROR
+KINDS := $(CRD_REF_DOCS) --source-path=operator/api/v1alpha1 --config=operator/api/reference/config.yaml --templates-dir=operator/api/reference --renderer=markdown --log-level=ERROR
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 

@@ -11,7 +11,9 @@ type AttributeKind string
 
 // The kinds of attributes.
 const (
-	LabelAttribute      AttributeKind = "Label"
+	// LabelAttribute is a label.
+	LabelAttribute AttributeKind = "Label"
+	// AnnotationAttribute is an annotation.
 	AnnotationAttribute AttributeKind = "Annotation"
 )
 

@@ -225,10 +225,13 @@ const AllCapabilities Capability = "*"
 // +kubebuilder:validation:MaxLength=64
 type FSType string
 
-// The types that mean more than themselves.
+// Special types of volumes.
 const (
-	FSTypeAll      FSType = "*"
-	FSTypeNone     FSType = "none"
+	// FSTypeAll allows all types.
+	FSTypeAll FSType = "*"
+	// FSTypeNone allows no type.
+	FSTypeNone FSType = "none"
+	// FSTypeHostPath is allowed by allowHostDirVolumePlugin, too.
 	FSTypeHostPath FSType = "hostPath"
 )
 
@@ -248,7 +251,9 @@ type UserNamespaceLevel string
 
 // The levels.
 const (
-	AllowHostLevel  UserNamespaceLevel = "AllowHostLevel"
+	// AllowHostLevel allows pods in the host's user namespace.
+	AllowHostLevel UserNamespaceLevel = "AllowHostLevel"
+	// RequirePodLevel requires hostUsers: false.
 	RequirePodLevel UserNamespaceLevel = "RequirePodLevel"
 )
 
