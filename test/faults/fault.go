@@ -8,58 +8,58 @@ import (
 	"time"
 )
 
-// fault says what goes wrong between the operator and the API server. The zero value lets everything pass.
+// fault is what goes wrong between the operator and the API server. The zero value changes nothing.
 type fault struct {
 	name string
 
-	// At write number at, counted from 1, do is done: before the write is passed on, or after it was, and its answer is
-	// lost.
+	// At write number at, counted from 1, the action do happens: before the write is forwarded, or after it was, in
+	// which case its answer is lost.
 	at    int
-	do    deed
+	do    action
 	after bool
 
-	// A write whose resource and method are as named is answered with a failure by chance, instead of being passed on,
-	// or after.
+	// A write whose resource and method match is answered with a failure, with a probability of chance, instead of
+	// being forwarded, or after it was.
 	chance   float64
 	answer   int    // 429, 500, 503, or reset
 	writesOf string // a resource; empty means all
 	methods  string // such as "PATCH POST"; empty means all
-	// late is how long such a write takes to arrive, even if its sender has died meanwhile.
+	// late is the delay of such a write, which is forwarded even if its sender has ended meanwhile.
 	late time.Duration
 
-	// refused is a resource all of whose requests, lists and watches included, are answered with 503.
+	// refused is a resource: all requests for it, including lists and watches, are answered with 503.
 	refused string
-	// hung is a resource whose lists and watches are never answered.
+	// hung is a resource: its lists and watches are never answered.
 	hung string
 
-	// lateDeletions is how long the answers to deletions take.
+	// lateDeletions is the delay of the answers to deletions.
 	lateDeletions time.Duration
-	// lateWatches is how long whatever a watch of watchesOf tells takes; an empty watchesOf means all.
+	// lateWatches is the delay of all events of watches of the resource watchesOf; an empty watchesOf means all.
 	lateWatches time.Duration
 	watchesOf   string
 
-	// cutWatches ends all watches that long after they began, and goneWatches then answers their next tries with 410 by
-	// that chance.
+	// cutWatches is the time after which watches are ended. Their next attempts are answered with 410 with a
+	// probability of goneWatches.
 	cutWatches  time.Duration
 	goneWatches float64
 	// cut resets all connections.
 	cut bool
 
-	// lasts is how long the fault goes on after the scenario has acted. What is done at a write is over once it is
-	// done.
+	// lasts is the time for which the fault continues after the scenario has acted. An action at a write ends when it
+	// is done.
 	lasts time.Duration
-	// standby has only the replica that does not lead meet the fault.
+	// standby limits the fault to the replica that does not lead.
 	standby bool
-	// during is done while the scenario acts, beside what the proxy does.
+	// during is an event that happens while the scenario acts, in addition to the proxy's faults.
 	during event
 }
 
-// deed is what happens to the operator at a write.
-type deed int
+// action is what happens to the operator or the control plane at a write.
+type action int
 
 const (
-	nothing deed = iota
-	// kill kills the operator, and suspend stops it for a while.
+	nothing action = iota
+	// kill kills the operator. suspend suspends it until another replica leads.
 	kill
 	suspend
 	// crashAPIServer and crashEtcd kill a program of the control plane, and start it again.
@@ -67,146 +67,145 @@ const (
 	crashEtcd
 )
 
-// reset is the answer that is none: the connection ends.
+// reset stands for an answer that is never sent, because the connection is reset.
 const reset = -1
 
-// event is what happens beside the proxy.
+// event is something that happens to the operators apart from the proxy's faults.
 type event string
 
 const (
-	// down keeps all operators stopped while the scenario acts.
+	// down stops all operators while the scenario acts.
 	down event = "down"
-	// restarted kills all operators once the fault is there.
+	// restarted kills all operators when the fault has begun.
 	restarted event = "restarted"
-	// handover ends the leader as Kubernetes would, when it has done what there is to do.
+	// handover stops the leader as Kubernetes would, when it has nothing left to do.
 	handover event = "handover"
 )
 
-// verdict says what becomes of one request.
-type verdict struct {
-	// do is done before the request is passed on, or after it was; then its answer is lost.
-	do    deed
+// decision is what happens to one request.
+type decision struct {
+	// do happens before the request is forwarded or, with after, afterwards; then its answer is lost.
+	do    action
 	after bool
-	// answer, unless it is zero, is given instead of passing the request on; with after, it is given once that was
-	// done.
+	// answer, unless it is zero, is sent instead of forwarding the request or, with after, after forwarding it.
 	answer int
-	// hang answers nothing until the fault is over.
+	// hang delays the answer until the fault is over.
 	hang bool
-	// late holds the request, and lateAnswer the answer.
+	// late delays the request, and lateAnswer the answer.
 	late, lateAnswer time.Duration
-	// ends is when a watch is cut; zero means never.
+	// ends is the time after which a watch is ended; zero means never.
 	ends time.Duration
 }
 
-// judge decides by a fault what becomes of requests. It may be used by several proxies at once.
-type judge struct {
+// injector decides which requests a fault affects. It is safe for concurrent use by several proxies.
+type injector struct {
 	mu       sync.Mutex
 	fault    fault
 	random   *rand.Rand
 	writes   int
 	injected int
 	done     bool
-	over     chan struct{} // closed when the fault is
+	over     chan struct{} // closed when the fault is over
 }
 
-func newJudge() *judge {
-	j := &judge{}
-	j.arm(fault{}, 0)
-	return j
+func newInjector() *injector {
+	inj := &injector{}
+	inj.arm(fault{}, 0)
+	return inj
 }
 
-// arm has a fault happen from now on. Writes are counted anew.
-func (j *judge) arm(f fault, seed uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.over != nil {
-		close(j.over)
+// arm begins a fault, and resets the count of writes.
+func (inj *injector) arm(f fault, seed uint64) {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
+	if inj.over != nil {
+		close(inj.over)
 	}
-	j.fault, j.random, j.over = f, rand.New(rand.NewPCG(seed, 0)), make(chan struct{})
-	j.writes, j.injected, j.done = 0, 0, false
+	inj.fault, inj.random, inj.over = f, rand.New(rand.NewPCG(seed, 0)), make(chan struct{})
+	inj.writes, inj.injected, inj.done = 0, 0, false
 }
 
 // disarm ends the fault. Writes are still counted.
-func (j *judge) disarm() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	close(j.over)
-	j.fault, j.over = fault{}, make(chan struct{})
+func (inj *injector) disarm() {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
+	close(inj.over)
+	inj.fault, inj.over = fault{}, make(chan struct{})
 }
 
-// counted returns how many writes there were since the judge was armed, and how many faults it has injected.
-func (j *judge) counted() (writes, injected int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.writes, j.injected
+// counted returns the number of writes since arm, and the number of injected faults.
+func (inj *injector) counted() (writes, injected int) {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
+	return inj.writes, inj.injected
 }
 
-// pending returns the deed that waits for its write.
-func (j *judge) pending() deed {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.done {
+// pendingAction returns the action that has not happened yet.
+func (inj *injector) pendingAction() action {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
+	if inj.done {
 		return nothing
 	}
-	return j.fault.do
+	return inj.fault.do
 }
 
-// now returns the fault of this moment, and what is closed when it is over.
-func (j *judge) now() (fault, <-chan struct{}) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.fault, j.over
+// current returns the fault, and a channel that is closed when it is over.
+func (inj *injector) current() (fault, <-chan struct{}) {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
+	return inj.fault, inj.over
 }
 
-// decide returns what becomes of a request.
-func (j *judge) decide(r request) verdict {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// decide returns what happens to a request.
+func (inj *injector) decide(r request) decision {
+	inj.mu.Lock()
+	defer inj.mu.Unlock()
 	if r.isWrite() {
-		j.writes++
+		inj.writes++
 	}
-	v := j.verdict(r)
-	if v != (verdict{}) {
-		j.injected++
+	v := inj.decisionOfWrite(r)
+	if v != (decision{}) {
+		inj.injected++
 	}
 	return v
 }
 
-func (j *judge) verdict(r request) verdict {
-	f := j.fault
+func (inj *injector) decisionOfWrite(r request) decision {
+	f := inj.fault
 	switch {
 	case r.resource == "" || r.resource == "leases" && !f.cut:
-		return verdict{}
+		return decision{}
 	case f.refused == r.resource:
-		return verdict{answer: http.StatusServiceUnavailable}
+		return decision{answer: http.StatusServiceUnavailable}
 	case f.hung == r.resource && r.method == http.MethodGet:
-		return verdict{hang: true}
+		return decision{hang: true}
 	case r.watch:
-		return j.verdictOfWatch()
+		return inj.decisionOfWatch()
 	case !r.isWrite():
-		return verdict{}
-	case f.do != nothing && f.at == j.writes && !j.done:
-		j.done = true
-		return verdict{do: f.do, after: f.after}
+		return decision{}
+	case f.do != nothing && f.at == inj.writes && !inj.done:
+		inj.done = true
+		return decision{do: f.do, after: f.after}
 	}
-	v := verdict{}
+	v := decision{}
 	if f.concerns(r) {
 		v.late = f.late
 	}
 	if r.method == http.MethodDelete {
 		v.lateAnswer = f.lateDeletions
 	}
-	if f.answer != 0 && f.concerns(r) && j.random.Float64() < f.chance {
+	if f.answer != 0 && f.concerns(r) && inj.random.Float64() < f.chance {
 		v.answer, v.after = f.answer, f.after
 	}
 	return v
 }
 
-func (j *judge) verdictOfWatch() verdict {
-	if j.fault.goneWatches > 0 && j.random.Float64() < j.fault.goneWatches {
-		return verdict{answer: http.StatusGone}
+func (inj *injector) decisionOfWatch() decision {
+	if inj.fault.goneWatches > 0 && inj.random.Float64() < inj.fault.goneWatches {
+		return decision{answer: http.StatusGone}
 	}
-	return verdict{ends: j.fault.cutWatches}
+	return decision{ends: inj.fault.cutWatches}
 }
 
 func (f fault) concerns(write request) bool {
@@ -214,7 +213,7 @@ func (f fault) concerns(write request) bool {
 		(f.methods == "" || strings.Contains(f.methods, write.method))
 }
 
-// delays returns how long what a watch tells takes.
+// delays returns the delay of a watch's events.
 func (f fault) delays(watch request) time.Duration {
 	if f.watchesOf == "" || f.watchesOf == watch.resource {
 		return f.lateWatches

@@ -52,80 +52,80 @@ func TestDecide(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault    fault
 		requests []request
-		want     []verdict
+		want     []decision
 	}{
-		"nothing": {fault{}, []request{aPatch, aDeletion, aWatch, aList, aLease}, make([]verdict, 5)},
+		"nothing": {fault{}, []request{aPatch, aDeletion, aWatch, aList, aLease}, make([]decision, 5)},
 		"kill before the second write": {
 			fault{do: kill, at: 2}, []request{aPatch, aList, anEvent, aTrial, aLease, aDeletion, aPatch},
-			[]verdict{5: {do: kill}, 6: {}},
+			[]decision{5: {do: kill}, 6: {}},
 		},
 		"kill after the first": {
 			fault{do: kill, at: 1, after: true}, []request{aWatch, aPatch, aPatch},
-			[]verdict{1: {do: kill, after: true}, 2: {}},
+			[]decision{1: {do: kill, after: true}, 2: {}},
 		},
 		"answers": {
 			fault{answer: 500, chance: 1, after: true}, []request{aPatch, aList, aLease, aDeletion},
-			[]verdict{{answer: 500, after: true}, {}, {}, {answer: 500, after: true}},
+			[]decision{{answer: 500, after: true}, {}, {}, {answer: 500, after: true}},
 		},
-		"answers by chance never": {fault{answer: 500}, []request{aPatch}, make([]verdict, 1)},
+		"answers by chance never": {fault{answer: 500}, []request{aPatch}, make([]decision, 1)},
 		"answers to some": {
 			fault{answer: 503, chance: 1, writesOf: "rolebindings", methods: "PATCH"},
-			[]request{aPatch, aBinding, aDeletion}, []verdict{1: {answer: 503}, 2: {}},
+			[]request{aPatch, aBinding, aDeletion}, []decision{1: {answer: 503}, 2: {}},
 		},
 		"a resource refused": {
 			fault{refused: "rolebindings"}, []request{aPatch, aBinding, aDeletion},
-			[]verdict{1: {answer: 503}, 2: {answer: 503}},
+			[]decision{1: {answer: 503}, 2: {answer: 503}},
 		},
 		"a resource hung": {
-			fault{hung: "configmaps"}, []request{aPatch, aList, aWatch}, []verdict{1: {hang: true}, 2: {hang: true}},
+			fault{hung: "configmaps"}, []request{aPatch, aList, aWatch}, []decision{1: {hang: true}, 2: {hang: true}},
 		},
 		"late writes": {
-			fault{late: time.Second}, []request{aPatch, aList, aWatch}, []verdict{{late: time.Second}, {}, {}},
+			fault{late: time.Second}, []request{aPatch, aList, aWatch}, []decision{{late: time.Second}, {}, {}},
 		},
 		"answers to deletions late": {
-			fault{lateDeletions: time.Second}, []request{aPatch, aDeletion}, []verdict{1: {lateAnswer: time.Second}},
+			fault{lateDeletions: time.Second}, []request{aPatch, aDeletion}, []decision{1: {lateAnswer: time.Second}},
 		},
 		"watches cut": {
-			fault{cutWatches: time.Second}, []request{aList, aWatch}, []verdict{1: {ends: time.Second}},
+			fault{cutWatches: time.Second}, []request{aList, aWatch}, []decision{1: {ends: time.Second}},
 		},
 		"watches gone": {
-			fault{goneWatches: 1}, []request{aWatch}, []verdict{{answer: http.StatusGone}},
+			fault{goneWatches: 1}, []request{aWatch}, []decision{{answer: http.StatusGone}},
 		},
 		"late, and the sender is ended": {
 			fault{late: time.Second, do: kill, at: 2}, []request{aPatch, aPatch, aPatch},
-			[]verdict{{late: time.Second}, {do: kill}, {late: time.Second}},
+			[]decision{{late: time.Second}, {do: kill}, {late: time.Second}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := newJudge()
-			j.arm(test.fault, 1)
+			inj := newInjector()
+			inj.arm(test.fault, 1)
 			injected := 0
 			for i, r := range test.requests {
-				got := j.decide(r)
+				got := inj.decide(r)
 				require.Equal(t, test.want[i], got, "%d: %s", i, r)
-				if got != (verdict{}) {
+				if got != (decision{}) {
 					injected++
 				}
 			}
-			_, counted := j.counted()
+			_, counted := inj.counted()
 			require.Equal(t, injected, counted)
 		})
 	}
 }
 
-// The same seed has the same faults, and a judge that is disarmed has none.
+// The same seed has the same faults, and a disarmed injector has none.
 func TestChanceFollowsTheSeed(t *testing.T) {
 	t.Parallel()
 	sequence := func(seed uint64) (answers []int) {
-		j := newJudge()
-		j.arm(fault{answer: 500, chance: 0.5}, seed)
+		inj := newInjector()
+		inj.arm(fault{answer: 500, chance: 0.5}, seed)
 		for range 50 {
-			answers = append(answers, j.decide(aPatch).answer)
+			answers = append(answers, inj.decide(aPatch).answer)
 		}
-		j.disarm()
+		inj.disarm()
 		for range 50 {
-			require.Zero(t, j.decide(aPatch))
+			require.Zero(t, inj.decide(aPatch))
 		}
 		return answers
 	}
@@ -137,10 +137,10 @@ func TestChanceFollowsTheSeed(t *testing.T) {
 
 func TestPendingEndsWithTheDeed(t *testing.T) {
 	t.Parallel()
-	j := newJudge()
-	j.arm(fault{do: kill, at: 2}, 1)
-	j.decide(aPatch)
-	require.Equal(t, kill, j.pending())
-	j.decide(aPatch)
-	require.Equal(t, nothing, j.pending())
+	inj := newInjector()
+	inj.arm(fault{do: kill, at: 2}, 1)
+	inj.decide(aPatch)
+	require.Equal(t, kill, inj.pendingAction())
+	inj.decide(aPatch)
+	require.Equal(t, nothing, inj.pendingAction())
 }

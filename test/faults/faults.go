@@ -17,7 +17,7 @@ func killed(writes int) []fault {
 	return all
 }
 
-// faults are all others that are tried with every scenario.
+// faults returns all other faults that every scenario is tried with.
 func faults() []fault {
 	const lasts = 3 * time.Second
 	all := []fault{
@@ -44,7 +44,7 @@ func faults() []fault {
 	return all
 }
 
-// faultsOfTwo are those that need another replica.
+// faultsOfTwo returns the faults that need another replica.
 func faultsOfTwo() []fault {
 	return []fault{
 		{

@@ -8,7 +8,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// operation is what a client does that a quota counts.
+// operation is a request of a client that a quota counts.
 type operation int
 
 const (
@@ -16,24 +16,24 @@ const (
 	destroy
 )
 
-// outcome is what a client knows of its operation.
+// outcome is what a client knows about the result of its operation.
 type outcome int
 
 const (
 	accepted outcome = iota
 	refused
-	// unknown operations may have been carried out, at any time since.
+	// The server may have executed an unknown operation at any time since its start.
 	unknown
 )
 
-// history is what clients of a quota did, and when. It may be used by several clients at once.
+// history records the operations of a quota's clients with their times. It is safe for concurrent use.
 type history struct {
 	mu     sync.Mutex
 	begin  time.Time
 	events []done
 }
 
-// done is an operation that is over.
+// done is an operation that has ended.
 type done struct {
 	client       int
 	operation    operation
@@ -46,7 +46,7 @@ func newHistory() *history {
 	return &history{begin: time.Now()}
 }
 
-// record carries out an operation and appends its outcome to the history.
+// record executes an operation and appends its outcome to the history.
 func (h *history) record(client int, what operation, object string, do func() outcome) {
 	called := time.Since(h.begin)
 	result := do()
@@ -55,8 +55,8 @@ func (h *history) record(client int, what operation, object string, do func() ou
 	h.events = append(h.events, done{client, what, object, result, called, time.Since(h.begin)})
 }
 
-// check returns that no order of the operations keeps within a limit. Of those whose outcome is unknown, what is there
-// in the end tells which were carried out; when they were is open.
+// check returns a violation if no order of the operations keeps within a limit. For an operation with an unknown
+// outcome, the objects that exist in the end show whether it was executed, but not when.
 func (h *history) check(limit int, there map[string]string) []string {
 	var operations []porcupine.Operation
 	end := time.Since(h.begin)
@@ -84,7 +84,7 @@ func (h *history) check(limit int, there map[string]string) []string {
 	return nil
 }
 
-// capacity is a counter that never goes over a limit.
+// capacity is a model of a counter that never exceeds a limit.
 func capacity(limit int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return 0 },

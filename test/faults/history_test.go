@@ -42,24 +42,24 @@ func TestHistory(t *testing.T) {
 			at(create, "a", accepted, 0, 1), at(create, "b", accepted, 2, 3), at(create, "c", accepted, 4, 5),
 			at(destroy, "a", accepted, 6, 7),
 		}, []string{"b", "c"}, false},
-		"a lost answer, and it is there": {
+		"a lost answer, and the object exists": {
 			[]done{
 				at(create, "a", accepted, 0, 1), at(create, "b", unknown, 2, 3), at(create, "c", accepted, 4, 5),
 				at(destroy, "c", accepted, 6, 7),
 			}, []string{"a", "b"}, true,
 		},
-		"a lost answer, and it is there at once too many": {
+		"a lost answer, and the object exists in excess of the limit": {
 			[]done{at(create, "a", accepted, 0, 1), at(create, "b", unknown, 2, 3), at(create, "c", accepted, 4, 5)},
 			[]string{"a", "b", "c"}, false,
 		},
-		"a lost answer, and it is not there": {[]done{
+		"a lost answer, and the object does not exist": {[]done{
 			at(create, "a", accepted, 0, 1), at(create, "b", unknown, 2, 3), at(create, "c", accepted, 4, 5),
 		}, []string{"a", "c"}, true},
 		"a lost deletion that was": {[]done{
 			at(create, "a", accepted, 0, 1), at(create, "b", accepted, 2, 3), at(destroy, "a", unknown, 4, 5),
 			at(create, "c", accepted, 6, 7),
 		}, []string{"b", "c"}, true},
-		"a lost deletion that was not": {[]done{
+		"a lost deletion that was not executed": {[]done{
 			at(create, "a", accepted, 0, 1), at(create, "b", accepted, 2, 3), at(destroy, "a", unknown, 4, 5),
 			at(create, "c", accepted, 6, 7),
 		}, []string{"a", "b", "c"}, false},

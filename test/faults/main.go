@@ -1,5 +1,5 @@
-// Command faults lets administrators' work and the operator meet faults: crashes, lost answers, late caches, two
-// replicas, and looks whether what is stored is true all the same. See the README beside it.
+// Command faults runs scenarios of administrators' work under faults such as crashes, lost answers, late caches and two
+// replicas, and checks that the final state is correct. See the README beside it.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// plan says which trials to make.
+// plan selects the trials to run.
 type plan struct {
 	runs       int
 	seed       uint64
@@ -44,7 +44,7 @@ func main() {
 		return
 	}
 	if err == nil {
-		ctrl.SetLogger(zap.New()) // clients have something to say
+		ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
 		err = p.run(os.Stdout)
 	}
 	if err != nil {
@@ -53,20 +53,22 @@ func main() {
 	}
 }
 
-// read reads the command line.
+// read parses the command line.
 func read(arguments []string) (plan, error) {
 	var p plan
 	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
-	flags.IntVar(&p.runs, "runs", 0, "how many trials to make for each number of replicas; 0 makes each once")
+	flags.IntVar(&p.runs, "runs", 0,
+		"number of trials for each number of replicas; 0 runs each trial once number of replicas; 0 makes each once")
 	flags.Uint64Var(&p.seed, "seed", 0,
-		"what the order of trials and the faults by chance depend on; 0 is another one each time")
-	flags.DurationVar(&p.limit, "for", 0, "begin no more trials after that time; 0 is no limit")
-	only := flags.String("run", "", "a regular expression: make only the trials SCENARIO/FAULT/POLICY that it matches")
-	replicas := flags.String("replicas", "1,2", "how many operators run: 1, 2, or both in turn")
-	policies := flags.String("policy", "Correct,Report", "the drift policies of templates")
-	flags.IntVar(&p.namespaces, "namespaces", 3, "how many namespaces a trial has")
-	flags.DurationVar(&p.idle, "idle", 2*time.Second, "how long nothing may be written after each trial")
-	flags.StringVar(&p.operator, "operator", "", "the operator's program; empty builds it")
+		"seed of the order of trials and of random faults; 0 chooses a random seed by chance depend on; 0 is another one each time")
+	flags.DurationVar(&p.limit, "for", 0, "time after which no further trial begins; 0 means no limit")
+	only := flags.String("run", "",
+		"regular expression that selects trials by SCENARIO/FAULT/POLICY the trials SCENARIO/FAULT/POLICY that it matches")
+	replicas := flags.String("replicas", "1,2", "numbers of operators to run: 1, 2, or both in turn")
+	policies := flags.String("policy", "Correct,Report", "drift policies of templates")
+	flags.IntVar(&p.namespaces, "namespaces", 3, "number of namespaces in a trial")
+	flags.DurationVar(&p.idle, "idle", 2*time.Second, "time after each trial in which nothing may be written")
+	flags.StringVar(&p.operator, "operator", "", "path of the operator's binary; empty builds it")
 	if err := flags.Parse(arguments); err != nil {
 		return p, err
 	}
@@ -88,7 +90,7 @@ func read(arguments []string) (plan, error) {
 	return p, nil
 }
 
-// run makes the trials and prints what came of them.
+// run runs the trials and prints their results.
 func (p plan) run(out io.Writer) (err error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -121,10 +123,11 @@ func (p plan) run(out io.Writer) (err error) {
 	return errors.Join(errs...)
 }
 
-// perWorld is how many trials a control plane is used for. What they leave behind makes the operator slower.
-const perWorld = 60
+// trialsPerCluster is the number of trials after which a new control plane is started. The objects of earlier trials
+// make the operator slower.
+const trialsPerCluster = 60
 
-// campaign makes the trials with a number of replicas.
+// campaign runs the trials with a number of replicas.
 func (p plan) campaign(ctx context.Context, replicas int, known *baselines, results *table) error {
 	trials := p.trials(replicas)
 	if len(trials) == 0 {
@@ -132,14 +135,14 @@ func (p plan) campaign(ctx context.Context, replicas int, known *baselines, resu
 	}
 	begin := time.Now()
 	for len(trials) > 0 && ctx.Err() == nil && (p.limit == 0 || time.Since(begin) < p.limit) {
-		some := trials[:min(perWorld, len(trials))]
+		some := trials[:min(trialsPerCluster, len(trials))]
 		trials = trials[len(some):]
-		if err := p.inWorld(ctx, replicas, func(w *world) {
+		if err := p.withCluster(ctx, replicas, func(c *testCluster) {
 			for _, t := range some {
 				if ctx.Err() != nil || p.limit > 0 && time.Since(begin) > p.limit {
 					return
 				}
-				if came := w.try(t, known); ctx.Err() == nil {
+				if came := c.try(t, known); ctx.Err() == nil {
 					results.add(t, replicas, came)
 				}
 			}
@@ -150,16 +153,16 @@ func (p plan) campaign(ctx context.Context, replicas int, known *baselines, resu
 	return nil
 }
 
-func (p plan) inWorld(ctx context.Context, replicas int, do func(*world)) error {
-	w, err := newWorld(ctx, p.operator, replicas)
+func (p plan) withCluster(ctx context.Context, replicas int, do func(*testCluster)) error {
+	c, err := newTestCluster(ctx, p.operator, replicas)
 	if err != nil {
 		return err
 	}
-	do(w)
-	return w.stop()
+	do(c)
+	return c.stop()
 }
 
-// trials returns what to try, in the order of the seed.
+// trials returns the selected trials, in the order of the seed.
 func (p plan) trials(replicas int) []trial {
 	random := rand.New(rand.NewPCG(p.seed, uint64(replicas)))
 	var all []trial

@@ -10,11 +10,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// user is who has access in the run's namespaces by RoleBindings of templates.
+// user returns the name of the user that RoleBindings of templates grant access in the run's namespaces.
 func (r *run) user() string { return r.name("user") }
 
-// watchAccess asks all the while whether the user has access in each namespace. What it returns ends that, and returns
-// the gaps.
+// watchAccess checks continuously whether the user has access in each namespace. The returned function ends that and
+// returns the gaps.
 func (r *run) watchAccess() (gaps func() []string) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	ended := make(chan map[string]time.Duration)
@@ -49,7 +49,7 @@ func (r *run) watchAccess() (gaps func() []string) {
 	}
 }
 
-// mayRead returns whether the user may list ConfigMaps in a namespace, if the API server answers.
+// mayRead reports whether the user may list ConfigMaps in a namespace, and whether the API server answered.
 func (r *run) mayRead(ctx context.Context, namespace string) (allowed, known bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: r.user(),

@@ -18,9 +18,9 @@ import (
 	"nstpl.dev/nstpl/test/audit"
 )
 
-// wrong returns what is not yet as it should be: statuses first, which are cheap to read, then what is declared, and
-// then the state as a whole if there is one to compare with.
-func (r *run) wrong(ctx context.Context, want state) []string {
+// problems returns the differences from the expected state: first statuses, which are cheap to read, then declared
+// objects, and then the whole state if one is given.
+func (r *run) problems(ctx context.Context, want state) []string {
 	namespaces := &corev1.NamespaceList{}
 	if err := r.client.List(ctx, namespaces, client.MatchingLabels{runLabel: r.id}); err != nil {
 		return []string{err.Error()}
@@ -40,10 +40,10 @@ func (r *run) wrong(ctx context.Context, want state) []string {
 		for _, ns := range selected {
 			populated[ns] = true
 		}
-		all = append(all, r.wrongStatus(template, int32(len(selected)))...)
+		all = append(all, r.statusProblems(template, int32(len(selected)))...)
 	}
 	for i := range namespaces.Items {
-		all = append(all, r.wrongNamespace(&namespaces.Items[i], populated[namespaces.Items[i].Name])...)
+		all = append(all, r.namespaceProblems(&namespaces.Items[i], populated[namespaces.Items[i].Name])...)
 	}
 	if len(all) > 0 {
 		return all
@@ -53,7 +53,8 @@ func (r *run) wrong(ctx context.Context, want state) []string {
 		return []string{err.Error()}
 	}
 	for i := range templates.Items {
-		all = append(all, r.missing(found, &templates.Items[i], selectedBy(&templates.Items[i], namespaces.Items))...)
+		all = append(all,
+			r.missingObjects(found, &templates.Items[i], selectedBy(&templates.Items[i], namespaces.Items))...)
 	}
 	if want != nil {
 		all = append(all, found.differences(want)...)
@@ -76,8 +77,8 @@ func selectedBy(template *v1alpha1.NamespaceTemplate, namespaces []corev1.Namesp
 	return names
 }
 
-// wrongStatus returns what a template's status says that is not true of it.
-func (r *run) wrongStatus(template *v1alpha1.NamespaceTemplate, selected int32) []string {
+// statusProblems returns what is incorrect in a template's status.
+func (r *run) statusProblems(template *v1alpha1.NamespaceTemplate, selected int32) []string {
 	status, name := template.Status, "template "+template.Name
 	if template.DeletionTimestamp != nil {
 		return []string{name + " is still being deleted"}
@@ -100,8 +101,8 @@ func (r *run) wrongStatus(template *v1alpha1.NamespaceTemplate, selected int32) 
 	return nil
 }
 
-// wrongNamespace returns what a namespace says that is not true of it.
-func (r *run) wrongNamespace(ns *corev1.Namespace, selected bool) []string {
+// namespaceProblems returns what is incorrect in a namespace's condition.
+func (r *run) namespaceProblems(ns *corev1.Namespace, selected bool) []string {
 	if ns.DeletionTimestamp != nil {
 		return []string{"namespace " + ns.Name + " is still being deleted"}
 	}
@@ -125,8 +126,8 @@ func (r *run) wrongNamespace(ns *corev1.Namespace, selected bool) []string {
 	return nil
 }
 
-// missing returns which declared objects are not in the namespaces that a template selects.
-func (r *run) missing(found state, template *v1alpha1.NamespaceTemplate, selected []string) []string {
+// missingObjects returns the declared objects that do not exist in the namespaces that a template selects.
+func (r *run) missingObjects(found state, template *v1alpha1.NamespaceTemplate, selected []string) []string {
 	if r.drifts && r.policy == v1alpha1.DriftReport {
 		return nil
 	}
@@ -143,15 +144,15 @@ func (r *run) missing(found state, template *v1alpha1.NamespaceTemplate, selecte
 	return all
 }
 
-// mine reports whether a request is about this run.
-func (r *run) mine(request audit.Request) bool {
+// isOfRun reports whether a request is about an object of this run.
+func (r *run) isOfRun(request audit.Request) bool {
 	return strings.HasPrefix(request.ObjectRef.Namespace+"/", r.id+"-") ||
 		strings.HasPrefix(request.ObjectRef.Name, r.id+"-")
 }
 
-// idleness returns what the operator writes although there is nothing to do. The first moment without a write begins
-// it.
-func (r *run) idleness() []string {
+// writesWhenIdle returns the writes of the operator after it has become idle, which begins with a moment without
+// writes.
+func (r *run) writesWhenIdle() []string {
 	if r.err != nil {
 		return nil
 	}
@@ -163,7 +164,7 @@ func (r *run) idleness() []string {
 			since, quiet = now, time.Now()
 		}
 		if time.Since(begin) > 30*time.Second {
-			return []string{"the operator goes on writing although everything is as it should be: " + r.lastWrites(5)}
+			return []string{"the operator keeps writing although the state is as expected: " + r.lastWrites(5)}
 		}
 	}
 	pause(r.ctx, window-time.Second)
@@ -173,16 +174,16 @@ func (r *run) idleness() []string {
 	return nil
 }
 
-// writes returns how many writes of the operator there were for this run.
+// writes returns the number of the operator's writes for this run.
 func (r *run) writes() int {
-	writes, err := r.audit.WritesSince(r.from, r.mine)
-	r.complain(err)
+	writes, err := r.audit.WritesSince(r.from, r.isOfRun)
+	r.noteProblem(err)
 	return len(writes)
 }
 
 func (r *run) lastWrites(n int) string {
-	writes, err := r.audit.WritesSince(r.from, r.mine)
-	r.complain(err)
+	writes, err := r.audit.WritesSince(r.from, r.isOfRun)
+	r.noteProblem(err)
 	var text []string
 	for _, write := range writes[max(0, len(writes)-n):] {
 		text = append(text, write.Verb+" "+write.RequestURI)
@@ -190,19 +191,20 @@ func (r *run) lastWrites(n int) string {
 	return strings.Join(text, ", ")
 }
 
-// undeclared and rebound are parts of the names of what others create and the operator may delete all the same: what an
-// authoritative template does not declare, and RoleBindings that it must replace.
+// undeclared and rebound are parts of the names of objects that others create and that the operator may delete: objects
+// that an authoritative template does not declare, and RoleBindings that it must replace.
 const (
 	undeclared = "undeclared"
 	rebound    = "rebound"
 )
 
-// deletions returns which objects the operator deleted that it had not created, or that a template declares.
-func (r *run) deletions() []string {
+// forbiddenDeletions returns the objects that the operator deleted although it had not created them, or although a
+// template declares them.
+func (r *run) forbiddenDeletions() []string {
 	var all []string
 	err := r.audit.CheckDeletionsSince(r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
-		return !r.mine(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) ||
+		return !r.isOfRun(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) ||
 			name == v1alpha1.QuotaName
 	})
 	if err != nil {
@@ -210,18 +212,18 @@ func (r *run) deletions() []string {
 	}
 	deleted, err := r.audit.WritesSince(r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
-		return r.mine(request) && request.Verb == "delete" && name != v1alpha1.QuotaName &&
+		return r.isOfRun(request) && request.Verb == "delete" && name != v1alpha1.QuotaName &&
 			!slices.ContainsFunc(r.deletes, func(part string) bool { return strings.Contains(name, part) })
 	})
-	r.complain(err)
+	r.noteProblem(err)
 	for _, request := range deleted {
-		all = append(all, "the operator deleted what is declared: "+request.RequestURI)
+		all = append(all, "the operator deleted a declared object: "+request.RequestURI)
 	}
 	return all
 }
 
-// falseDrift returns Events that tell of drift although nobody has changed anything.
-func (r *run) falseDrift() []string {
+// falseDriftEvents returns the Events that report drift although no other client has changed anything.
+func (r *run) falseDriftEvents() []string {
 	if r.drifts {
 		return nil
 	}

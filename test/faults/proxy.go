@@ -21,31 +21,32 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// proxy stands between one replica and the API server. It passes requests on with the sender's own bearer token, and
-// has a judge say what becomes of each. A write that has arrived here is passed on even if its sender has died, as the
-// network would.
+// proxy is an HTTP proxy between one replica and the API server. It forwards requests with the sender's own bearer
+// token, and an injector decides what happens to each. Like a network, it forwards a write that has arrived even if its
+// sender has ended.
 type proxy struct {
-	*judge
+	*injector
 	address  string // host:port
 	server   *http.Server
 	ended    chan error
 	upstream http.RoundTripper
 	target   *url.URL
-	// deeds do what a verdict says, and return when it is done.
-	deeds map[deed]func()
+	// actions perform an action, and return when it is done.
+	actions map[action]func()
 
-	// leaseWritten is when a write to a lease was last passed on, in nanoseconds, and writes counts what else was
-	// written.
+	// leaseWritten is the time of the last forwarded write of a lease, in nanoseconds. writes is the number of other
+	// writes.
 	leaseWritten, writes atomic.Int64
-	// underWay is how many writes have arrived here and not at the API server.
-	underWay atomic.Int64
+	// inFlight is the number of writes that have arrived here and are not answered by the API server yet.
+	inFlight atomic.Int64
 
 	mu          sync.Mutex
 	connections map[net.Conn]struct{}
 }
 
-// newProxy serves at 127.0.0.1 with a certificate, and passes on to the API server of a configuration.
-func newProxy(certificate tls.Certificate, config *rest.Config, j *judge) (*proxy, error) {
+// newProxy returns a proxy that serves at 127.0.0.1 with a certificate, and forwards to the API server of a
+// configuration.
+func newProxy(certificate tls.Certificate, config *rest.Config, inj *injector) (*proxy, error) {
 	config = rest.AnonymousClientConfig(config)
 	upstream, err := rest.TransportFor(config)
 	if err != nil {
@@ -60,8 +61,9 @@ func newProxy(certificate tls.Certificate, config *rest.Config, j *judge) (*prox
 		return nil, err
 	}
 	p := &proxy{
-		judge: j, address: listener.Addr().String(), ended: make(chan error, 1), upstream: upstream, target: target,
-		deeds: map[deed]func(){}, connections: map[net.Conn]struct{}{},
+		injector: inj, address: listener.Addr().String(), ended: make(chan error, 1), upstream: upstream,
+		target:  target,
+		actions: map[action]func(){}, connections: map[net.Conn]struct{}{},
 	}
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
@@ -80,14 +82,14 @@ func (p *proxy) close() error {
 	return err
 }
 
-// track keeps the connections, and resets those that begin while the network is cut.
+// track records connections, and resets new ones while the network is cut.
 func (p *proxy) track(connection net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch state {
 	case http.StateNew:
 		p.connections[connection] = struct{}{}
-		if f, _ := p.now(); f.cut {
+		if f, _ := p.current(); f.cut {
 			_ = connection.Close()
 		}
 	case http.StateClosed, http.StateHijacked:
@@ -96,7 +98,7 @@ func (p *proxy) track(connection net.Conn, state http.ConnState) {
 	}
 }
 
-// cutConnections ends all connections. While the fault says so, new ones end as they begin.
+// cutConnections resets all connections. While the fault lasts, new ones are reset too.
 func (p *proxy) cutConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +107,7 @@ func (p *proxy) cutConnections() {
 	}
 }
 
-// ServeHTTP does with a request as the judge says.
+// ServeHTTP handles a request as the injector decides.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parsed := parse(r)
 	v := p.decide(parsed)
@@ -131,27 +133,27 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *proxy) hang(ctx context.Context) {
-	_, over := p.now()
+	_, over := p.current()
 	select {
 	case <-ctx.Done():
 	case <-over:
 	}
 }
 
-func (p *proxy) do(d deed) {
-	if do := p.deeds[d]; do != nil {
+func (p *proxy) do(d action) {
+	if do := p.actions[d]; do != nil {
 		do()
 	}
 }
 
-// write passes a write on, whatever becomes of its sender meanwhile.
-func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v verdict) {
+// write forwards a write, even if its sender ends meanwhile.
+func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v decision) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // it has not arrived as a whole
+		panic(http.ErrAbortHandler) // the request did not arrive completely
 	}
-	p.underWay.Add(1)
-	defer p.underWay.Add(-1)
+	p.inFlight.Add(1)
+	defer p.inFlight.Add(-1)
 	ctx := context.WithoutCancel(r.Context())
 	pause(ctx, v.late)
 	out := r.Clone(ctx)
@@ -180,10 +182,10 @@ func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v 
 	pause(r.Context(), v.lateAnswer)
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
-	_, _ = w.Write(answered) // whoever asked may be gone
+	_, _ = w.Write(answered) // the client may have ended
 }
 
-// answer tells the sender of a request that it failed.
+// answer sends an error to the client.
 func answer(w http.ResponseWriter, code int) {
 	if code == reset || code == 0 {
 		panic(http.ErrAbortHandler)
@@ -197,7 +199,7 @@ func answer(w http.ResponseWriter, code int) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(status) // whoever asked may be gone
+	_ = json.NewEncoder(w).Encode(status) // the client may have ended
 }
 
 var reasons = map[int]metav1.StatusReason{
@@ -207,8 +209,8 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusGone:                metav1.StatusReasonExpired,
 }
 
-// read passes on what only reads. What a watch tells may come late, and a watch may be cut.
-func (p *proxy) read(w http.ResponseWriter, r *http.Request, parsed request, v verdict) {
+// read forwards a request that only reads. Events of a watch may be delayed, and a watch may be ended.
+func (p *proxy) read(w http.ResponseWriter, r *http.Request, parsed request, v decision) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	if v.ends > 0 {
@@ -225,7 +227,7 @@ func (p *proxy) read(w http.ResponseWriter, r *http.Request, parsed request, v v
 	if parsed.watch {
 		passed.ModifyResponse = func(response *http.Response) error {
 			response.Body = newLateBody(ctx, response.Body, func() time.Duration {
-				f, _ := p.now()
+				f, _ := p.current()
 				return f.delays(parsed)
 			})
 			return nil
@@ -245,7 +247,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// lateBody is a body of which every part is there some time after it came.
+// lateBody is a body that delays each of its parts.
 type lateBody struct {
 	io.Closer
 	ctx   context.Context
@@ -259,7 +261,7 @@ type part struct {
 	err     error
 }
 
-// newLateBody asks for the delay of each part when it comes. It reads on meanwhile, until ctx is done.
+// newLateBody reads body until ctx is done, and calls delay for each part when it arrives.
 func newLateBody(ctx context.Context, body io.ReadCloser, delay func() time.Duration) *lateBody {
 	parts := make(chan part, 10000)
 	go func() {

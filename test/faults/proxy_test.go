@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// upstream stands for the API server: it notes writes, and tells watches what is sent to it.
+// upstream acts as the API server: it records writes, and sends events to watches.
 type upstream struct {
 	writes chan string
 	tell   chan string
@@ -39,8 +39,8 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// proxied returns a proxy before an upstream, and a client of the proxy.
-func proxied(t *testing.T) (*proxy, *upstream, *http.Client) {
+// newProxyAndUpstream returns a proxy, the upstream behind it, and a client of the proxy.
+func newProxyAndUpstream(t *testing.T) (*proxy, *upstream, *http.Client) {
 	t.Helper()
 	u := &upstream{writes: make(chan string, 10), tell: make(chan string)}
 	server := httptest.NewUnstartedServer(u)
@@ -50,7 +50,7 @@ func proxied(t *testing.T) (*proxy, *upstream, *http.Client) {
 	certificate, authority, err := selfSigned()
 	require.NoError(t, err)
 	p, err := newProxy(certificate,
-		&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newJudge())
+		&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newInjector())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.close()) })
 	pool := x509.NewCertPool()
@@ -78,7 +78,7 @@ func send(ctx context.Context, p *proxy, client *http.Client, method string) (in
 
 func TestProxyPassesOnWithTheSendersToken(t *testing.T) {
 	t.Parallel()
-	p, u, client := proxied(t)
+	p, u, client := newProxyAndUpstream(t)
 	code, err := send(t.Context(), p, client, http.MethodPatch)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, code)
@@ -88,7 +88,7 @@ func TestProxyPassesOnWithTheSendersToken(t *testing.T) {
 
 func TestProxyAnswersInsteadAndAfter(t *testing.T) {
 	t.Parallel()
-	p, u, client := proxied(t)
+	p, u, client := newProxyAndUpstream(t)
 	for _, test := range []struct {
 		answer int
 		after  bool
@@ -108,10 +108,10 @@ func TestProxyAnswersInsteadAndAfter(t *testing.T) {
 	}
 }
 
-// A write that has left arrives, although its sender is gone.
+// A write that was sent is forwarded, although its sender has ended.
 func TestProxyDeliversLateWritesOfTheDead(t *testing.T) {
 	t.Parallel()
-	p, u, client := proxied(t)
+	p, u, client := newProxyAndUpstream(t)
 	p.arm(fault{late: 200 * time.Millisecond}, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -122,9 +122,9 @@ func TestProxyDeliversLateWritesOfTheDead(t *testing.T) {
 
 func TestProxyKillsBeforeAndAfter(t *testing.T) {
 	t.Parallel()
-	p, u, client := proxied(t)
+	p, u, client := newProxyAndUpstream(t)
 	killed := 0
-	p.deeds[kill] = func() { killed++ }
+	p.actions[kill] = func() { killed++ }
 	for _, after := range []bool{false, true} {
 		p.arm(fault{do: kill, at: 1, after: after}, 1)
 		_, err := send(t.Context(), p, client, http.MethodPatch)
@@ -134,10 +134,10 @@ func TestProxyKillsBeforeAndAfter(t *testing.T) {
 	require.Equal(t, 2, killed)
 }
 
-// What a watch tells comes late while the fault is there, in its order, and at once when it is over.
+// Events of a watch are delayed in their order while the fault lasts, and arrive at once when it is over.
 func TestProxyDelaysWatches(t *testing.T) {
 	t.Parallel()
-	p, u, client := proxied(t)
+	p, u, client := newProxyAndUpstream(t)
 	lines := watch(t, p, client)
 	u.tell <- "first"
 	require.Equal(t, "first", <-lines)
@@ -154,7 +154,7 @@ func TestProxyDelaysWatches(t *testing.T) {
 
 func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 	t.Parallel()
-	p, _, client := proxied(t)
+	p, _, client := newProxyAndUpstream(t)
 	p.arm(fault{cutWatches: 50 * time.Millisecond}, 1)
 	_, open := <-watch(t, p, client)
 	require.False(t, open)
@@ -172,7 +172,7 @@ func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 	require.Equal(t, http.StatusCreated, code)
 }
 
-// watch begins a watch and returns what it tells, line by line, until it ends.
+// watch begins a watch and returns its lines until it ends.
 func watch(t *testing.T, p *proxy, client *http.Client) <-chan string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,

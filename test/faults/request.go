@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// request is what the proxy knows of a request from its first line.
+// request is what the URL and method of a request contain.
 type request struct {
 	method                                 string
 	resource, subresource, namespace, name string
@@ -34,17 +34,17 @@ func parse(r *http.Request) request {
 	return parsed
 }
 
-// stateless are resources whose writes store nothing that this campaign is about.
+// stateless are resources whose writes store nothing that the scenarios check.
 var stateless = []string{"leases", "events", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
 
-// isWrite reports whether the request changes what is stored.
+// isWrite reports whether the request changes stored objects.
 func (r request) isWrite() bool {
 	changes := r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch ||
 		r.method == http.MethodDelete
 	return changes && r.resource != "" && !r.dryRun && !slices.Contains(stateless, r.resource)
 }
 
-// isLeaseWrite reports whether a leader took or renewed its lease, or let it go.
+// isLeaseWrite reports whether the request acquires, renews or releases a leader's lease.
 func (r request) isLeaseWrite() bool {
 	return r.resource == "leases" && r.method != http.MethodGet
 }

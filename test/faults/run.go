@@ -22,31 +22,30 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// patience is how long anything may take once all faults are over.
+// patience is the longest time for the state to become correct once all faults are over.
 const patience = 60 * time.Second
 
-// run is one trial's corner of a world: its templates select the namespaces that it creates, and no others. The names
-// of all that it creates begin with its id, except in its namespaces. Its methods do nothing after one has failed: see
-// err.
+// run separates a trial from the others on its cluster: its templates select only the namespaces that it creates. All
+// names begin with its id, except those in its namespaces. After a failure, its methods do nothing: see err.
 type run struct {
-	*world
+	*testCluster
 	trial
 	id  string
 	err error
-	// history is what clients of a quota did.
+	// history has the operations of a quota's clients.
 	history *history
-	// from is where the run begins in the audit log, and begin when its fault does.
+	// from is the position in the audit log at which the run begins, and begin the time at which its fault begins.
 	from  int
 	begin time.Time
-	// templates are what each template declares, by its short name.
+	// templates has the declared objects of each template by its short name.
 	templates map[string][]*unstructured.Unstructured
-	// zombie is what a leader did that was suspended.
-	zombie []string
-	// settling is what was still wrong when a run was looked at last.
-	settling []string
+	// suspendedWrites are the forbidden writes of a suspended leader.
+	suspendedWrites []string
+	// lastWrong is the result of the last check.
+	lastWrong []string
 }
 
-// runLabel carries, on a namespace, the id of the run that it is of; stageLabel what templates select besides.
+// runLabel is the label of a namespace with the id of its run. Templates can also select by stageLabel.
 const (
 	runLabel   = "run"
 	stageLabel = "stage"
@@ -54,15 +53,15 @@ const (
 
 func (r *run) name(short string) string { return r.id + "-" + short }
 
-// fail notes the first failure.
+// fail records the first failure.
 func (r *run) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-// insist does something until it succeeds: the API server may be down for a while, or the answer be lost.
-func (r *run) insist(what string, do func(ctx context.Context) error) {
+// retryUntilDone repeats a request until it succeeds, because the API server may be down or an answer may be lost.
+func (r *run) retryUntilDone(what string, do func(ctx context.Context) error) {
 	if r.err != nil {
 		return
 	}
@@ -77,25 +76,25 @@ func (r *run) insist(what string, do func(ctx context.Context) error) {
 	}
 }
 
-// await waits until nothing is wrong by a function.
-func (r *run) await(what string, limit time.Duration, wrong func(ctx context.Context) []string) {
+// waitUntilRight waits until a function returns no problems.
+func (r *run) waitUntilRight(what string, limit time.Duration, wrong func(ctx context.Context) []string) {
 	if r.err != nil {
 		return
 	}
 	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, limit, true,
 		func(ctx context.Context) (bool, error) {
 			now := wrong(ctx)
-			if ctx.Err() == nil { // otherwise it tells of nothing but that
-				r.settling = now
+			if ctx.Err() == nil { // otherwise the problems are only caused by the end of ctx
+				r.lastWrong = now
 			}
 			return len(now) == 0, nil
 		})
 	if err != nil {
-		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(r.settling, "\n\t")))
+		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(r.lastWrong, "\n\t")))
 	}
 }
 
-// namespaceNames returns the names of the namespaces that the trial asks for.
+// namespaceNames returns the names of the trial's namespaces.
 func (r *run) namespaceNames() []string {
 	var names []string
 	for i := range r.namespaces {
@@ -104,7 +103,7 @@ func (r *run) namespaceNames() []string {
 	return names
 }
 
-// createNamespaces creates the namespaces with labels besides the run's, as pairs of a key and a value.
+// createNamespaces creates the namespaces with the run's label and others, as pairs of a key and a value.
 func (r *run) createNamespaces(pairs ...string) {
 	for _, name := range r.namespaceNames() {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: r.id}}}
@@ -115,9 +114,9 @@ func (r *run) createNamespaces(pairs ...string) {
 	}
 }
 
-// create creates an object, which may be there already because an answer was lost.
+// create creates an object. It may exist already if an earlier answer was lost.
 func (r *run) create(object client.Object) {
-	r.insist("create "+object.GetName(), func(ctx context.Context) error {
+	r.retryUntilDone("create "+object.GetName(), func(ctx context.Context) error {
 		return client.IgnoreAlreadyExists(r.client.Create(ctx, object.DeepCopyObject().(client.Object)))
 	})
 }
@@ -137,24 +136,24 @@ func (r *run) patch(object client.Object, change map[string]any) {
 		r.fail(err)
 		return
 	}
-	r.insist("patch "+object.GetName(), func(ctx context.Context) error {
+	r.retryUntilDone("patch "+object.GetName(), func(ctx context.Context) error {
 		return r.client.Patch(ctx, object.DeepCopyObject().(client.Object),
 			client.RawPatch("application/merge-patch+json", body))
 	})
 }
 
-// delete deletes an object, and does not wait until it is gone.
+// delete deletes an object, and does not wait until the deletion is complete.
 func (r *run) delete(object client.Object) {
-	r.insist("delete "+object.GetName(), func(ctx context.Context) error {
+	r.retryUntilDone("delete "+object.GetName(), func(ctx context.Context) error {
 		return client.IgnoreNotFound(r.client.Delete(ctx, object))
 	})
 }
 
-// option changes a template before it is created.
-type option func(*v1alpha1.NamespaceTemplate)
+// templateOption changes a template before it is created.
+type templateOption func(*v1alpha1.NamespaceTemplate)
 
-// declare creates a template that selects the run's namespaces.
-func (r *run) declare(short, objects string, options ...option) {
+// createTemplate creates a template that selects the run's namespaces.
+func (r *run) createTemplate(short, objects string, options ...templateOption) {
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: r.name(short)},
 		Spec: v1alpha1.NamespaceTemplateSpec{
@@ -164,28 +163,27 @@ func (r *run) declare(short, objects string, options ...option) {
 			DriftPolicy: r.policy,
 		},
 	}
-	template.Spec.Templates = r.declared(short, objects)
+	template.Spec.Templates = r.parseDeclared(short, objects)
 	for _, apply := range options {
 		apply(template)
 	}
 	r.create(template)
 }
 
-// edit has a template declare other objects.
-func (r *run) edit(short, objects string) {
+// updateTemplate has a template declare other objects.
+func (r *run) updateTemplate(short, objects string) {
 	r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
-		map[string]any{"spec": map[string]any{"templates": r.declared(short, objects)}})
+		map[string]any{"spec": map[string]any{"templates": r.parseDeclared(short, objects)}})
 }
 
-// undeclare deletes a template.
-func (r *run) undeclare(short string) {
+func (r *run) deleteTemplate(short string) {
 	delete(r.templates, short)
 	r.delete(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}})
 }
 
-// declared reads the documents of a YAML text, in which RUN stands for the run's id, and remembers that a template
-// declares them.
-func (r *run) declared(short, text string) []runtime.RawExtension {
+// parseDeclared parses the documents of a YAML text, in which RUN stands for the run's id, and records them as the
+// template's declared objects.
+func (r *run) parseDeclared(short, text string) []runtime.RawExtension {
 	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
 	if err != nil {
 		r.fail(err)
@@ -220,8 +218,8 @@ func decode(text string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// foreign creates the objects of a YAML text in each namespace, as somebody who is not the operator.
-func (r *run) foreign(text string) {
+// createForeignObjects creates the objects of a YAML text in each namespace, as a client other than the operator.
+func (r *run) createForeignObjects(text string) {
 	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
 	if err != nil {
 		r.fail(err)
@@ -236,8 +234,8 @@ func (r *run) foreign(text string) {
 	}
 }
 
-// space creates a policyspace, or gives it another parent.
-func (r *run) space(short, parent string, hard corev1.ResourceList) {
+// createSpace creates a policyspace.
+func (r *run) createSpace(short, parent string, hard corev1.ResourceList) {
 	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}}
 	if parent != "" {
 		space.Spec.Parent = r.name(parent)
@@ -248,7 +246,7 @@ func (r *run) space(short, parent string, hard corev1.ResourceList) {
 	r.create(space)
 }
 
-func (r *run) parent(short, parent string) {
+func (r *run) setParent(short, parent string) {
 	r.patch(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
 		map[string]any{"spec": map[string]any{"parent": r.name(parent)}})
 }
@@ -257,15 +255,15 @@ func (r *run) deleteSpace(short string) {
 	r.delete(&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}})
 }
 
-// at has a template select the namespaces of a stage.
-func (r *run) at(stage string) option {
+// withStage has a template select the namespaces with a stage.
+func (r *run) withStage(stage string) templateOption {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels[stageLabel] = stage
 	}
 }
 
-// below has a template select the namespaces in and below a policyspace.
-func (r *run) below(space string) option {
+// inSpace has a template select the namespaces of a policyspace and of its descendants.
+func (r *run) inSpace(space string) templateOption {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
 			{Key: hierarchy.DepthLabel(r.name(space)), Operator: metav1.LabelSelectorOpExists},
@@ -273,14 +271,14 @@ func (r *run) below(space string) option {
 	}
 }
 
-// deleting has a template delete its objects where it goes.
-func deleting(template *v1alpha1.NamespaceTemplate) {
+// deletesObjects has a template delete its objects when it is deleted or no longer selects a namespace.
+func deletesObjects(template *v1alpha1.NamespaceTemplate) {
 	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 }
 
-// lacks waits until an object is in no namespace.
-func (r *run) lacks(like client.Object) {
-	r.await("objects that are to go are there", patience, func(ctx context.Context) []string {
+// waitAbsent waits until an object does not exist in any namespace.
+func (r *run) waitAbsent(like client.Object) {
+	r.waitUntilRight("objects that must be deleted exist", patience, func(ctx context.Context) []string {
 		var there []string
 		for _, name := range r.namespaceNames() {
 			object := like.DeepCopyObject().(client.Object)

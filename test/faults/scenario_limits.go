@@ -20,41 +20,41 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// podLimit is how many pods the policyspace of the scenario quota allows.
+// podLimit is the quota of pods in the policyspace of the scenario quota.
 const podLimit = 10
 
-// quota: many create pods at once in namespaces of one policyspace, three times, and half of them are deleted in
-// between. There are never more than its quota allows. Deletions have a time of their own: Kubernetes itself counts too
-// little while pods come and go in a namespace at once, and lets a few too many into its own ResourceQuotas.
+// quota: many clients create pods at once in the namespaces of one policyspace, three times, and half of the pods are
+// deleted in between. The quota is never exceeded. Deletions do not overlap with creations, because Kubernetes' own
+// ResourceQuotas then count too little and allow a few pods too many.
 func quota() scenario {
 	return scenario{
 		name: "quota", unlike: true,
 		before: func(r *run) {
-			r.space("limited", "",
+			r.createSpace("limited", "",
 				corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(podLimit, resource.DecimalSI)})
 			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("limited"))
-			r.placedIn("limited")
-			r.counts()
+			r.waitInSpace("limited")
+			r.waitCounted()
 		},
 		do: func(r *run) {
 			r.history = newHistory()
 			for wave := range 3 {
-				r.compete(wave, 8, 4)
-				r.makeRoom()
-				r.counts()
+				r.createPodsConcurrently(wave, 8, 4)
+				r.deleteHalf()
+				r.waitCounted()
 			}
 		},
 		until: func(ctx context.Context, r *run) []string { return r.uncounted(ctx) },
-		check: func(r *run) []string { return append(r.exceeded(), r.fill()...) },
+		check: func(r *run) []string { return append(r.quotaViolations(), r.fillQuota()...) },
 	}
 }
 
-// counts waits until the policyspace is counted.
-func (r *run) counts() {
-	r.await("the policyspace is to be counted", patience, r.uncounted)
+// waitCounted waits until the usage of the policyspace is counted.
+func (r *run) waitCounted() {
+	r.waitUntilRight("the policyspace is not counted", patience, r.uncounted)
 }
 
-// uncounted returns what is not counted yet, or is to be counted again.
+// uncounted returns what is not counted yet or must be counted again.
 func (r *run) uncounted(ctx context.Context) []string {
 	space := &v1alpha1.PolicySpace{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: r.name("limited")}, space); err != nil {
@@ -66,7 +66,7 @@ func (r *run) uncounted(ctx context.Context) []string {
 		return []string{fmt.Sprintf("the policyspace is not Ready with %d namespaces: %+v", r.namespaces, status)}
 	}
 	if used, there := status.Used.Pods().Value(), len(r.pods()); int(used) != there {
-		return []string{fmt.Sprintf("the policyspace counts %d pods where there are %d", used, there)}
+		return []string{fmt.Sprintf("the policyspace counts %d pods, but %d exist", used, there)}
 	}
 	for _, namespace := range r.namespaceNames() {
 		counter := &corev1.ResourceQuota{}
@@ -81,15 +81,15 @@ func (r *run) uncounted(ctx context.Context) []string {
 	return nil
 }
 
-// compete has some clients create pods at once, each one after the other.
-func (r *run) compete(wave, clients, pods int) {
+// createPodsConcurrently has several clients create pods, each one after the other.
+func (r *run) createPodsConcurrently(wave, clients, pods int) {
 	var all sync.WaitGroup
 	for number := range clients {
 		all.Go(func() {
 			for i := range pods {
 				pod := r.pod(fmt.Sprintf("p-%d-%d-%d", wave, number, i), (number+i)%r.namespaces)
 				r.history.record(number, create, pod.Name, func() outcome {
-					return r.admitted(r.client.Create(r.ctx, pod))
+					return r.outcomeOf(r.client.Create(r.ctx, pod))
 				})
 			}
 		})
@@ -97,8 +97,8 @@ func (r *run) compete(wave, clients, pods int) {
 	all.Wait()
 }
 
-// makeRoom deletes every other pod.
-func (r *run) makeRoom() {
+// deleteHalf deletes every other pod.
+func (r *run) deleteHalf() {
 	deleted := 0
 	for name, namespace := range r.pods() {
 		if deleted++; deleted%2 == 0 {
@@ -106,7 +106,7 @@ func (r *run) makeRoom() {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		r.history.record(0, destroy, name, func() outcome {
-			return r.admitted(r.client.Delete(r.ctx, pod, client.GracePeriodSeconds(0)))
+			return r.outcomeOf(r.client.Delete(r.ctx, pod, client.GracePeriodSeconds(0)))
 		})
 	}
 }
@@ -118,8 +118,8 @@ func (r *run) pod(name string, namespace int) *corev1.Pod {
 	}
 }
 
-// admitted returns what an answer says about what is stored.
-func (r *run) admitted(err error) outcome {
+// outcomeOf returns what the answer to a creation means for the stored objects.
+func (r *run) outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
 		return accepted
@@ -129,10 +129,10 @@ func (r *run) admitted(err error) outcome {
 	return unknown
 }
 
-// pods returns the pods of the run, and in which namespace each is.
+// pods returns the namespace of each pod of the run by its name.
 func (r *run) pods() map[string]string {
 	names := map[string]string{}
-	r.insist("list pods", func(ctx context.Context) error {
+	r.retryUntilDone("list pods", func(ctx context.Context) error {
 		clear(names)
 		for _, namespace := range r.namespaceNames() {
 			list := &corev1.PodList{}
@@ -148,35 +148,35 @@ func (r *run) pods() map[string]string {
 	return names
 }
 
-// exceeded returns that more was used than the quota allows, if the history proves it.
-func (r *run) exceeded() []string {
+// quotaViolations returns a violation if the history proves that the quota was exceeded.
+func (r *run) quotaViolations() []string {
 	there := r.pods()
 	if len(there) > podLimit {
-		return []string{fmt.Sprintf("%d pods where %d are allowed; %s", len(there), podLimit, r.counters())}
+		return []string{fmt.Sprintf("%d pods exist and %d are allowed; %s", len(there), podLimit, r.describeCounters())}
 	}
 	return r.history.check(podLimit, there)
 }
 
-// counters returns what each namespace is said to use, and how many pods it has.
-func (r *run) counters() string {
+// describeCounters returns the counted usage and the number of pods of each namespace.
+func (r *run) describeCounters() string {
 	var text strings.Builder
 	for _, namespace := range r.namespaceNames() {
 		counter, pods := &corev1.ResourceQuota{}, &corev1.PodList{}
 		err := errors.Join(
 			r.client.Get(r.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter),
 			r.client.List(r.ctx, pods, client.InNamespace(namespace)))
-		fmt.Fprintf(&text, "%s is said to use %s and has %d pods (%v); ", namespace, counter.Status.Used.Pods(),
+		fmt.Fprintf(&text, "%s has a counted usage of %s and has %d pods (%v); ", namespace, counter.Status.Used.Pods(),
 			len(pods.Items), err)
 	}
 	return text.String()
 }
 
-// fill creates pods until they are refused. There must be room for as many as the quota allows, and for no more.
-func (r *run) fill() []string {
+// fillQuota creates pods until they are denied. Exactly as many as the quota allows must be allowed.
+func (r *run) fillQuota() []string {
 	for i := range podLimit + 1 {
 		pod := r.pod(fmt.Sprint("last-", i), i%r.namespaces)
 		full := false
-		r.insist("create a pod within the quota", func(ctx context.Context) error {
+		r.retryUntilDone("create a pod within the quota", func(ctx context.Context) error {
 			err := client.IgnoreAlreadyExists(r.client.Create(ctx, pod.DeepCopy()))
 			if full = apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota in policyspace") &&
 				len(r.pods()) >= podLimit; full {
@@ -194,7 +194,8 @@ func (r *run) fill() []string {
 	return nil
 }
 
-// uids: namespaces are given ranges of user ids. No two get the same, and none gets another one later.
+// uids: namespaces get ranges of user IDs. No two namespaces get the same range, and a namespace's range does not
+// change.
 func uids() scenario {
 	constraint := &v1alpha1.SecurityContextConstraints{
 		ObjectMeta:     metav1.ObjectMeta{Name: "faults"},
@@ -209,14 +210,14 @@ func uids() scenario {
 		observe: (*run).watchRanges,
 		do:      func(r *run) { r.create(constraint) },
 		until: func(ctx context.Context, r *run) []string {
-			_, lacking, err := r.ranges(ctx)
+			_, lacking, err := r.uidRanges(ctx)
 			if err != nil {
 				return []string{err.Error()}
 			}
 			return lacking
 		},
 		check: func(r *run) []string {
-			holders, _, err := r.ranges(r.ctx)
+			holders, _, err := r.uidRanges(r.ctx)
 			r.delete(constraint)
 			var twice []string
 			for given, names := range holders {
@@ -232,8 +233,8 @@ func uids() scenario {
 	}
 }
 
-// ranges returns the namespaces of the cluster by their range of user ids, and which of the run's have none.
-func (r *run) ranges(ctx context.Context) (holders map[string][]string, lacking []string, err error) {
+// uidRanges returns the namespaces of the cluster by their range of user IDs, and the run's namespaces without a range.
+func (r *run) uidRanges(ctx context.Context) (holders map[string][]string, lacking []string, err error) {
 	list := &corev1.NamespaceList{}
 	if err := r.client.List(ctx, list); err != nil {
 		return nil, nil, err
@@ -250,7 +251,7 @@ func (r *run) ranges(ctx context.Context) (holders map[string][]string, lacking 
 	return holders, lacking, nil
 }
 
-// watchRanges looks all the while whether a namespace is given other user ids than it had.
+// watchRanges checks continuously whether the range of a namespace changes.
 func (r *run) watchRanges() (changes func() []string) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	ended := make(chan []string)
@@ -258,12 +259,12 @@ func (r *run) watchRanges() (changes func() []string) {
 		had := map[string]string{}
 		var changed []string
 		for ctx.Err() == nil {
-			holders, _, err := r.ranges(ctx)
+			holders, _, err := r.uidRanges(ctx)
 			for given, names := range holders {
 				for _, name := range names {
 					if err == nil && had[name] != "" && had[name] != given {
 						changed = append(changed,
-							fmt.Sprintf("namespace %s had user ids %s and was given %s", name, had[name], given))
+							fmt.Sprintf("the range of namespace %s changed from %s to %s", name, had[name], given))
 					}
 					had[name] = given
 				}
@@ -278,24 +279,24 @@ func (r *run) watchRanges() (changes func() []string) {
 	}
 }
 
-// memory: a template is edited again and again. The operator's memory stays what it was.
+// memory: a template is edited many times. The memory of the operator does not grow.
 func memory() scenario {
 	const rounds, edits = 6, 100
 	var sizes []int
 	return scenario{
 		name: "memory", unlike: true, slow: true, deletes: []string{""},
 		before: func(r *run) {
-			r.declare("t", configMap)
+			r.createTemplate("t", configMap)
 			r.createNamespaces()
 		},
 		do: func(r *run) {
 			sizes = nil
 			for range rounds {
 				for i := range edits {
-					r.edit("t", configMap+plain(fmt.Sprint("edit-", i)))
+					r.updateTemplate("t", configMap+plain(fmt.Sprint("edit-", i)))
 					r.settle("after an edit", nil)
 				}
-				size, err := r.resident()
+				size, err := r.residentMemory()
 				if err != nil {
 					r.fail(err)
 				}
@@ -311,8 +312,8 @@ func memory() scenario {
 	}
 }
 
-// resident returns the memory of the leader in MiB.
-func (r *run) resident() (int, error) {
+// residentMemory returns the resident memory of the leader in MiB.
+func (r *run) residentMemory() (int, error) {
 	leader, _ := r.leader()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", leader.current().PID()))
 	if err != nil {

@@ -10,30 +10,29 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// placed makes policyspaces root, a and b, of which each gives the run's user the same access, and puts the namespaces
-// into one.
-func (r *run) placed(in string, others ...string) {
-	r.space("root", "", nil)
+// createSpacesAndMove creates the policyspaces root, a and b, of which a and b give the run's user the same access, and
+// moves the namespaces into one of them.
+func (r *run) createSpacesAndMove(in string, others ...string) {
+	r.createSpace("root", "", nil)
 	for _, space := range []string{"a", "b"} {
-		r.space(space, "root", nil)
-		r.declare(space, binding("of-"+space, "view")+plain("only-"+space), r.below(space), deleting)
+		r.createSpace(space, "root", nil)
+		r.createTemplate(space, binding("of-"+space, "view")+plain("only-"+space), r.inSpace(space), deletesObjects)
 	}
 	for _, other := range others {
-		r.space(other, "a", nil)
+		r.createSpace(other, "a", nil)
 	}
 	r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name(in))
-	r.placedIn(in)
+	r.waitInSpace(in)
 }
 
-// placedIn waits until the namespaces are in a policyspace, by the labels that the operator keeps.
-func (r *run) placedIn(space string) {
-	r.await("namespaces are to be in policyspace "+space, patience, func(ctx context.Context) []string {
+// waitInSpace waits until the namespaces have the depth label of a policyspace.
+func (r *run) waitInSpace(space string) {
+	r.waitUntilRight("namespaces are not in policyspace "+space, patience, func(ctx context.Context) []string {
 		return inOnly(space, "none")(ctx, r)
 	})
 }
 
-// inOnly returns which namespaces are not in one policyspace, or are in the other, by the labels that the operator
-// keeps.
+// inOnly returns a check that namespaces have the depth label of one policyspace and not of the other.
 func inOnly(space, other string) func(context.Context, *run) []string {
 	return func(ctx context.Context, r *run) []string {
 		var elsewhere []string
@@ -51,41 +50,41 @@ func inOnly(space, other string) func(context.Context, *run) []string {
 	}
 }
 
-// move: namespaces go from one policyspace to another.
+// move: namespaces move from one policyspace to another.
 func move() scenario {
 	return scenario{
 		name: "move", observe: (*run).watchAccess, deletes: []string{"-a"}, until: inOnly("b", "a"),
-		before: func(r *run) { r.placed("a") },
+		before: func(r *run) { r.createSpacesAndMove("a") },
 		do:     func(r *run) { r.label(v1alpha1.PolicySpaceLabel, r.name("b")) },
 	}
 }
 
-// moveAbove: the policyspace that namespaces are in gets another parent.
+// moveAbove: the policyspace of the namespaces gets another parent.
 func moveAbove() scenario {
 	return scenario{
 		name: "move above", observe: (*run).watchAccess, deletes: []string{"-a"}, until: inOnly("b", "a"),
-		before: func(r *run) { r.placed("team", "team") },
-		do:     func(r *run) { r.parent("team", "b") },
+		before: func(r *run) { r.createSpacesAndMove("team", "team") },
+		do:     func(r *run) { r.setParent("team", "b") },
 	}
 }
 
-// rename: a policyspace and its template get another name, as a tool does that knows no renaming: it creates, relabels
-// and deletes.
+// rename: a policyspace and its template are renamed as a tool without renames does it: by creating, relabeling and
+// deleting.
 func rename() scenario {
 	return scenario{
 		name: "rename", observe: (*run).watchAccess, deletes: []string{"of-old"}, until: inOnly("new", "old"),
 		before: func(r *run) {
-			r.space("root", "", nil)
-			r.space("old", "root", nil)
-			r.declare("old", binding("of-old", "view"), r.below("old"), deleting)
-			r.declare("new", binding("of-new", "view"), r.below("new"), deleting)
+			r.createSpace("root", "", nil)
+			r.createSpace("old", "root", nil)
+			r.createTemplate("old", binding("of-old", "view"), r.inSpace("old"), deletesObjects)
+			r.createTemplate("new", binding("of-new", "view"), r.inSpace("new"), deletesObjects)
 			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("old"))
-			r.placedIn("old")
+			r.waitInSpace("old")
 		},
 		do: func(r *run) {
-			r.space("new", "root", nil)
+			r.createSpace("new", "root", nil)
 			r.label(v1alpha1.PolicySpaceLabel, r.name("new"))
-			r.undeclare("old")
+			r.deleteTemplate("old")
 			r.deleteSpace("old")
 		},
 	}

@@ -15,8 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenarios are all that the campaign has. What gets into the project gets a scenario here: gradual rollouts and Git
-// sync are still to come.
+// scenarios returns all scenarios. Every new feature gets one here: gradual rollouts and Git sync are still to come.
 func scenarios() []scenario {
 	return []scenario{
 		populate(), edit(), again(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
@@ -41,7 +40,7 @@ metadata: {name: limits}
 spec: {limits: [{type: Container, default: {memory: 1Gi}}]}
 `
 
-// unownedFields has a field that the API server keeps no owner of.
+// unownedFields is an object with a field whose owner the API server does not record.
 const unownedFields = `
 ---
 apiVersion: v1
@@ -50,7 +49,7 @@ metadata: {name: robot}
 secrets: []
 `
 
-// binding gives the run's user a role.
+// binding returns a RoleBinding that binds a role to the run's user.
 func binding(name, role string) string {
 	return `
 ---
@@ -62,7 +61,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: RUN-user}]
 `
 }
 
-// fixed can't be changed in place, and may be replaced.
+// fixed returns an immutable object that may be replaced.
 func fixed(value string) string {
 	return `
 ---
@@ -93,89 +92,89 @@ func populate() scenario {
 	return scenario{
 		name: "populate",
 		before: func(r *run) {
-			r.declare("first", configMap+binding("readers", "view")+unownedFields)
-			r.declare("second", limits)
+			r.createTemplate("first", configMap+binding("readers", "view")+unownedFields)
+			r.createTemplate("second", limits)
 		},
 		do: func(r *run) { r.createNamespaces() },
 	}
 }
 
-// edit: a template changes; some objects are replaced, one goes and one comes.
+// edit: a template changes. Some objects are replaced, one is deleted and one is created.
 func edit() scenario {
 	return scenario{
 		name: "edit", deletes: []string{"readers", "fixed", "goes"},
 		before: func(r *run) {
-			r.declare("t", configMap+binding("readers", "view")+fixed("1")+plain("goes"))
+			r.createTemplate("t", configMap+binding("readers", "view")+fixed("1")+plain("goes"))
 			r.createNamespaces()
 		},
-		do: func(r *run) { r.edit("t", binding("readers", "edit")+fixed("2")+configMap+plain("comes")) },
+		do: func(r *run) { r.updateTemplate("t", binding("readers", "edit")+fixed("2")+configMap+plain("comes")) },
 	}
 }
 
-// again: objects are taken out of a template, and put back when they are gone.
+// again: objects are removed from a template, and added again after their deletion.
 func again() scenario {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	return scenario{
 		name: "again", deletes: []string{""},
 		before: func(r *run) {
-			r.declare("t", plain(names...))
+			r.createTemplate("t", plain(names...))
 			r.createNamespaces()
 		},
 		do: func(r *run) {
-			r.edit("t", plain("a"))
+			r.updateTemplate("t", plain("a"))
 			for _, name := range names[1:] {
-				r.lacks(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				r.waitAbsent(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
-			r.edit("t", plain(names...))
+			r.updateTemplate("t", plain(names...))
 		},
 	}
 }
 
-// remove: a template is deleted, and all that it declares with it.
+// remove: a template and all its objects are deleted.
 func remove() scenario {
 	return scenario{
 		name: "delete", deletes: []string{"settings", "readers", "limits"},
 		before: func(r *run) {
-			r.declare("t", configMap+binding("readers", "view")+limits, deleting)
-			r.declare("stays", plain("stays"))
+			r.createTemplate("t", configMap+binding("readers", "view")+limits, deletesObjects)
+			r.createTemplate("stays", plain("stays"))
 			r.createNamespaces()
 		},
-		do: func(r *run) { r.undeclare("t") },
+		do: func(r *run) { r.deleteTemplate("t") },
 	}
 }
 
-// relabel: namespaces go from one template to another, which gives the same user access.
+// relabel: namespaces move from one template to another, which gives the same user access.
 func relabel() scenario {
 	return scenario{
 		name: "relabel", observe: (*run).watchAccess, deletes: []string{"-a"},
 		before: func(r *run) {
-			r.declare("a", binding("of-a", "view")+plain("only-a"), r.at("a"), deleting)
-			r.declare("b", binding("of-b", "view")+plain("only-b"), r.at("b"), deleting)
+			r.createTemplate("a", binding("of-a", "view")+plain("only-a"), r.withStage("a"), deletesObjects)
+			r.createTemplate("b", binding("of-b", "view")+plain("only-b"), r.withStage("b"), deletesObjects)
 			r.createNamespaces(stageLabel, "a")
 		},
 		do: func(r *run) { r.label(stageLabel, "b") },
 	}
 }
 
-// leave: the last namespaces of a template leave it, and none other takes them.
+// leave: the last namespaces of a template are no longer selected, by it or another.
 func leave() scenario {
 	return scenario{
 		name: "leave", deletes: []string{"settings", "readers"},
 		before: func(r *run) {
-			r.declare("t", configMap+binding("readers", "view"), r.at("a"), deleting)
+			r.createTemplate("t", configMap+binding("readers", "view"), r.withStage("a"), deletesObjects)
 			r.createNamespaces(stageLabel, "a")
 		},
 		do: func(r *run) { r.label(stageLabel, nil) },
 	}
 }
 
-// adopt: what a template declares was there before, made by others. Later it is not declared any more, and stays.
+// adopt: declared objects existed before, created by others. Later they are no longer declared, and stay.
 func adopt() scenario {
 	return scenario{
 		name: "adopt", deletes: []string{"ours"},
 		before: func(r *run) {
 			r.createNamespaces()
-			r.foreign(`
+			r.createForeignObjects(`
 {apiVersion: v1, kind: ConfigMap, metadata: {name: other-keys}, data: {theirs: "1"}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: same}, data: {value: "1"}}
@@ -185,24 +184,25 @@ func adopt() scenario {
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}` + binding("bound", "view"))
 		},
 		do: func(r *run) {
-			r.declare("t", plain("other-keys", "same", "conflict", "ours")+binding("bound", "view")+unownedFields,
-				deleting)
+			r.createTemplate("t",
+				plain("other-keys", "same", "conflict", "ours")+binding("bound", "view")+unownedFields,
+				deletesObjects)
 		},
-		then: func(r *run) { r.edit("t", configMap) },
+		then: func(r *run) { r.updateTemplate("t", configMap) },
 	}
 }
 
-// authoritative: of a kind there is what templates declare and nothing else; of others, all that anybody made stays.
+// authoritative: only declared objects of one kind exist; objects of other kinds stay.
 func authoritative() scenario {
 	return scenario{
 		name: "authoritative", deletes: []string{undeclared},
 		before: func(r *run) {
 			r.createNamespaces()
-			r.foreign(plain("theirs") + binding("undeclared-1", "view") + binding("undeclared-2", "edit") +
+			r.createForeignObjects(plain("theirs") + binding("undeclared-1", "view") + binding("undeclared-2", "edit") +
 				binding("declared", "view"))
 		},
 		do: func(r *run) {
-			r.declare("t", binding("declared", "view")+plain("ours"), deleting,
+			r.createTemplate("t", binding("declared", "view")+plain("ours"), deletesObjects,
 				func(template *v1alpha1.NamespaceTemplate) {
 					template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
 				})
@@ -210,21 +210,22 @@ func authoritative() scenario {
 	}
 }
 
-// recreate: namespaces are deleted and come back by the same names. Nothing of the earlier ones turns up.
+// recreate: namespaces are deleted and created again with the same names. No object of the earlier ones appears in
+// them.
 func recreate() scenario {
 	return scenario{
 		name: "recreate",
 		before: func(r *run) {
-			r.declare("t", configMap+binding("readers", "view"))
+			r.createTemplate("t", configMap+binding("readers", "view"))
 			r.createNamespaces()
-			r.foreign(plain("of-the-earlier"))
+			r.createForeignObjects(plain("of-the-earlier"))
 		},
 		do: func(r *run) {
 			for _, name := range r.namespaceNames() {
 				r.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
 			for _, name := range r.namespaceNames() {
-				r.await("namespace "+name+" is to be gone", patience, func(ctx context.Context) []string {
+				r.waitUntilRight("namespace "+name+" is to be gone", patience, func(ctx context.Context) []string {
 					if err := r.client.Get(ctx, client.ObjectKey{Name: name},
 						&corev1.Namespace{}); !apierrors.IsNotFound(err) {
 						return []string{fmt.Sprint("it is there: ", err)}
@@ -237,30 +238,31 @@ func recreate() scenario {
 	}
 }
 
-// churn: a template is edited and namespaces change sides faster than the operator follows.
+// churn: a template is edited and namespaces are relabeled faster than the operator reconciles.
 func churn() scenario {
 	return scenario{
 		name: "churn", deletes: []string{""},
 		before: func(r *run) {
-			r.declare("a", configMap, r.at("a"), deleting)
-			r.declare("b", plain("b"), r.at("b"), deleting)
+			r.createTemplate("a", configMap, r.withStage("a"), deletesObjects)
+			r.createTemplate("b", plain("b"), r.withStage("b"), deletesObjects)
 			r.createNamespaces(stageLabel, "a")
 		},
 		do: func(r *run) {
 			for i := range 6 {
-				r.edit("a", configMap+plain(fmt.Sprint("step", i))+binding("readers", []string{"view", "edit"}[i%2]))
+				r.updateTemplate("a",
+					configMap+plain(fmt.Sprint("step", i))+binding("readers", []string{"view", "edit"}[i%2]))
 				r.label(stageLabel, []string{"b", "a"}[i%2])
 			}
 		},
 	}
 }
 
-// drift: others change one populated object and delete another. It is put right, or reported.
+// drift: others change one populated object and delete another. The drift is corrected or reported.
 func drift() scenario {
 	return scenario{
 		name: "drift", drifts: true,
 		before: func(r *run) {
-			r.declare("t", configMap+plain("deleted", "left"))
+			r.createTemplate("t", configMap+plain("deleted", "left"))
 			r.createNamespaces()
 		},
 		do: func(r *run) {
@@ -273,8 +275,8 @@ func drift() scenario {
 	}
 }
 
-// broken: while one kind can't be reached, namespaces without it are populated, and a template that has it is not let
-// go.
+// broken: while one kind is unavailable, namespaces without it are populated, and a template that declares it is not
+// deleted.
 func broken() scenario {
 	const soon = 25 * time.Second
 	return scenario{
@@ -285,23 +287,25 @@ func broken() scenario {
 		},
 		before: func(r *run) {
 			for _, short := range []string{"a", "b", "goes"} {
-				r.declare(short, strings.ReplaceAll(limits, "limits}", short+"}"), r.at("limited"), deleting)
+				r.createTemplate(short, strings.ReplaceAll(limits, "limits}", short+"}"), r.withStage("limited"),
+					deletesObjects)
 			}
-			r.declare("others", configMap)
+			r.createTemplate("others", configMap)
 			r.createNamespaces(stageLabel, "limited")
 		},
 		do: func(r *run) {
-			r.undeclare("goes")
+			r.deleteTemplate("goes")
 			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name: r.name("other"), Labels: map[string]string{runLabel: r.id},
 			}})
-			r.await("a namespace without the broken kind is to be populated", soon, func(ctx context.Context) []string {
-				ns := &corev1.Namespace{}
-				if err := r.client.Get(ctx, client.ObjectKey{Name: r.name("other")}, ns); err != nil {
-					return []string{err.Error()}
-				}
-				return r.wrongNamespace(ns, true)
-			})
+			r.waitUntilRight("a namespace without the unavailable kind is not populated", soon,
+				func(ctx context.Context) []string {
+					ns := &corev1.Namespace{}
+					if err := r.client.Get(ctx, client.ObjectKey{Name: r.name("other")}, ns); err != nil {
+						return []string{err.Error()}
+					}
+					return r.namespaceProblems(ns, true)
+				})
 		},
 	}
 }

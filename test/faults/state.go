@@ -17,12 +17,12 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// state is all that a run has brought about, by what it is: objects, namespaces, templates and policyspaces, without
-// what differs from one run to the next, such as times and UIDs.
+// state has the objects, namespaces, templates and policyspaces of a run by kind and name, without content that differs
+// between runs, such as times and UIDs.
 type state map[string]string
 
-// looked are the kinds whose objects are compared.
-var looked = []schema.GroupVersionKind{
+// comparedKinds are the kinds whose objects are compared.
+var comparedKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "LimitRange"},
 	{Version: "v1", Kind: "ResourceQuota"},
@@ -30,10 +30,11 @@ var looked = []schema.GroupVersionKind{
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 }
 
-// given are the objects that Kubernetes puts into each namespace, and the counter of quotas, whose numbers come late.
-var given = []string{"kube-root-ca.crt", "default", v1alpha1.QuotaName}
+// kubernetesObjects are objects that Kubernetes creates in each namespace, and the counting ResourceQuota, whose
+// numbers are updated late.
+var kubernetesObjects = []string{"kube-root-ca.crt", "default", v1alpha1.QuotaName}
 
-// state reads what the run has brought about.
+// state reads the state of the run.
 func (r *run) state(ctx context.Context) (state, error) {
 	s := state{}
 	namespaces := &corev1.NamespaceList{}
@@ -43,14 +44,14 @@ func (r *run) state(ctx context.Context) (state, error) {
 	for i := range namespaces.Items {
 		ns := &namespaces.Items[i]
 		r.note(s, "namespace "+ns.Name, ns)
-		for _, kind := range looked {
+		for _, kind := range comparedKinds {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(kind)
 			if err := r.client.List(ctx, list, client.InNamespace(ns.Name)); err != nil {
 				return nil, err
 			}
 			for j := range list.Items {
-				if object := &list.Items[j]; !slices.Contains(given, object.GetName()) {
+				if object := &list.Items[j]; !slices.Contains(kubernetesObjects, object.GetName()) {
 					r.note(s, fmt.Sprintf("%s %s/%s", strings.ToLower(kind.Kind), ns.Name, object.GetName()), object)
 				}
 			}
@@ -72,14 +73,14 @@ func (r *run) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// note adds an object of the run to a state.
+// note adds an object to a state.
 func (r *run) note(s state, what string, object client.Object) {
 	if !strings.Contains(what, r.id+"-") {
 		return
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		panic(err) // these are objects that the API server sent
+		panic(err) // objects from the API server can always be encoded
 	}
 	normalize(content)
 	text, err := json.MarshalIndent(content, "", " ")
@@ -89,7 +90,7 @@ func (r *run) note(s state, what string, object client.Object) {
 	s[strings.ReplaceAll(what, r.id, "RUN")] = strings.ReplaceAll(string(text), r.id, "RUN")
 }
 
-// normalize removes what differs between runs that had the same outcome.
+// normalize removes content that differs between runs with the same result.
 func normalize(content map[string]any) {
 	metadata := content["metadata"].(map[string]any)
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp"} {
@@ -124,8 +125,8 @@ func normalize(content map[string]any) {
 	slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }
 
-// owners returns who owns which fields of an object, and when is left out. Namespaces' own are left out: their order of
-// writes is free.
+// owners returns the managers of an object with their fields, without times. It ignores namespaces, whose fields may be
+// written in any order.
 func owners(metadata map[string]any) []any {
 	entries, _ := metadata["managedFields"].([]any)
 	if metadata["namespace"] == nil {
@@ -144,7 +145,7 @@ func owners(metadata map[string]any) []any {
 	return kept
 }
 
-// differences returns how a state differs from what it should be.
+// differences returns how a state differs from the expected one.
 func (s state) differences(want state) []string {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(want)) {

@@ -18,8 +18,8 @@ const (
 	report  = v1alpha1.DriftReport
 )
 
-// of returns trials of a scenario with named faults.
-func of(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
+// trialsOf returns the trials of a scenario with named faults.
+func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
 	t.Helper()
 	known := map[string]fault{}
 	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), s.own...) {
@@ -33,8 +33,8 @@ func of(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, n
 	return trials
 }
 
-// everyWrite returns trials that kill the operator before and after each of the first writes.
-func everyWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []trial {
+// trialsOfEveryWrite returns trials that kill the operator before and after each of its first writes.
+func trialsOfEveryWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []trial {
 	var trials []trial
 	for _, f := range killed(writes) {
 		trials = append(trials, trial{scenario: s, fault: f, policy: policy, namespaces: 1})
@@ -42,9 +42,9 @@ func everyWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []trial {
 	return trials
 }
 
-// sweep are trials that each show something on an operator that gets it wrong, by the number of replicas. See the
+// sweepTrials returns trials, by the number of replicas, each of which detects some kind of incorrect operator. See the
 // README.
-func sweep(t *testing.T, replicas int) []trial {
+func sweepTrials(t *testing.T, replicas int) []trial {
 	t.Helper()
 	join := func(parts ...[]trial) (all []trial) {
 		for _, part := range parts {
@@ -54,41 +54,42 @@ func sweep(t *testing.T, replicas int) []trial {
 	}
 	if replicas == 1 {
 		return join(
-			of(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
+			trialsOf(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
 				"killed after write 2", "API server crashes"),
-			of(t, again(), report, 2, "answers to deletions late", "503 after writes"),
-			of(t, again(), correct, 2, "answers to deletions late"),
-			of(t, edit(), report, 10, "reset after writes", "500 after writes"),
-			of(t, relabel(), correct, 3, "RoleBindings not applied", "etcd crashes"),
-			of(t, move(), correct, 3, "RoleBindings not applied"),
-			of(t, moveAbove(), report, 3, "watches cut and gone"),
-			of(t, broken(), correct, 2, "a kind answers 503", "a kind does not answer"),
-			of(t, leave(), correct, 2, "down"),
-			of(t, populate(), report, 2, "killed after write 1", "killed before write 3", "429 instead of writes"),
-			of(t, rename(), correct, 3, "network cut", "down"),
-			of(t, recreate(), report, 2, "watches late"),
-			of(t, authoritative(), report, 2, "reset instead of writes"),
-			everyWrite(edit(), report, 5),
+			trialsOf(t, again(), report, 2, "answers to deletions late", "503 after writes"),
+			trialsOf(t, again(), correct, 2, "answers to deletions late"),
+			trialsOf(t, edit(), report, 10, "reset after writes", "500 after writes"),
+			trialsOf(t, relabel(), correct, 3, "RoleBindings not applied", "etcd crashes"),
+			trialsOf(t, move(), correct, 3, "RoleBindings not applied"),
+			trialsOf(t, moveAbove(), report, 3, "watches cut and gone"),
+			trialsOf(t, broken(), correct, 2, "a kind answers 503", "a kind does not answer"),
+			trialsOf(t, leave(), correct, 2, "down"),
+			trialsOf(t, populate(), report, 2, "killed after write 1", "killed before write 3",
+				"429 instead of writes"),
+			trialsOf(t, rename(), correct, 3, "network cut", "down"),
+			trialsOf(t, recreate(), report, 2, "watches late"),
+			trialsOf(t, authoritative(), report, 2, "reset instead of writes"),
+			trialsOfEveryWrite(edit(), report, 5),
 		)
 	}
 	return join(
-		of(t, edit(), correct, 10, "the leader is suspended"),
-		of(t, uids(), correct, 20, "writes late and the sender killed", "killed after write 1"),
-		of(t, relabel(), correct, 5, "the leader ends while the standby is late"),
-		of(t, moveAbove(), correct, 5, "the leader ends while the standby is late"),
-		of(t, quota(), correct, 3, "killed after write 2", "500 after writes"),
-		of(t, drift(), report, 3, "restarted", "down"),
-		of(t, remove(), report, 3, "503 instead of writes", "writes late and the sender killed"),
-		of(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
-		of(t, rename(), report, 3, "network cut"),
-		of(t, again(), correct, 2, "watches cut"),
-		everyWrite(relabel(), correct, 2),
+		trialsOf(t, edit(), correct, 10, "the leader is suspended"),
+		trialsOf(t, uids(), correct, 20, "writes late and the sender killed", "killed after write 1"),
+		trialsOf(t, relabel(), correct, 5, "the leader ends while the standby is late"),
+		trialsOf(t, moveAbove(), correct, 5, "the leader ends while the standby is late"),
+		trialsOf(t, quota(), correct, 3, "killed after write 2", "500 after writes"),
+		trialsOf(t, drift(), report, 3, "restarted", "down"),
+		trialsOf(t, remove(), report, 3, "503 instead of writes", "writes late and the sender killed"),
+		trialsOf(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
+		trialsOf(t, rename(), report, 3, "network cut"),
+		trialsOf(t, again(), correct, 2, "watches cut"),
+		trialsOfEveryWrite(relabel(), correct, 2),
 	)
 }
 
-// What administrators do comes out right under faults. A longer campaign is make faults.
+// The final state is correct under faults. make faults runs a longer campaign.
 func TestSweep(t *testing.T) {
-	ctrl.SetLogger(zap.New()) // clients have something to say
+	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
 	binary := os.Getenv("NSTPL_TEST_OPERATOR")
 	if binary == "" {
 		binary = filepath.Join(t.TempDir(), "nstpl-operator")
@@ -96,15 +97,15 @@ func TestSweep(t *testing.T) {
 	}
 	known := newBaselines()
 	for replicas, name := range map[int]string{1: "one replica", 2: "two replicas"} {
-		trials := sweep(t, replicas)
+		trials := sweepTrials(t, replicas)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, err := newWorld(t.Context(), binary, replicas)
+			c, err := newTestCluster(t.Context(), binary, replicas)
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, w.stop()) })
+			t.Cleanup(func() { require.NoError(t, c.stop()) })
 			for _, one := range trials {
 				t.Run(one.String(), func(t *testing.T) {
-					came := w.try(one, known)
+					came := c.try(one, known)
 					t.Logf("%s: %d writes, %d faults", came.took.Round(100*time.Millisecond), came.writes,
 						came.injected)
 					if len(came.failures) > 0 {

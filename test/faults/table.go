@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// table adds up what came of trials. It may be used by several worlds at once.
+// table counts the results of trials. It is safe for concurrent use.
 type table struct {
 	out io.Writer
 
@@ -20,7 +20,7 @@ type table struct {
 	runs int
 }
 
-// row is what trials are added up by.
+// row identifies a line of the table.
 type row struct{ scenario, fault string }
 
 type sum struct{ runs, faults, writes, failures int }
@@ -31,7 +31,7 @@ func newTable(out io.Writer) *table {
 
 var number = regexp.MustCompile(`\d+$`)
 
-// add prints what came of a trial, and counts it.
+// add prints the result of a trial, and counts it.
 func (t *table) add(tried trial, replicas int, came result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *table) add(tried trial, replicas int, came result) {
 		came.injected, came.took.Round(100*time.Millisecond))
 }
 
-// print prints the sums, and returns how many trials failed.
+// print prints the table, and returns the number of failed trials.
 func (t *table) print() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,6 +77,6 @@ func (t *table) print() int {
 		}
 	}
 	fmt.Fprintf(lines, "all\t\t%d\t%d\t%d\t%d\n", total.runs, total.faults, total.writes, total.failures)
-	_ = lines.Flush() // to standard output
+	_ = lines.Flush() // errors of standard output are ignored
 	return total.failures
 }

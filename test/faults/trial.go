@@ -14,22 +14,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenario is something that administrators do, in three parts. The first and the last are left in peace.
+// scenario is work of administrators, in three parts. Faults happen only during the second.
 type scenario struct {
 	name             string
 	before, do, then func(*run)
-	// until returns what has still to happen after do, where statuses alone don't tell.
+	// until returns what has not happened yet after do, if statuses alone do not show it.
 	until func(context.Context, *run) []string
-	// observe begins to look at something once before has settled. What it returns ends that, and returns what was
-	// wrong.
+	// observe starts an observation when before is complete. The returned function ends it and returns the problems.
 	observe func(*run) func() []string
-	// check looks for what else must be true in the end.
+	// check returns further problems of the final state.
 	check func(*run) []string
-	// deletes are parts of the names of what the operator may delete, of its own; nil means nothing.
+	// deletes are parts of the names of populated objects that the operator may delete; nil means none.
 	deletes []string
-	// drifts says that others change what is declared, so that drift is reported or corrected.
+	// drifts means that others change declared objects, so that drift is reported or corrected.
 	drifts bool
-	// unlike says that the end depends on more than what administrators do, so that it is not compared with an
+	// unlike means that the final state is not determined by the scenario, so that it is not compared with an
 	// undisturbed run's.
 	unlike bool
 	// slow scenarios are tried only without a fault.
@@ -45,7 +44,7 @@ type trial struct {
 	policy     v1alpha1.DriftPolicy
 	namespaces int
 	seed       uint64
-	// idle is how long nothing may be written in the end.
+	// idle is the time at the end in which nothing may be written.
 	idle time.Duration
 }
 
@@ -57,16 +56,16 @@ func (t trial) String() string {
 	return fmt.Sprintf("%s/%s/%s", t.scenario.name, name, t.policy)
 }
 
-// result is what came of a trial.
+// result is the result of a trial.
 type result struct {
 	failures []string
-	// writes is how many the operator made while the scenario acted, and injected how many faults there were.
+	// writes is the number of the operator's writes while the scenario acted, and injected the number of faults.
 	writes, injected int
 	took             time.Duration
 }
 
-// baselines are the states after undisturbed runs, which are made when they are needed. They may be used by several
-// worlds at once.
+// baselines has the final states of undisturbed runs, which are run when they are needed. It is safe for concurrent
+// use.
 type baselines struct {
 	mu    sync.Mutex
 	known map[string]*baseline
@@ -82,9 +81,9 @@ func newBaselines() *baselines {
 	return &baselines{known: map[string]*baseline{}}
 }
 
-// of returns the state that a trial is to end in, or nil if the trial is itself undisturbed, and how the undisturbed
-// one went.
-func (b *baselines) of(w *world, t trial) (state, result) {
+// of returns the expected final state of a trial and the result of the undisturbed run. The state is nil if the trial
+// itself is undisturbed.
+func (b *baselines) of(c *testCluster, t trial) (state, result) {
 	b.mu.Lock()
 	key := fmt.Sprintf("%s/%s/%d", t.scenario.name, t.policy, t.namespaces)
 	if b.known[key] == nil {
@@ -95,46 +94,46 @@ func (b *baselines) of(w *world, t trial) (state, result) {
 	known.once.Do(func() {
 		undisturbed := t
 		undisturbed.fault = fault{}
-		known.state, known.result = w.undisturbed(undisturbed)
+		known.state, known.result = c.undisturbed(undisturbed)
 	})
 	return known.state, known.result
 }
 
-// undisturbed makes a run without a fault.
-func (w *world) undisturbed(t trial) (state, result) {
-	r := w.newRun(t)
+// undisturbed runs a trial without a fault.
+func (c *testCluster) undisturbed(t trial) (state, result) {
+	r := c.newRun(t)
 	result := r.conduct(nil)
-	end, err := r.state(w.ctx)
+	end, err := r.state(c.ctx)
 	if err != nil {
 		result.failures = append(result.failures, err.Error())
 	}
 	return end, result
 }
 
-func (w *world) newRun(t trial) *run {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.runs++
-	from, err := w.audit.Now()
+func (c *testCluster) newRun(t trial) *run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs++
+	from, err := c.audit.Now()
 	return &run{
-		world: w, trial: t, id: fmt.Sprintf("r%04d", w.runs), from: from, err: err,
+		testCluster: c, trial: t, id: fmt.Sprintf("r%04d", c.runs), from: from, err: err,
 		templates: map[string][]*unstructured.Unstructured{},
 	}
 }
 
-// try makes a run with a fault and returns what was wrong.
-func (w *world) try(t trial, b *baselines) result {
+// try runs a trial and returns its result.
+func (c *testCluster) try(t trial, b *baselines) result {
 	if t.fault.name == "" || t.unlike {
-		return w.newRun(t).conduct(nil)
+		return c.newRun(t).conduct(nil)
 	}
-	want, undisturbed := b.of(w, t)
+	want, undisturbed := b.of(c, t)
 	if len(undisturbed.failures) > 0 {
 		return result{failures: append([]string{"without any fault"}, undisturbed.failures...)}
 	}
-	return w.newRun(t).conduct(want)
+	return c.newRun(t).conduct(want)
 }
 
-// conduct goes through the parts of the run.
+// conduct runs the parts of the scenario.
 func (r *run) conduct(want state) result {
 	begin := time.Now()
 	r.arm(fault{}, r.seed)
@@ -152,15 +151,15 @@ func (r *run) conduct(want state) result {
 		r.then(r)
 	}
 	r.settle("in the end", want)
-	done.failures = append(done.failures, r.idleness()...)
+	done.failures = append(done.failures, r.writesWhenIdle()...)
 	done.failures = append(done.failures, seen()...)
-	done.failures = append(done.failures, r.deletions()...)
-	done.failures = append(done.failures, r.falseDrift()...)
-	done.failures = append(done.failures, r.zombie...)
+	done.failures = append(done.failures, r.forbiddenDeletions()...)
+	done.failures = append(done.failures, r.falseDriftEvents()...)
+	done.failures = append(done.failures, r.suspendedWrites...)
 	if r.check != nil && r.err == nil {
 		done.failures = append(done.failures, r.check(r)...)
 	}
-	for _, err := range r.complained() {
+	for _, err := range r.takeProblems() {
 		r.fail(err)
 	}
 	if r.err != nil {
@@ -173,11 +172,12 @@ func (r *run) conduct(want state) result {
 	return done
 }
 
-// longest is how long a fault goes on at most. Administrators can't do everything while the operator does not answer.
+// longest is the longest time for which a fault continues. Administrators cannot do everything while the operator does
+// not answer.
 const longest = 10 * time.Second
 
-// disturb has the scenario act under the fault, and returns when the fault is over, everything runs again and all that
-// was sent has arrived.
+// disturb has the scenario act under the fault. It returns when the fault is over, all programs run again and all
+// requests have arrived.
 func (r *run) disturb() result {
 	r.begin = time.Now()
 	leader, _ := r.leader()
@@ -188,7 +188,7 @@ func (r *run) disturb() result {
 			end()
 			r.disarm()
 		})
-		if r.fault.during != handover { // which waits for what administrators do
+		if r.fault.during != handover { // handover waits for the work of administrators
 			defer time.AfterFunc(longest, over).Stop()
 		}
 		r.do(r)
@@ -196,12 +196,12 @@ func (r *run) disturb() result {
 		over()
 	} else {
 		r.do(r)
-		r.awaitDeed(leader)
+		r.waitAction(leader)
 		end()
 		r.disarm()
 	}
-	r.await("writes are under way", patience, func(context.Context) []string {
-		if r.underWay() {
+	r.waitUntilRight("writes are under way", patience, func(context.Context) []string {
+		if r.hasWritesInFlight() {
 			return []string{"they have not arrived"}
 		}
 		return nil
@@ -210,30 +210,30 @@ func (r *run) disturb() result {
 	return result{writes: writes, injected: injected}
 }
 
-// awaitDeed returns when the one who led was killed or stopped at its write, or has no more to write.
-func (r *run) awaitDeed(leader *replica) {
+// waitAction waits until the action has happened to the leader, or until the leader has nothing left to write.
+func (r *run) waitAction(leader *replica) {
 	quiet := 0
 	last := -1
-	for leader.proxy.pending() != nothing && quiet < 10 && r.ctx.Err() == nil && r.err == nil {
+	for leader.proxy.pendingAction() != nothing && quiet < 10 && r.ctx.Err() == nil && r.err == nil {
 		pause(r.ctx, 100*time.Millisecond)
 		writes, _ := r.counted()
-		if quiet++; writes != last || len(r.wrong(r.ctx, nil)) > 0 {
+		if quiet++; writes != last || len(r.problems(r.ctx, nil)) > 0 {
 			quiet = 0
 		}
 		if last = writes; time.Since(r.begin) > patience {
 			return
 		}
 	}
-	if r.fault.do == suspend && leader.proxy.pending() == nothing {
-		r.awaitAnother(leader)
+	if r.fault.do == suspend && leader.proxy.pendingAction() == nothing {
+		r.waitOtherLeader(leader)
 		pause(r.ctx, r.fault.lasts)
 		r.resume(leader)
 	}
 }
 
-// awaitAnother waits until another replica than the former leader leads.
-func (r *run) awaitAnother(former *replica) {
-	r.await("the other replica is to lead", patience, func(context.Context) []string {
+// waitOtherLeader waits until another replica than the former leader leads.
+func (r *run) waitOtherLeader(former *replica) {
+	r.waitUntilRight("the other replica does not lead", patience, func(context.Context) []string {
 		if now, _ := r.leader(); now == former {
 			return []string{"it does not"}
 		}
@@ -241,37 +241,37 @@ func (r *run) awaitAnother(former *replica) {
 	})
 }
 
-// inFlight is how many writes of a leader that was suspended may still arrive: those that it had decided upon before.
+// inFlight is the number of writes of a suspended leader that may still arrive, because it had sent them before.
 const inFlight = 16
 
-// resume has a leader go on that was suspended until another one took over. It must end, and write nothing more.
+// resume resumes a leader that was suspended until another one took over. It must end, and write nothing more.
 func (r *run) resume(leader *replica) {
 	former, before := leader.current(), leader.proxy.writes.Load()
-	r.complain(former.Signal(syscall.SIGCONT)) // whatever happened before
+	r.noteProblem(former.Signal(syscall.SIGCONT)) // it may have ended already
 	if r.err != nil {
 		return
 	}
 	select {
 	case <-former.Exited:
 	case <-time.After(patience):
-		r.fail(errors.New("a leader that has lost its lease does not end"))
+		r.fail(errors.New("a leader that has lost its lease did not end"))
 	}
 	if late := leader.proxy.writes.Load() - before; late > inFlight {
-		r.zombie = append(r.zombie,
+		r.suspendedWrites = append(r.suspendedWrites,
 			fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", late))
 	}
 }
 
-// start has an event begin, and returns what ends it.
+// start begins an event, and returns a function that ends it.
 func (r *run) start(e event) (end func()) {
 	switch e {
 	case down:
 		for _, replica := range r.replicas {
-			replica.hold()
+			replica.preventStart()
 		}
 		return func() {
 			for _, replica := range r.replicas {
-				r.complain(replica.letGo())
+				r.noteProblem(replica.allowStart())
 			}
 		}
 	case restarted:
@@ -282,19 +282,19 @@ func (r *run) start(e event) (end func()) {
 		return func() {
 			r.settle("before the leader ends", nil)
 			leader, _ := r.leader()
-			r.complain(leader.stop())
-			r.awaitAnother(leader)
-			r.complain(leader.letGo())
+			r.noteProblem(leader.stop())
+			r.waitOtherLeader(leader)
+			r.noteProblem(leader.allowStart())
 		}
 	case "":
 	}
 	return func() {}
 }
 
-// settle waits until nothing is wrong any more. Without a state to compare with, the run's own is as it should be.
+// settle waits until there are no problems. Without an expected state, the run's own becomes the expected one.
 func (r *run) settle(when string, want state) {
-	r.await(when, patience, func(ctx context.Context) []string {
-		wrong := r.wrong(ctx, want)
+	r.waitUntilRight(when, patience, func(ctx context.Context) []string {
+		wrong := r.problems(ctx, want)
 		if r.until != nil && !r.begin.IsZero() {
 			wrong = append(wrong, r.until(ctx, r)...)
 		}
@@ -302,7 +302,7 @@ func (r *run) settle(when string, want state) {
 	})
 }
 
-// report puts what failed in a trial into words, with what repeats it.
+// report describes the failures of a trial, with a command that repeats it.
 func (t trial) report(replicas int, failures []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "FAILED %s replicas=%d seed=%d\n", t, replicas, t.seed)
