@@ -1,4 +1,4 @@
-// Package audit reads what an API server has written down about all writes.
+// Package audit reads the writes in an API server's audit log.
 package audit
 
 import (
@@ -14,8 +14,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Policy has every write logged twice: when it comes in, so that it is in the log before anybody can see what it
-// did, and when it is done, with its outcome.
+// Policy logs every write twice: when it is received, so that it is in the log before its effects are visible, and when
+// it is complete, with its outcome.
 const Policy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -26,9 +26,9 @@ rules:
 - level: None
 `
 
-// Log is what the API server writes down. It may be read by several tests at once.
+// Log is the audit log of an API server. It is safe for concurrent use.
 type Log struct {
-	// Path is that of the file.
+	// Path is the path of the file.
 	Path string
 
 	mu       sync.Mutex
@@ -84,14 +84,14 @@ func (a *Log) Read() ([]Request, error) {
 	}
 }
 
-// Now returns how much is in the log, for WritesSince.
+// Now returns the current end of the log, for WritesSince.
 func (a *Log) Now() (int, error) {
 	requests, err := a.Read()
 	return len(requests), err
 }
 
-// WritesSince returns what the operator asked for since a point in the log. Events and leases are left out, and what
-// stores nothing.
+// WritesSince returns the operator's write requests after a position of the log. It omits Events, leases and requests
+// that store nothing.
 func (a *Log) WritesSince(point int, counted func(Request) bool) ([]Request, error) {
 	requests, err := a.Read()
 	var writes []Request
@@ -125,12 +125,12 @@ func (r Request) storesNothing() bool {
 	return strings.Contains(r.RequestURI, "dryRun=All")
 }
 
-// CheckDeletions fails if the operator deleted an object that it had not created, and that is not expected.
+// CheckDeletions fails if the operator deleted an object that it had not created, and whose deletion is not expected.
 func (a *Log) CheckDeletions(expected func(Request) bool) error {
 	return a.CheckDeletionsSince(0, expected)
 }
 
-// CheckDeletionsSince is CheckDeletions for what was created and deleted since a point in the log.
+// CheckDeletionsSince is CheckDeletions for objects that were created and deleted after a position of the log.
 func (a *Log) CheckDeletionsSince(point int, expected func(Request) bool) error {
 	requests, err := a.Read()
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *Log) CheckDeletionsSince(point int, expected func(Request) bool) error 
 		about := object{r.ObjectRef.APIGroup, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name}
 		switch done := r.Stage == "ResponseComplete"; {
 		case !done && r.Verb == "patch" && creators[about] == "":
-			creators[about] = r.User.Username // the answer is not logged if who asked is killed meanwhile
+			creators[about] = r.User.Username // the answer is not logged if the client is killed meanwhile
 		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:

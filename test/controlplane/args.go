@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// All programs run in the cluster's folder, and paths are relative to it: those of sockets must be short.
+// All programs run in the cluster's folder, and paths are relative to it, because the paths of sockets must be short.
 const (
-	etcdURL       = "unix://etcd.sock" // in a folder that nobody else may enter, since etcd asks no questions
+	// in a folder that other users cannot enter, because etcd does not authenticate clients
+	etcdURL       = "unix://etcd.sock"
 	serviceSubnet = "10.96.0.0/16"
 )
 
@@ -19,9 +20,9 @@ func etcdArgs() []string {
 	return []string{
 		"--data-dir=etcd",
 		"--listen-client-urls=" + etcdURL,
-		"--advertise-client-urls=http://localhost:2379", // demanded, and used by nobody
+		"--advertise-client-urls=http://localhost:2379", // required by etcd, but not used
 		"--listen-peer-urls=unix://etcd-peer.sock",
-		"--unsafe-no-fsync", // nothing is worth keeping
+		"--unsafe-no-fsync", // the data need not survive a crash of the machine
 		"--quota-backend-bytes=8589934592",
 		"--log-level=warn",
 	}
@@ -34,7 +35,7 @@ func apiServerArgs(at *port) []string {
 		"--advertise-address=" + at.address.String(),
 		fmt.Sprintf("--secure-port=%d", at.number),
 		"--permit-port-sharing",
-		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
+		"--endpoint-reconciler-type=none", // a loopback address is not a valid endpoint
 		"--tls-cert-file=apiserver.crt",
 		"--tls-private-key-file=apiserver.key",
 		"--client-ca-file=ca.crt",

@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultVersion is the Kubernetes version that runs when nothing else is asked for.
+// DefaultVersion is the Kubernetes version that runs unless another one is requested.
 const DefaultVersion = "1.36.3"
 
-// Version is the Kubernetes version to run: $K8S_VERSION, or DefaultVersion.
+// Version returns the Kubernetes version to run: $K8S_VERSION, or DefaultVersion.
 func Version() string {
 	return cmp.Or(strings.TrimPrefix(os.Getenv("K8S_VERSION"), "v"), DefaultVersion)
 }
 
-// Build returns a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl of a Kubernetes version.
-// They are compiled on the first call, which takes minutes, and are kept in the user's cache folder; of several
-// processes that need them at the same time one compiles and the others wait. What happens is told to progress.
-// $KUBEBUILDER_ASSETS, when set, is that folder, whatever the version.
+// Build returns a folder that contains etcd, kube-apiserver, kube-controller-manager and kubectl of a Kubernetes
+// version. The first call compiles them, which takes minutes, into the user's cache folder. If several processes need
+// them at the same time, one compiles and the others wait. Messages about the build are written to progress. If
+// $KUBEBUILDER_ASSETS is set, it is the folder for every version.
 func Build(ctx context.Context, version string, progress io.Writer) (string, error) {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		return filepath.Abs(assets)
@@ -37,7 +37,7 @@ func Build(ctx context.Context, version string, progress io.Writer) (string, err
 	return build(ctx, version, controlPlane, progress)
 }
 
-// BuildNode does so with what a node of DefaultVersion needs besides: kube-scheduler, kubelet and kube-proxy.
+// BuildNode is like Build for the programs of a node of DefaultVersion: kube-scheduler, kubelet and kube-proxy.
 func BuildNode(ctx context.Context, progress io.Writer) (string, error) {
 	return build(ctx, DefaultVersion, node, progress)
 }
@@ -69,7 +69,7 @@ func build(ctx context.Context, version string, p program, progress io.Writer) (
 		return "", err
 	}
 	defer unlock()
-	if exists(assets) { // the process that held the lock has built it
+	if exists(assets) { // the process that held the lock has built them
 		return assets, nil
 	}
 	if err := src.build(ctx, assets, progress); err != nil {
@@ -81,7 +81,7 @@ func build(ctx context.Context, version string, p program, progress io.Writer) (
 // program is a package of the nested module, which is several programs in one.
 type program struct {
 	pkg, main string
-	// folder is where it is kept in the cache, and names are what it is called as.
+	// folder is its folder in the cache, and names are the names of its programs.
 	folder string
 	names  []string
 }
@@ -96,7 +96,7 @@ var (
 	}
 )
 
-// source is the nested module as it is built for one Kubernetes version.
+// source is the nested module as it is built for a Kubernetes version.
 type source struct {
 	program
 	dir     string
@@ -147,10 +147,10 @@ func (s source) hash() (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
 }
 
-// build compiles into a folder beside assets and then gives it that name, so that assets is never half there.
+// build compiles into a temporary folder and renames it to assets, so that assets is never incomplete.
 func (s source) build(ctx context.Context, assets string, progress io.Writer) error {
 	tmp := assets + ".building"
-	if err := os.RemoveAll(tmp); err != nil { // of a build that was killed
+	if err := os.RemoveAll(tmp); err != nil { // left by a build that was killed
 		return err
 	}
 	if err := os.Mkdir(tmp, 0o755); err != nil {
@@ -184,7 +184,7 @@ func (s source) compile(ctx context.Context, binary string, progress io.Writer) 
 	return nil
 }
 
-// ldflags strip the binary and say its version, which a release build takes from git and a module doesn't know.
+// ldflags strip the binary and set its version, which a release build takes from git.
 func (s source) ldflags() string {
 	flags := []string{"-s", "-w"}
 	major, rest, _ := strings.Cut(s.version, ".")
@@ -205,7 +205,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// lock waits until no other process holds the lock on a file. The kernel drops the lock when its holder dies.
+// lock waits until no other process holds the lock on a file. The kernel releases the lock when its holder ends.
 func lock(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

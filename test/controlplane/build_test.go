@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notify is an io.Writer that hands over what is written to it.
+// notify is an io.Writer that sends each write to a channel.
 type notify chan string
 
 func (n notify) Write(p []byte) (int, error) {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// buildLog reads what `go build -v` writes: a line for each module it downloads and each package it compiles, and
-// whatever is wrong.
+// buildLog parses the output of `go build -v`: a line for each module that it downloads and each package that it
+// compiles, and errors.
 type buildLog struct {
 	mu         sync.Mutex
-	unfinished []byte // the line that has not ended yet
+	unfinished []byte // the last, incomplete line
 	downloaded int
 	compiled   int
 	other      []string
@@ -56,8 +56,8 @@ func (l *buildLog) String() string {
 	return fmt.Sprintf("%d packages compiled", l.compiled)
 }
 
-// report tells w every few seconds how far the build of what is, until the returned function is called with its result.
-// A terminal gets one line that is written over.
+// report writes the progress of a build to w every few seconds, until the returned function is called with the result.
+// On a terminal, it overwrites one line.
 func (l *buildLog) report(w io.Writer, what string) (stop func(error)) {
 	every, before, after := 15*time.Second, "", "\n"
 	if isTerminal(w) {

@@ -11,7 +11,7 @@ import (
 func TestBuildLogTellsProgressFromComplaints(t *testing.T) {
 	var log buildLog
 	write := func(text string) {
-		for _, b := range []byte(text) { // lines come in any pieces
+		for _, b := range []byte(text) { // lines may arrive in any pieces
 			_, err := log.Write([]byte{b})
 			require.NoError(t, err)
 		}

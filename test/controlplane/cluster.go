@@ -1,6 +1,6 @@
-// Package controlplane runs real Kubernetes control planes for tests, the demo and the benchmarks: etcd, kube-apiserver
-// and kube-controller-manager, compiled from their Go modules, on loopback unless asked otherwise, several at a time if
-// need be.
+// Package controlplane runs real Kubernetes control planes for tests, the demo and the benchmarks. It starts etcd,
+// kube-apiserver and kube-controller-manager, compiled from their Go modules, on loopback by default. Several control
+// planes can run at the same time.
 package controlplane
 
 import (
@@ -21,18 +21,18 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// Options say what control plane to start. The zero value will do.
+// Options configure a control plane. The zero value is valid.
 type Options struct {
 	// Version of Kubernetes, such as "1.36.3"; empty means Version().
 	Version string
-	// Dir is the folder to make and to keep everything in; empty means a temporary one.
+	// Dir is the folder to create for all files; empty means a temporary one.
 	Dir string
 	// Address is the IP address at which the API server listens; empty means 127.0.0.1.
 	Address string
-	// APIServerArgs are added to kube-apiserver's command line and win over what is there; so are
+	// APIServerArgs are added to kube-apiserver's command line and override its defaults, and so do
 	// ControllerManagerArgs.
 	APIServerArgs, ControllerManagerArgs []string
-	// Progress is told about the build, if there is one; nil means standard error.
+	// Progress receives messages about the build, if one is necessary; nil means standard error.
 	Progress io.Writer
 }
 
@@ -42,10 +42,11 @@ type Cluster struct {
 	Kubeconfig string
 	// Kubectl is the path of a kubectl of the cluster's version.
 	Kubectl string
-	// Dir holds the cluster's data and a log of each program; empty when the cluster isn't ours.
+	// Dir has the cluster's data and a log of each program. It is empty for an existing cluster that this package did
+	// not start.
 	Dir string
 
-	// authority is nil when the cluster isn't ours.
+	// authority is nil for an existing cluster.
 	authority *authority
 	config    *rest.Config
 	port      *port
@@ -54,9 +55,9 @@ type Cluster struct {
 	commands map[string][]string
 }
 
-// Start starts a control plane and returns when it can be used: it is ready, the default namespace is populated and the
-// built-in roles are there. ctx bounds the start and not the life of the cluster, which ends with Stop or with this
-// process, in whatever way that ends.
+// Start starts a control plane. It returns when the API server is ready, the default namespace is populated and the
+// built-in roles exist. ctx limits the start and not the life of the cluster, which ends with Stop or with this
+// process, even if that is killed.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Progress == nil {
 		opts.Progress = os.Stderr
@@ -97,7 +98,7 @@ func makeDir(dir string) (string, error) {
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// start assumes nothing but that the folder is there; Stop undoes it, wherever it got to.
+// start assumes only that the folder exists. Stop reverts it, even if it failed halfway.
 func (c *Cluster) start(ctx context.Context, assets string, opts Options) error {
 	address := net.ParseIP(cmp.Or(opts.Address, "127.0.0.1")).To4()
 	if address == nil {
@@ -134,7 +135,7 @@ func (c *Cluster) loadConfig() error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", c.Kubeconfig, err)
 	}
-	config.QPS = -1 // the API server knows better how much it can take
+	config.QPS = -1 // the API server limits requests itself
 	c.config = config
 	return nil
 }
@@ -150,7 +151,7 @@ func (c *Cluster) run(assets, name string, args []string) error {
 }
 
 // Restart kills one of the cluster's programs, such as kube-apiserver, and starts it again with the same arguments and
-// data. It returns when the API server is ready. It must not be called at the same time as other methods.
+// data. It returns when the API server is ready. It must not be called concurrently with other methods.
 func (c *Cluster) Restart(ctx context.Context, name string) error {
 	at := slices.IndexFunc(c.processes, func(p *process.Process) bool { return p.Name == name })
 	if at < 0 {
@@ -171,7 +172,7 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	return nil
 }
 
-// RESTConfig returns a copy of the configuration for clients of the cluster's administrator, without a rate limit.
+// RESTConfig returns a copy of the administrator's client configuration, without a rate limit.
 func (c *Cluster) RESTConfig() *rest.Config {
 	return rest.CopyConfig(c.config)
 }
@@ -192,7 +193,7 @@ func (c *Cluster) Wait(ctx context.Context) error {
 	}
 }
 
-// crash says which program has ended, and what it has logged.
+// crash returns an error with the program that has ended and the end of its log.
 func (c *Cluster) crash() error {
 	for _, p := range c.processes {
 		select {
@@ -204,8 +205,8 @@ func (c *Cluster) crash() error {
 	return nil
 }
 
-// Stop kills the control plane and removes everything it has written. A cluster that isn't ours is left alone. It may
-// be called again.
+// Stop kills the control plane and removes its files. It does nothing for an existing cluster. It may be called
+// repeatedly.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, p := range c.processes {

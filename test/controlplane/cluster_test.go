@@ -44,7 +44,7 @@ func TestNewUsesAnExistingClusterAndLeavesItRunning(t *testing.T) {
 	requirePopulated(t, newClient(t, cluster), "after")
 }
 
-// What was stored is there after a program was killed and started again, and the cluster works on.
+// Stored objects exist after a program was killed and started again, and the cluster continues to work.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
@@ -93,7 +93,7 @@ func newClient(t *testing.T, cluster *controlplane.Cluster) kubernetes.Interface
 	return client
 }
 
-// requirePopulated creates a namespace and awaits what the controllers put into each.
+// requirePopulated creates a namespace and waits for the objects that controllers create in each namespace.
 func requirePopulated(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

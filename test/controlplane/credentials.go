@@ -11,8 +11,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeCredentials makes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns the
-// authority that vouches for them.
+// writeCredentials writes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns
+// the cluster's CA.
 func writeCredentials(dir string, at *port) (*authority, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *authority) writeKubeconfig(path, url, user string, groups ...string) er
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// WriteKubeconfig writes a kubeconfig of a user, whom a certificate names.
+// WriteKubeconfig writes a kubeconfig with a client certificate for a user.
 func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
 	if c.authority == nil {
 		return errors.New("the cluster isn't ours: no certificates can be made for it")
@@ -76,7 +76,7 @@ func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
 	return c.authority.writeKubeconfig(path, c.port.url(), user, groups...)
 }
 
-// UserConfig returns a configuration for clients of a user, whom a certificate names. Any name can be in one.
+// UserConfig returns a client configuration with a certificate for a user. The name may be any text.
 func (c *Cluster) UserConfig(user string, groups ...string) (*rest.Config, error) {
 	if c.authority == nil {
 		return nil, errors.New("the cluster isn't ours: no certificates can be made for it")

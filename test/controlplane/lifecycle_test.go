@@ -19,7 +19,7 @@ import (
 
 const ownerEnv = "NSTPL_TEST_OWNER"
 
-// The tests below need a process of their own that owns a cluster: this program, called with ownerEnv set.
+// The tests below need another process that owns a cluster: this program, called with ownerEnv set.
 func TestMain(m *testing.M) {
 	if os.Getenv(ownerEnv) == "" {
 		os.Exit(m.Run())
@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// own starts a cluster, says where, and stops it at the end of the first line of input. It ends with the input.
+// own starts a cluster, prints its folder, and stops the cluster after the first line of input. It ends at the end of
+// the input.
 func own() error {
 	cluster, err := controlplane.Start(context.Background(), controlplane.Options{})
 	if err != nil {
@@ -55,8 +56,8 @@ func own() error {
 type owner struct {
 	*exec.Cmd
 	in        io.WriteCloser
-	dir       string   // its cluster's
-	offspring *os.File // at its end when neither the owner nor any process that it has started holds the other end
+	dir       string   // the folder of its cluster
+	offspring *os.File // at its end when neither the owner nor a process that it started has the other end open
 }
 
 func startOwner(t *testing.T) owner {
@@ -88,7 +89,7 @@ func startOwner(t *testing.T) owner {
 	return o
 }
 
-// awaitEnd waits for the end of the owner's offspring.
+// awaitEnd waits for the end of the owner's processes.
 func (o owner) awaitEnd(timeout time.Duration) error {
 	if err := o.offspring.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Manifests returns which of the project's folders installs the operator on a version of Kubernetes, from the project's
-// root, and the flags that an operator outside of the cluster needs besides.
+// Manifests returns the folder of the project, relative to its root, that installs the operator on a version of
+// Kubernetes, and the flags that an operator outside of the cluster needs in addition.
 func Manifests(kubernetes string) (folder string, flags []string, err error) {
 	parsed, err := version.ParseGeneric(kubernetes)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// authority signs the certificates of one cluster.
+// authority is the CA of one cluster.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -47,7 +47,7 @@ func (a *authority) pem() []byte {
 	return encodeCert(a.cert.Raw)
 }
 
-// serving makes the API server's certificate.
+// serving issues the API server's certificate.
 func (a *authority) serving(address net.IP) (pair, error) {
 	template := newTemplate(pkix.Name{CommonName: "kube-apiserver"})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -56,7 +56,7 @@ func (a *authority) serving(address net.IP) (pair, error) {
 	return a.sign(template)
 }
 
-// client makes the certificate of a user who is a member of groups.
+// client issues the certificate of a user who is a member of groups.
 func (a *authority) client(user string, groups ...string) (pair, error) {
 	template := newTemplate(pkix.Name{CommonName: user, Organization: groups})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -84,7 +84,7 @@ func newTemplate(subject pkix.Name) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
 		Subject:      subject,
-		NotBefore:    now.Add(-time.Hour), // clocks get set back
+		NotBefore:    now.Add(-time.Hour), // clocks may be set back
 		NotAfter:     now.AddDate(1, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// port is a TCP port of an address of this machine that the kernel gives to nobody but who asks for it by number with
-// SO_REUSEPORT, as the API server does when told to share its port. So no other process can take it before the API
-// server does.
+// port is a reserved TCP port. The kernel gives it only to processes that request its number with SO_REUSEPORT, as the
+// API server does. So no other process can take it before the API server starts.
 type port struct {
 	address net.IP
 	number  int
@@ -40,7 +39,7 @@ func (p *port) url() string {
 	return fmt.Sprintf("https://%s:%d", p.address, p.number)
 }
 
-// bindPort binds a socket to a free port. It doesn't listen: connections are for the API server alone.
+// bindPort binds a socket to a free port. It does not listen, so that only the API server gets connections.
 func bindPort(fd int, address net.IP) (number int, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return 0, err

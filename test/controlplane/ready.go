@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// await asks again and again until the answer is not an error, a program has ended or ctx is done.
+// await calls a function repeatedly until it returns no error, a program has ended or ctx is done.
 func (c *Cluster) await(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
@@ -41,7 +41,7 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// bootstrapped asks for the last things that the controllers do in a new cluster.
+// bootstrapped returns an error until the controllers have set up a new cluster.
 func bootstrapped(ctx context.Context, client kubernetes.Interface) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default",
 		metav1.GetOptions{}); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// New gives a test a control plane of its own, which is stopped when the test ends. When $NSTPL_TEST_KUBECONFIG names a
-// kubeconfig, all tests get that cluster, with what others have left in it.
+// New returns a control plane for a test, which is stopped when the test ends. If $NSTPL_TEST_KUBECONFIG is the path of
+// a kubeconfig, all tests share that cluster, with the objects of earlier tests.
 func New(tb testing.TB) *Cluster {
 	tb.Helper()
 	cluster, err := forTests(tb.Context())
@@ -24,8 +24,8 @@ func New(tb testing.TB) *Cluster {
 	return cluster
 }
 
-// Main gives all tests of a package one control plane, at *cluster, runs them and returns the exit code. It is New for
-// TestMain:
+// Main starts one control plane for all tests of a package, stores it at *cluster, runs the tests and returns the exit
+// code. It is New for TestMain:
 //
 //	var cluster *controlplane.Cluster
 //

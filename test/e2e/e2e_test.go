@@ -1,4 +1,4 @@
-// Package e2e_test has the whole product on a real node: its own image and its own manifests, as they are released.
+// Package e2e_test tests the whole product on a real node, with its image and manifests as they are released.
 package e2e_test
 
 import (
@@ -13,7 +13,7 @@ import (
 	"nstpl.dev/nstpl/test/node"
 )
 
-// Each step goes on from what the ones before have left, as days do in the life of a cluster.
+// Each step starts from the state that the previous ones left, like in the life of a real cluster.
 func TestEndToEnd(t *testing.T) {
 	if lacks := node.Lacks(t.Context()); lacks != "" {
 		t.Skip("NOT RUN: " + lacks)
@@ -24,11 +24,11 @@ func TestEndToEnd(t *testing.T) {
 		run  func(*site)
 	}{
 		{"install", (*site).install},
-		{"a namespace comes up with its policies", (*site).mainJob},
-		{"a constraint sets up a pod that runs so", (*site).constrainedPod},
-		{"exec is refused to who may not", (*site).exec},
-		{"a policyspace's quota stops a real workload", (*site).quota},
-		{"drift is put right", (*site).drift},
+		{"a namespace is created with its policies", (*site).mainJob},
+		{"a constraint sets the security context of a running pod", (*site).constrainedPod},
+		{"exec is denied to users without permission", (*site).exec},
+		{"a policyspace's quota limits a real workload", (*site).quota},
+		{"drift is corrected", (*site).drift},
 		{"metrics", (*site).metrics},
 		{"a replica is killed", (*site).replicaKilled},
 		{"the kubelet is restarted", (*site).kubeletRestarted},
@@ -50,7 +50,7 @@ func (s *site) install() {
 	require.Equal(s.t, "2",
 		s.kubectl("get", "deployment", "nstpl-operator", "-n", "nstpl-system", "-o",
 			"jsonpath={.status.readyReplicas}"))
-	// The image is the one that the manifest names by its digest.
+	// The image has the digest that the manifest names.
 	require.NotContains(s.t, s.kubectl("get", "events", "-n", "nstpl-system", "-o", "jsonpath={.items[*].reason}"),
 		"Failed")
 }
@@ -72,7 +72,7 @@ func (s *site) constrainedPod() {
 	s.kubectl("apply", "-k", "manifests/components/security-context-constraints")
 	s.kubectl("wait", `--for=jsonpath={.metadata.annotations.policy\.nstpl\.dev/scc\.uid-range}`, "namespace/team-a",
 		"--timeout=1m")
-	// The API server asks about pods a moment after the first constraint is there.
+	// The API server calls the webhooks for pods shortly after the first constraint is created.
 	s.eventually(func() error {
 		_, err := s.try("run", "root", "-n", "team-a", "--image="+node.PodImage, "--privileged", "--dry-run=server",
 			"--as=alice")
@@ -126,7 +126,7 @@ func (s *site) quota() {
 		return contains(s.kubectl("get", "events", "-n", "cards", "-o", "jsonpath={.items[*].message}"),
 			`exceeded quota in policyspace "payments"`)
 	})
-	// What goes makes room.
+	// Deleted pods release their share of the quota.
 	s.kubectl("scale", "deployment", "web", "-n", "ledger", "--replicas=0")
 	s.eventually(func() error {
 		return equal("3",
@@ -161,7 +161,7 @@ func (s *site) kubeletRestarted() {
 	s.kubectl("wait", "--for=condition=Ready", "pod/web", "-n", "team-c", "--timeout=1m")
 }
 
-// Meanwhile nobody is refused anything, and what is populated stays as it is.
+// Meanwhile no request is denied, and populated objects do not change.
 func (s *site) upgrade() {
 	s.load(second)
 	before := s.populated()

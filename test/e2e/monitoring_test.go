@@ -32,7 +32,7 @@ func alerts(t *testing.T) []rule {
 	return file.Spec.Groups[0].Rules
 }
 
-// queries are those of the dashboard.
+// queries returns the queries of the dashboard.
 func queries(t *testing.T) []string {
 	t.Helper()
 	var dashboard struct {
@@ -57,7 +57,7 @@ func read(t *testing.T, path string, into func([]byte) error) {
 	require.NoError(t, into(content))
 }
 
-// metrics are the names that alerts and dashboard use, without the suffix of a histogram's buckets.
+// metrics returns the names of the metrics in the queries of alerts and dashboard, without the suffixes of histograms.
 func metrics(t *testing.T) []string {
 	t.Helper()
 	expressions := queries(t)
@@ -74,7 +74,7 @@ func metrics(t *testing.T) []string {
 	return names
 }
 
-// Each alert says what happens, how bad it is and what to do.
+// Each alert has a description of the problem, a severity and an instruction.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	require.NotEmpty(t, alerts(t))
@@ -85,8 +85,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// What alerts and dashboard look at is there: the operator's own metrics by name, of which some only appear when
-// something happens; the others are looked for on a running operator.
+// The metrics of alerts and dashboard exist: the operator's own in its source code, because some appear only when
+// something happens, and the others on a running operator.
 func TestMetricsAreThere(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -105,7 +105,7 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// metrics fetches what both replicas serve.
+// metrics fetches the metrics of both replicas.
 func (s *site) metrics() {
 	served := ""
 	for pod := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", "nstpl-system", "-o",

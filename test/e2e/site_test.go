@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/test/page"
 )
 
-// What is installed first, and what it is upgraded to.
+// The versions that are installed first, and that it is upgraded to.
 const (
 	first  = "v0.1.0"
 	second = "v0.1.1"
@@ -27,11 +27,11 @@ const (
 
 const imageName = "nstpl.dev/nstpl-operator"
 
-// site is a cluster with releases to install on it.
+// site is a cluster and the releases to install on it.
 type site struct {
 	t       *testing.T
 	cluster *node.Cluster
-	// root is the repository, where commands run, and dir is where the releases are.
+	// root is the repository, in which commands run, and dir is the folder of the releases.
 	root, dir string
 }
 
@@ -55,7 +55,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// in is the site for a step.
+// in returns the site for a step.
 func (s *site) in(t *testing.T) *site {
 	t.Helper()
 	step := *s
@@ -76,7 +76,7 @@ func (s *site) in(t *testing.T) *site {
 	return &step
 }
 
-// earlier is the repository as it was in the commit that $UPGRADE_FROM names, or else as it is.
+// earlier returns a copy of the repository at the commit $UPGRADE_FROM, or at its current state.
 func (s *site) earlier() string {
 	s.t.Helper()
 	from := os.Getenv("UPGRADE_FROM")
@@ -94,7 +94,7 @@ func (s *site) earlier() string {
 	return root
 }
 
-// release builds what is handed out of a version, for this machine.
+// release builds the release of a version, for this machine.
 func (s *site) release(version, root string) {
 	s.t.Helper()
 	out := filepath.Join(s.dir, version)
@@ -109,7 +109,8 @@ func (s *site) release(version, root string) {
 
 func (s *site) file(version, name string) string { return filepath.Join(s.dir, version, name) }
 
-// play runs the commands of a section of docs/install.md where dist is a version, and compares what they print.
+// play runs the commands of a section of docs/install.md, with dist replaced by a version's folder, and compares their
+// output.
 func (s *site) play(section, version string) {
 	s.t.Helper()
 	steps, err := page.Read(filepath.Join(s.root, "docs", "install.md"))
@@ -133,21 +134,21 @@ func (s *site) play(section, version string) {
 	require.NotZero(s.t, played)
 }
 
-// bin is the folder of the programs that people type.
+// bin is the folder of the programs that users call.
 func (s *site) bin() string { return filepath.Join(s.dir, "bin") }
 
 func (s *site) environment() []string {
 	return append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig, "PATH="+s.bin()+":"+os.Getenv("PATH"))
 }
 
-// load has the node know the operator's image.
+// load loads the operator's image into the node.
 func (s *site) load(version string) {
 	s.t.Helper()
 	require.NoError(s.t,
 		s.cluster.LoadImage(s.t.Context(), imageName, s.file(version, "nstpl-operator-"+version+"-oci.tar")))
 }
 
-// awaitOperator waits until a version of the operator is what runs, and new namespaces are stamped.
+// awaitOperator waits until only one version of the operator runs, and new namespaces get their creators.
 func (s *site) awaitOperator(version string) {
 	s.t.Helper()
 	s.kubectl("rollout", "status", "deployment/nstpl-operator", "-n", "nstpl-system", "--timeout=2m")
@@ -161,7 +162,7 @@ func (s *site) awaitOperator(version string) {
 	})
 }
 
-// populated returns all that carries the label of a template, with resourceVersions.
+// populated returns all objects with the label of a template, with their resourceVersions.
 func (s *site) populated() string {
 	s.t.Helper()
 	return s.kubectl("get", "networkpolicies,limitranges,roles,rolebindings", "-A", "-l",
@@ -194,7 +195,7 @@ func (s *site) kubectl(args ...string) string {
 	return out
 }
 
-// eventually asks until the answer is no error.
+// eventually calls a function until it returns no error.
 func (s *site) eventually(question func() error) {
 	s.t.Helper()
 	var last error
@@ -220,7 +221,7 @@ func contains(text, want string) error {
 	return nil
 }
 
-// refused returns nil if an error is a refusal that says so.
+// refused returns nil if an error is a denial that contains a text.
 func refused(err error, saying string) error {
 	if err == nil {
 		return fmt.Errorf("it was not refused")

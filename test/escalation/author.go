@@ -1,6 +1,6 @@
-// Package escalation judges a recorded history of writes: whether the operator granted, wrote or deleted something for
-// which no author of the responsible NamespaceTemplate had the rights. It takes values and returns values; the
-// recording is done by test/integration.
+// Package escalation checks a recorded history of writes for escalations: permissions that the operator granted, or
+// objects that it wrote or deleted, which no author of the responsible NamespaceTemplate could have granted, written or
+// deleted directly. It works on values; test/integration records the history.
 package escalation
 
 import (
@@ -13,11 +13,11 @@ import (
 // Author is a user who writes NamespaceTemplates.
 type Author struct {
 	Name string `json:"name"`
-	// Rules are what the user may do in all namespaces.
+	// Rules are the user's permissions in all namespaces.
 	Rules []rbacv1.PolicyRule `json:"rules"`
 }
 
-// Administrator returns an author who may do everything.
+// Administrator returns an author who has all permissions.
 func Administrator(name string) Author {
 	return Author{
 		Name:  name,
@@ -25,13 +25,13 @@ func Administrator(name string) Author {
 	}
 }
 
-// Holds reports whether the author may do everything that the rules allow.
+// Holds reports whether the author has all permissions of the rules.
 func (a Author) Holds(rules []rbacv1.PolicyRule) bool {
 	held, _ := validation.Covers(a.Rules, rules)
 	return held
 }
 
-// may reports whether the author may do something with an object of a name. An empty name is every name.
+// may reports whether the author has a verb on the object of a name. An empty name stands for every name.
 func (a Author) may(verb, group, resource, name string) bool {
 	rule := rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}}
 	if name != "" {
@@ -45,7 +45,7 @@ func (a Author) mayDeclare(role string, rules []rbacv1.PolicyRule) bool {
 	return a.Holds(rules) || a.may("escalate", rbacv1.GroupName, "roles", role)
 }
 
-// mayBind reports whether the author could bind a role. A role that does not exist takes the verb bind.
+// mayBind reports whether the author could bind a role. Binding a role that does not exist needs the verb bind.
 func (a Author) mayBind(ref rbacv1.RoleRef, rules []rbacv1.PolicyRule, exists bool) bool {
 	resource := "roles"
 	if ref.Kind == "ClusterRole" {

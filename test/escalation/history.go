@@ -13,7 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Record is one write: an object as it was stored, or as it was when it was deleted.
+// Record is one write: an object as it was stored, or its last state if it was deleted.
 type Record struct {
 	// Revision orders records of all kinds: the API server takes resource versions from one sequence.
 	Revision uint64
@@ -49,7 +49,7 @@ func (s state) set(r Record) {
 	s.objects[r.key()] = r
 }
 
-// rules returns what a role allows, and whether the role exists.
+// rules returns the rules of a role, and whether the role exists.
 func (s state) rules(namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, bool) {
 	if ref.Kind == "ClusterRole" {
 		rules, exists := s.clusterRoles[ref.Name]
@@ -74,7 +74,7 @@ func (s state) bindings(namespace string) []*rbacv1.RoleBinding {
 	return bindings
 }
 
-// granted returns what the RoleBindings of a namespace let a subject do there.
+// granted returns the rules that the RoleBindings of a namespace grant to a subject.
 func (s state) granted(namespace string, subject rbacv1.Subject) []rbacv1.PolicyRule {
 	var all []rbacv1.PolicyRule
 	for _, binding := range s.bindings(namespace) {
@@ -86,8 +86,7 @@ func (s state) granted(namespace string, subject rbacv1.Subject) []rbacv1.Policy
 	return all
 }
 
-// Granted returns what a subject was allowed to do in a namespace by RoleBindings at any moment of a history, and not
-// only at its end.
+// Granted returns the rules that RoleBindings granted to a subject in a namespace at any moment of a history.
 func Granted(
 	records []Record, clusterRoles map[string][]rbacv1.PolicyRule, namespace string, subject rbacv1.Subject,
 ) []rbacv1.PolicyRule {
@@ -112,7 +111,7 @@ func sorted(records []Record) []Record {
 	})
 }
 
-// beyond returns which of the rules, taken apart, the held ones do not cover.
+// beyond returns the rules, split into single permissions, that the held ones do not cover.
 func beyond(held, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	_, missing := validation.Covers(held, rules)
 	return missing
@@ -130,7 +129,7 @@ func bindingOf(object *unstructured.Unstructured) *rbacv1.RoleBinding {
 	return binding
 }
 
-// into decodes what an API server has stored, which is never malformed.
+// into decodes an object of an API server, which is always valid.
 func into(object *unstructured.Unstructured, typed any) {
 	if object == nil {
 		return
@@ -140,7 +139,7 @@ func into(object *unstructured.Unstructured, typed any) {
 	}
 }
 
-// sameContent reports whether two states of an object differ in nothing that a template could declare.
+// sameContent reports whether two states of an object are equal in everything that a template could declare.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	return reflect.DeepEqual(content(a), content(b))
 }

@@ -14,20 +14,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// History is everything that was written, and by whom.
+// History has all writes and their writers.
 type History struct {
 	Records []Record
 	Authors map[string]Author
-	// ClusterRoles are their rules. They do not change during a history.
+	// ClusterRoles has the rules of ClusterRoles by name. They do not change during a history.
 	ClusterRoles map[string][]rbacv1.PolicyRule
-	// Settled are revisions at which the operator had done everything that was to do by then.
+	// Settled are revisions at which the operator had nothing left to do.
 	Settled []uint64
 }
 
-// Violation is a write of the operator that nobody who wrote the responsible template could have made.
+// Violation is a write of the operator that no author of the responsible template could have made.
 type Violation struct {
 	Record
-	// Template is the responsible NamespaceTemplate, and Authors are those who may have caused the write through it.
+	// Template is the responsible NamespaceTemplate, and Authors are the users who may have caused the write through
+	// it.
 	Template string
 	Authors  []string
 	Reason   string
@@ -55,7 +56,7 @@ type judge struct {
 	History
 	now       state
 	templates map[string][]version
-	// disturbed is the revision at which users last wrote a namespace or something in it.
+	// disturbed is the revision at which users last wrote a namespace or an object in it.
 	disturbed map[string]uint64
 	// operators are the objects that the operator created.
 	operators  map[key]bool
@@ -87,7 +88,8 @@ func (j *judge) next(record Record) {
 	}
 }
 
-// versionWritten adds a version of a template. One that populates what the last one did makes nobody responsible.
+// versionWritten adds a version of a template. A version with the same content as the previous one has no new
+// responsible author.
 func (j *judge) versionWritten(template string, v version) {
 	versions := j.templates[template]
 	if len(versions) > 0 {
@@ -106,11 +108,11 @@ func namespaceOf(id key) string {
 	return id.namespace
 }
 
-// written judges what the operator created or changed.
+// written judges an object that the operator created or changed.
 func (j *judge) written(record, old Record, existed bool) {
 	id := record.key()
 	if existed && sameContent(old.Object, record.Object) {
-		return // the operator's own annotations, or a status that Kubernetes keeps
+		return // the operator wrote its own annotations, or Kubernetes the status
 	}
 	template := record.Object.GetLabels()[v1alpha1.TemplateNameLabel]
 	authors := j.responsible(template, id.namespace, record.Revision, false)
@@ -200,16 +202,16 @@ func (j *judge) bindingWritten(record, old Record, template string, authors []Au
 	}
 }
 
-// deleted judges what the operator deleted.
+// deleted judges an object that the operator deleted.
 func (j *judge) deleted(record Record) {
 	id := record.key()
 	template := record.Object.GetLabels()[v1alpha1.TemplateNameLabel]
 	if j.replaced(record) {
-		return // what is created in its place is judged
+		return // the object that is created in its place is judged
 	}
 	authors := j.responsible(template, id.namespace, record.Revision, true)
 	if j.operators[id] && j.disturbed[id.namespace] > j.settledBefore(record.Revision) {
-		return // a user relabeled the namespace: the deletionPolicy deletes what the template had created
+		return // a user relabeled the namespace, and the deletionPolicy deletes objects that the template had created
 	}
 	j.require(record, template, authors, "could not delete it", func(a Author) bool {
 		return a.may("delete", id.group, resourceOf(id.kind), id.name)
@@ -225,7 +227,7 @@ func (j *judge) replaced(deletion Record) bool {
 	})
 }
 
-// require adds a violation if none of the authors has a right.
+// require adds a violation if none of the authors has a permission.
 func (j *judge) require(record Record, template string, authors []Author, reason string, has func(Author) bool) {
 	if slices.ContainsFunc(authors, has) {
 		return
@@ -238,7 +240,7 @@ func (j *judge) require(record Record, template string, authors []Author, reason
 		Violation{Record: record, Template: template, Authors: names, Reason: "the author " + reason})
 }
 
-// settledBefore returns the last revision before another at which nothing was left to do.
+// settledBefore returns the last settled revision before another.
 func (j *judge) settledBefore(revision uint64) uint64 {
 	var last uint64
 	for _, settled := range j.Settled {
@@ -249,9 +251,9 @@ func (j *judge) settledBefore(revision uint64) uint64 {
 	return last
 }
 
-// responsible returns the authors of a template who may have caused a write in a namespace. What was written before the
-// last settled revision caused it only if users have changed the namespace since, or nobody the template. A deletion is
-// always caused by a change.
+// responsible returns the authors of a template who may have caused a write in a namespace. A version from before the
+// last settled revision caused it only if users have changed the namespace since then, or if the template has no later
+// version. A deletion is always caused by a change.
 func (j *judge) responsible(template, namespace string, revision uint64, deletion bool) []Author {
 	settled := j.settledBefore(revision)
 	var before, since []version
@@ -310,7 +312,7 @@ func (v version) off() bool {
 		v.template.Annotations[v1alpha1.TemplateApplyAnnotation] == v1alpha1.TemplateApplyDisable
 }
 
-// declares reports whether the template selects a namespace and declares an object there. Overlays are not looked at.
+// declares reports whether the template selects a namespace and declares an object there. It ignores overlays.
 func (v version) declares(id key, namespace *unstructured.Unstructured) bool {
 	if namespace == nil || !selects(v.template, namespace.GetLabels()) {
 		return false

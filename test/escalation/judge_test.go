@@ -17,7 +17,7 @@ const (
 	wide   = `rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]`
 )
 
-// writes is a history in the making. Each write has the next revision.
+// writes builds a history. Each write has the next revision.
 type writes struct {
 	t       *testing.T
 	history History
@@ -73,17 +73,17 @@ func settings(template, value string) string {
 		"}, data: {a: " + value + "}}"
 }
 
-const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {scene: x}}}"
+const namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {test: x}}}"
 
 // template is a NamespaceTemplate that declares objects.
 func template(name, objects string) string {
 	return "{apiVersion: policy.nstpl.dev/v1alpha1, kind: NamespaceTemplate, metadata: {name: " + name + "}, " +
-		"spec: {namespaces: {labelSelector: {matchLabels: {scene: x}}}, templates: [" + objects + "]}}"
+		"spec: {namespaces: {labelSelector: {matchLabels: {test: x}}}, templates: [" + objects + "]}}"
 }
 
 const declared = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}"
 
-// authors are known by what they may do.
+// authors are named after their permissions.
 var authors = map[string]Author{
 	"admin": Administrator("admin"),
 	"bare":  {Name: "bare", Rules: []rbacv1.PolicyRule{newRule("*", "policy.nstpl.dev", "namespacetemplates")}},
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		history func(w *writes) *writes
-		// violations are parts of what is said, in this order.
+		// violations are parts of the expected violations, in this order.
 		violations []string
 	}{
 		"a Role and its binding, both held": {func(w *writes) *writes {
@@ -212,12 +212,12 @@ func TestJudge(t *testing.T) {
 		"a namespace that is not selected any more": {func(w *writes) *writes {
 			return w.write("admin", namespace).write("writer", template("a", declared)).write("",
 				settings("a", "1")).settle().
-				write("admin", strings.Replace(namespace, "scene: x", "scene: y", 1)).remove("", settings("a", "1"))
+				write("admin", strings.Replace(namespace, "test: x", "test: y", 1)).remove("", settings("a", "1"))
 		}, nil},
 		"an object of others that is deleted": {func(w *writes) *writes {
 			return w.write("admin", namespace).write("admin", settings("", "1")).write("writer",
 				template("a", declared)).write("", settings("a", "2")).settle().
-				write("admin", strings.Replace(namespace, "scene: x", "scene: y", 1)).remove("", settings("a", "2"))
+				write("admin", strings.Replace(namespace, "test: x", "test: y", 1)).remove("", settings("a", "2"))
 		}, []string{"could not delete it"}},
 		"an object that is replaced": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", role("a", narrow)).write("", binding("a", "alice")).
@@ -256,7 +256,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The order of records is that of their revisions, not that in which watches deliver them.
+// Records are judged in the order of their revisions, not of their delivery.
 func TestGrantedAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	alice := rbacv1.Subject{Kind: "User", Name: "alice"}
@@ -274,7 +274,7 @@ func TestGrantedAtAnyMoment(t *testing.T) {
 	require.False(t, ever.Holds([]rbacv1.PolicyRule{newRule("get", "", "secrets")}))
 }
 
-// A round is made from its seed and nothing else.
+// A round depends only on its seed.
 func TestRoundIsReproducible(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {

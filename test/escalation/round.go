@@ -20,16 +20,16 @@ import (
 
 // Labels of namespaces and Roles in a round.
 const (
-	// SelectLabel has the name of the round as its value on the namespaces that templates select.
-	SelectLabel = "scene"
-	// TierLabel is on some of the namespaces, and overlays select by it.
+	// SelectLabel is the label that templates select by. Its value is the name of the round.
+	SelectLabel = "test"
+	// TierLabel is a label of some namespaces, by which overlays select.
 	TierLabel = "tier"
-	// RefuseLabel set to "true" on a namespace, or on a Role, has the cluster refuse the operator's Roles there, or
+	// RefuseLabel with the value "true" on a namespace or a Role has the API server deny the operator's Roles there, or
 	// that Role.
 	RefuseLabel = "refuse-roles"
 )
 
-// Action is what a step does.
+// Action is the kind of a step.
 type Action string
 
 // The actions of steps.
@@ -44,7 +44,7 @@ const (
 	LabelNamespace Action = "label namespace"
 	// PutObject creates an object in a namespace.
 	PutObject Action = "put object"
-	// Settle waits until the operator has done everything that is to do.
+	// Settle waits until the operator has nothing left to do.
 	Settle Action = "settle"
 )
 
@@ -57,7 +57,7 @@ type Step struct {
 	Object *unstructured.Unstructured `json:"object,omitempty"`
 }
 
-// Round is a story of an author, administrators, templates and namespaces. The names of everything in it begin with
+// Round is a random sequence of steps with an author, administrators, templates and namespaces, whose names begin with
 // Name.
 type Round struct {
 	Name   string `json:"name"`
@@ -82,7 +82,7 @@ func (r Round) String() string {
 	return text.String()
 }
 
-// Admin is the user of administrators.
+// Admin is the name of the administrators' user.
 const Admin = "administrator"
 
 // NewRound returns a random round.
@@ -110,7 +110,7 @@ type generator struct {
 	*rand.Rand
 	round      Round
 	namespaces []*unstructured.Unstructured
-	// written are the templates, by name, as they were written last.
+	// written has the last version of each template by name.
 	written map[string]*v1alpha1.NamespaceTemplate
 }
 
@@ -131,10 +131,10 @@ func newRule(verbs, group, resources string, names ...string) rbacv1.PolicyRule 
 	}
 }
 
-// author chooses what the author may do.
+// author returns an author with random permissions.
 func (g *generator) author() {
 	templates := newRule("get create update patch delete", v1alpha1.GroupVersion.Group, "namespacetemplates")
-	if g.chance(25) { // those of others are not for this author
+	if g.chance(25) { // this author may not change templates of others
 		templates = newRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates")
 		own := newRule("get update patch delete", v1alpha1.GroupVersion.Group, "namespacetemplates", g.name("b"),
 			g.name("d"))
@@ -170,7 +170,7 @@ func (g *generator) author() {
 	g.round.Author.Rules = append(g.round.Author.Rules, rules...)
 }
 
-// right returns a rule that a Role may have.
+// right returns a random rule of a Role.
 func (g *generator) right() rbacv1.PolicyRule {
 	return pick(g,
 		newRule("get", "", "configmaps"), newRule("get list", "", "pods services"), newRule("get", "", "secrets"),
@@ -194,7 +194,7 @@ func (g *generator) namespaceLabels(selected bool, old map[string]string) map[st
 	return labels
 }
 
-// namespace creates a namespace, with objects that administrators have made in it.
+// namespace adds the creation of a namespace, and of administrators' objects in it.
 func (g *generator) namespace(i int) {
 	ns := &unstructured.Unstructured{Object: map[string]any{}}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -256,7 +256,7 @@ func marshal(value any) string {
 	return string(data)
 }
 
-// toAny returns a value as it is in an unstructured object.
+// toAny converts a value to the types of unstructured objects.
 func toAny(value any) any {
 	var out any
 	if err := utiljson.Unmarshal([]byte(marshal(value)), &out); err != nil {
@@ -289,7 +289,7 @@ func (g *generator) binding(name string, ref rbacv1.RoleRef) *unstructured.Unstr
 	return binding
 }
 
-// plain returns an object that grants nothing.
+// plain returns an object that grants no permissions.
 func (g *generator) plain() *unstructured.Unstructured {
 	switch g.IntN(4) {
 	case 0:
@@ -319,7 +319,7 @@ func (g *generator) step() {
 	case 4, 5:
 		g.write(Admin, g.template(pick(g, "a", "c", "e"), Administrator(Admin).Rules))
 	case 6, 7:
-		g.meddle()
+		g.changeTemplate()
 	case 8, 9:
 		_, selected := ns.GetLabels()[SelectLabel]
 		ns.SetLabels(g.namespaceLabels(!selected, ns.GetLabels()))
@@ -346,8 +346,8 @@ func (g *generator) addTemplate(action Action, user string, template *v1alpha1.N
 	g.add(action, user, o)
 }
 
-// meddle has the author change a template that was written before, whoever wrote it.
-func (g *generator) meddle() {
+// changeTemplate has the author change an existing template of any author.
+func (g *generator) changeTemplate() {
 	names := make([]string, 0, len(g.written))
 	for name := range g.written {
 		names = append(names, name)

@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// template returns a random template of a user who holds the rules.
+// template returns a random template of a user with the held rules.
 func (g *generator) template(short string, held []rbacv1.PolicyRule) *v1alpha1.NamespaceTemplate {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: g.name(short)},
 		Spec: v1alpha1.NamespaceTemplateSpec{
@@ -47,13 +47,13 @@ func (g *generator) template(short string, held []rbacv1.PolicyRule) *v1alpha1.N
 	return template
 }
 
-// grants returns Roles and RoleBindings: most bind what is declared.
+// grants returns Roles and RoleBindings. Most bindings refer to a declared Role.
 func (g *generator) grants(held []rbacv1.PolicyRule) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for range 1 + g.IntN(2) {
 		name := g.name(pick(g, "worker", "worker", "worker", "viewer", "$(NAMESPACE)", "$(CREATOR)"))
 		role := g.role(name, g.rules(held)...)
-		g.deform(role)
+		g.makeInvalid(role)
 		if g.chance(92) {
 			objects = append(objects, role)
 		}
@@ -83,7 +83,7 @@ func (g *generator) grants(held []rbacv1.PolicyRule) []*unstructured.Unstructure
 	return objects
 }
 
-// rules returns rules of a Role: most are held by its author.
+// rules returns random rules of a Role. Its author holds most of them.
 func (g *generator) rules(held []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for range g.IntN(3) {
@@ -96,9 +96,9 @@ func (g *generator) rules(held []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return rules
 }
 
-// deform makes some Roles such that the API server, or the cluster's policies, refuse them or leave something of
-// another in place.
-func (g *generator) deform(role *unstructured.Unstructured) {
+// makeInvalid changes some Roles such that the API server or the cluster's policies deny them or omit some of their
+// content.
+func (g *generator) makeInvalid(role *unstructured.Unstructured) {
 	switch g.IntN(24) {
 	case 0, 1:
 		role.SetAPIVersion("rbac.authorization.k8s.io/" + pick(g, "v1beta1", "v1alpha1", "v2"))
@@ -119,7 +119,7 @@ func (g *generator) deform(role *unstructured.Unstructured) {
 	}
 }
 
-// overlay returns an overlay that changes what the objects are, or what they grant.
+// overlay returns an overlay that changes the kinds, names or permissions of objects.
 func (g *generator) overlay(name string, held []rbacv1.PolicyRule) v1alpha1.Overlay {
 	overlay := v1alpha1.Overlay{Name: name, Namespaces: g.selector(pick(g, SelectLabel, TierLabel))}
 	role := &v1alpha1.PatchTarget{Kind: "Role"}

@@ -281,7 +281,7 @@ func (c *testCluster) counted() (writes, injected int) {
 
 // replica is one of the operators: its current process, and what remains when that ends.
 type replica struct {
-	cluster      *testCluster
+	cluster    *testCluster
 	proxy      *proxy
 	kubeconfig string
 

@@ -135,7 +135,7 @@ func TestChanceFollowsTheSeed(t *testing.T) {
 	require.Contains(t, sequence(1), 500)
 }
 
-func TestPendingEndsWithTheDeed(t *testing.T) {
+func TestFaultEndsWithItsAction(t *testing.T) {
 	t.Parallel()
 	inj := newInjector()
 	inj.arm(fault{do: kill, at: 2}, 1)

@@ -76,7 +76,7 @@ func send(ctx context.Context, p *proxy, client *http.Client, method string) (in
 	return response.StatusCode, response.Body.Close()
 }
 
-func TestProxyPassesOnWithTheSendersToken(t *testing.T) {
+func TestProxyForwardsWithTheSendersToken(t *testing.T) {
 	t.Parallel()
 	p, u, client := newProxyAndUpstream(t)
 	code, err := send(t.Context(), p, client, http.MethodPatch)
@@ -86,7 +86,7 @@ func TestProxyPassesOnWithTheSendersToken(t *testing.T) {
 	require.EqualValues(t, 1, p.writes.Load())
 }
 
-func TestProxyAnswersInsteadAndAfter(t *testing.T) {
+func TestProxyAnswersInsteadOfOrAfterForwarding(t *testing.T) {
 	t.Parallel()
 	p, u, client := newProxyAndUpstream(t)
 	for _, test := range []struct {
@@ -109,7 +109,7 @@ func TestProxyAnswersInsteadAndAfter(t *testing.T) {
 }
 
 // A write that was sent is forwarded, although its sender has ended.
-func TestProxyDeliversLateWritesOfTheDead(t *testing.T) {
+func TestProxyForwardsLateWritesOfEndedSenders(t *testing.T) {
 	t.Parallel()
 	p, u, client := newProxyAndUpstream(t)
 	p.arm(fault{late: 200 * time.Millisecond}, 1)
@@ -120,7 +120,7 @@ func TestProxyDeliversLateWritesOfTheDead(t *testing.T) {
 	require.Equal(t, "PATCH "+somePath+" Bearer mine", <-u.writes)
 }
 
-func TestProxyKillsBeforeAndAfter(t *testing.T) {
+func TestProxyKillsBeforeAndAfterForwarding(t *testing.T) {
 	t.Parallel()
 	p, u, client := newProxyAndUpstream(t)
 	killed := 0

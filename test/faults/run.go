@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// patience is the longest time for the state to become correct once all faults are over.
-const patience = 60 * time.Second
+// settleTimeout is the longest time for the state to become correct once all faults are over.
+const settleTimeout = 60 * time.Second
 
 // run separates a trial from the others on its cluster: its templates select only the namespaces that it creates. All
 // names begin with its id, except those in its namespaces. After a failure, its methods do nothing: see err.
@@ -66,7 +66,7 @@ func (r *run) retryUntilDone(what string, do func(ctx context.Context) error) {
 		return
 	}
 	var last error
-	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, patience, true,
+	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, settleTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			last = do(ctx)
 			return last == nil, nil
@@ -278,7 +278,7 @@ func deletesObjects(template *v1alpha1.NamespaceTemplate) {
 
 // waitAbsent waits until an object does not exist in any namespace.
 func (r *run) waitAbsent(like client.Object) {
-	r.waitUntilRight("objects that must be deleted exist", patience, func(ctx context.Context) []string {
+	r.waitUntilRight("objects that must be deleted exist", settleTimeout, func(ctx context.Context) []string {
 		var there []string
 		for _, name := range r.namespaceNames() {
 			object := like.DeepCopyObject().(client.Object)

@@ -51,7 +51,7 @@ func quota() scenario {
 
 // waitCounted waits until the usage of the policyspace is counted.
 func (r *run) waitCounted() {
-	r.waitUntilRight("the policyspace is not counted", patience, r.uncounted)
+	r.waitUntilRight("the policyspace is not counted", settleTimeout, r.uncounted)
 }
 
 // uncounted returns what is not counted yet or must be counted again.

@@ -27,7 +27,7 @@ func (r *run) createSpacesAndMove(in string, others ...string) {
 
 // waitInSpace waits until the namespaces have the depth label of a policyspace.
 func (r *run) waitInSpace(space string) {
-	r.waitUntilRight("namespaces are not in policyspace "+space, patience, func(ctx context.Context) []string {
+	r.waitUntilRight("namespaces are not in policyspace "+space, settleTimeout, func(ctx context.Context) []string {
 		return inOnly(space, "none")(ctx, r)
 	})
 }

@@ -18,7 +18,7 @@ import (
 // scenarios returns all scenarios. Every new feature gets one here: gradual rollouts and Git sync are still to come.
 func scenarios() []scenario {
 	return []scenario{
-		populate(), edit(), again(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
+		populate(), edit(), redeclare(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
 		drift(), broken(),
 		move(), moveAbove(), rename(), uids(), quota(), memory(),
 	}
@@ -111,8 +111,8 @@ func edit() scenario {
 	}
 }
 
-// again: objects are removed from a template, and added again after their deletion.
-func again() scenario {
+// redeclare: objects are removed from a template, and added again after their deletion.
+func redeclare() scenario {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	return scenario{
 		name: "again", deletes: []string{""},
@@ -225,7 +225,7 @@ func recreate() scenario {
 				r.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
 			for _, name := range r.namespaceNames() {
-				r.waitUntilRight("namespace "+name+" is to be gone", patience, func(ctx context.Context) []string {
+				r.waitUntilRight("namespace "+name+" is to be gone", settleTimeout, func(ctx context.Context) []string {
 					if err := r.client.Get(ctx, client.ObjectKey{Name: name},
 						&corev1.Namespace{}); !apierrors.IsNotFound(err) {
 						return []string{fmt.Sprint("it is there: ", err)}

@@ -56,8 +56,8 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		return join(
 			trialsOf(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
 				"killed after write 2", "API server crashes"),
-			trialsOf(t, again(), report, 2, "answers to deletions late", "503 after writes"),
-			trialsOf(t, again(), correct, 2, "answers to deletions late"),
+			trialsOf(t, redeclare(), report, 2, "answers to deletions late", "503 after writes"),
+			trialsOf(t, redeclare(), correct, 2, "answers to deletions late"),
 			trialsOf(t, edit(), report, 10, "reset after writes", "500 after writes"),
 			trialsOf(t, relabel(), correct, 3, "RoleBindings not applied", "etcd crashes"),
 			trialsOf(t, move(), correct, 3, "RoleBindings not applied"),
@@ -82,7 +82,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		trialsOf(t, remove(), report, 3, "503 instead of writes", "writes late and the sender killed"),
 		trialsOf(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
 		trialsOf(t, rename(), report, 3, "network cut"),
-		trialsOf(t, again(), correct, 2, "watches cut"),
+		trialsOf(t, redeclare(), correct, 2, "watches cut"),
 		trialsOfEveryWrite(relabel(), correct, 2),
 	)
 }

@@ -200,7 +200,7 @@ func (r *run) disturb() result {
 		end()
 		r.disarm()
 	}
-	r.waitUntilRight("writes are under way", patience, func(context.Context) []string {
+	r.waitUntilRight("writes are under way", settleTimeout, func(context.Context) []string {
 		if r.hasWritesInFlight() {
 			return []string{"they have not arrived"}
 		}
@@ -220,7 +220,7 @@ func (r *run) waitAction(leader *replica) {
 		if quiet++; writes != last || len(r.problems(r.ctx, nil)) > 0 {
 			quiet = 0
 		}
-		if last = writes; time.Since(r.begin) > patience {
+		if last = writes; time.Since(r.begin) > settleTimeout {
 			return
 		}
 	}
@@ -233,7 +233,7 @@ func (r *run) waitAction(leader *replica) {
 
 // waitOtherLeader waits until another replica than the former leader leads.
 func (r *run) waitOtherLeader(former *replica) {
-	r.waitUntilRight("the other replica does not lead", patience, func(context.Context) []string {
+	r.waitUntilRight("the other replica does not lead", settleTimeout, func(context.Context) []string {
 		if now, _ := r.leader(); now == former {
 			return []string{"it does not"}
 		}
@@ -253,7 +253,7 @@ func (r *run) resume(leader *replica) {
 	}
 	select {
 	case <-former.Exited:
-	case <-time.After(patience):
+	case <-time.After(settleTimeout):
 		r.fail(errors.New("a leader that has lost its lease did not end"))
 	}
 	if late := leader.proxy.writes.Load() - before; late > inFlight {
@@ -293,7 +293,7 @@ func (r *run) start(e event) (end func()) {
 
 // settle waits until there are no problems. Without an expected state, the run's own becomes the expected one.
 func (r *run) settle(when string, want state) {
-	r.waitUntilRight(when, patience, func(ctx context.Context) []string {
+	r.waitUntilRight(when, settleTimeout, func(ctx context.Context) []string {
 		wrong := r.problems(ctx, want)
 		if r.until != nil && !r.begin.IsZero() {
 			wrong = append(wrong, r.until(ctx, r)...)

@@ -297,7 +297,7 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 		require.NoError(t, err)
 		return ns
 	}
-	scene := map[string]string{testLabel: s.id}
+	scopeLabels := map[string]string{testLabel: s.id}
 	with := func(key, value string) map[string]string { return map[string]string{testLabel: s.id, key: value} }
 	closed := func(ns *corev1.Namespace, pending string) {
 		t.Helper()
@@ -309,24 +309,24 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 		require.NotContains(t, ns.Labels, v1alpha1.InitializingLabel)
 		require.NotContains(t, ns.Annotations, v1alpha1.PendingAnnotation)
 	}
-	closed(born(s.name("a"), scene, nil), "namespace-template")
+	closed(born(s.name("a"), scopeLabels, nil), "namespace-template")
 	open(born(s.name("a"), map[string]string{"other": "label"}, nil))
 	open(born(s.name("a"), map[string]string{"off": s.id}, nil))
 	// Names that begin like those of Kubernetes' own namespaces are not special, because those namespaces exist
 	// already.
-	closed(born("kube-"+s.id, scene, nil), "namespace-template")
-	closed(born("kube-system-"+s.id, scene, nil), "namespace-template")
+	closed(born("kube-"+s.id, scopeLabels, nil), "namespace-template")
+	closed(born("kube-system-"+s.id, scopeLabels, nil), "namespace-template")
 	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "kube-system", Labels: scene,
+		GenerateName: "kube-system", Labels: scopeLabels,
 	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
 	closed(generated, "namespace-template")
 	// A label or annotation in the request cannot prevent initialization.
 	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
 		map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
-	closed(born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
+	closed(born(s.name("a"), scopeLabels, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
 		"namespace-template")
-	long := born(s.name("a"), scene, map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
+	long := born(s.name("a"), scopeLabels, map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
 	closed(long, "namespace-template")
 }
 

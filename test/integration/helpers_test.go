@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/escalation"
 )
 
 // testScope separates a test from the others on its cluster: the templates that it creates select only the namespaces
@@ -36,7 +37,7 @@ type testScope struct {
 }
 
 // testLabel is the label of a namespace whose value is the id of its scope.
-const testLabel = "test"
+const testLabel = escalation.SelectLabel
 
 // maxIDLength is short enough for names to have a suffix.
 const maxIDLength = 40

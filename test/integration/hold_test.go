@@ -206,10 +206,10 @@ subjects:
 
 // createNamespaceAndConfigMap creates a namespace and a ConfigMap in it. It retries only while the API server does not
 // know the user's permissions yet.
-func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface, name, scene string) error {
+func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface, name, scope string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: scene}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: scope}}}
 	for {
 		_, err := user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 		if err == nil {

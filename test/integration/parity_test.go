@@ -71,7 +71,7 @@ func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), scene: s}
+			g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), scope: s}
 			var templates []*v1alpha1.NamespaceTemplate
 			for i := range 8 {
 				templates = append(templates, g.template(i))
@@ -182,7 +182,7 @@ func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, i
 // generator returns random templates and namespaces.
 type generator struct {
 	*rand.Rand
-	scene *testScope
+	scope *testScope
 }
 
 func (g *generator) pick(from ...string) string {
@@ -213,15 +213,15 @@ func (g *generator) labels() map[string]string {
 
 func (g *generator) namespace(i int) *corev1.Namespace {
 	if g.IntN(4) == 0 {
-		return g.scene.preexistingNamespace(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
+		return g.scope.preexistingNamespace(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, g.labels()) })
 	}
-	ns := g.scene.newNamespace(fmt.Sprint(i), withCreator("user "+g.trickyString()))
+	ns := g.scope.newNamespace(fmt.Sprint(i), withCreator("user "+g.trickyString()))
 	maps.Copy(ns.Labels, g.labels())
 	return ns
 }
 
 func (g *generator) selector() v1alpha1.NamespaceSelector {
-	s := selectLabel(testLabel, g.scene.id)
+	s := selectLabel(testLabel, g.scope.id)
 	for range g.IntN(2) {
 		requirement := metav1.LabelSelectorRequirement{
 			Key:      g.pick("a", "b", "example.com/c"),
@@ -237,7 +237,7 @@ func (g *generator) selector() v1alpha1.NamespaceSelector {
 
 func (g *generator) template(i int) *v1alpha1.NamespaceTemplate {
 	template := &v1alpha1.NamespaceTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: g.scene.name(fmt.Sprint(i))},
+		ObjectMeta: metav1.ObjectMeta{Name: g.scope.name(fmt.Sprint(i))},
 		Spec: v1alpha1.NamespaceTemplateSpec{
 			Namespaces:  g.selector(),
 			DriftPolicy: v1alpha1.DriftPolicy(g.pick("Correct", "Report")),
@@ -259,7 +259,7 @@ func (g *generator) template(i int) *v1alpha1.NamespaceTemplate {
 
 func (g *generator) json(value any) []byte {
 	data, err := json.Marshal(value)
-	require.NoError(g.scene.t, err)
+	require.NoError(g.scope.t, err)
 	return data
 }
 

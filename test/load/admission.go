@@ -13,11 +13,11 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// admissionTemplates is how many templates admission holds each new namespace against. None matches, so that nothing
-// but the creation itself is measured; every other one requires permission.
+// admissionTemplates is the number of templates that admission evaluates for each new namespace. None of them matches,
+// so that only the creation itself is measured. Every other one requires permission.
 const admissionTemplates = 100
 
-// creations creates namespaces that no template matches, one by one, and returns how long each request took.
+// creations creates namespaces that no template matches, one by one, and returns the durations of the requests.
 func (b *bench) creations(ctx context.Context, what string) ([]time.Duration, error) {
 	const warmUp = 20
 	var took []time.Duration
@@ -36,10 +36,10 @@ func (b *bench) creations(ctx context.Context, what string) ([]time.Duration, er
 	return took, nil
 }
 
-// admission measures what templates cost those who create namespaces, against the cluster before anything was
-// installed.
+// admission measures how templates slow down the creation of namespaces, compared with the cluster before the
+// installation.
 func (b *bench) admission(ctx context.Context) error {
-	b.say("%d creations with %d templates", b.sizes.Creations, admissionTemplates)
+	b.printProgress("%d creations with %d templates", b.sizes.Creations, admissionTemplates)
 	if err := b.compareCreations(ctx, "without-templates", "nstpl without templates"); err != nil {
 		return err
 	}

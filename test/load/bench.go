@@ -18,19 +18,19 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// side is who populates a namespace, by the namespace's label.
+// side is a program that populates namespaces. Its value is a label of the namespaces.
 type side string
 
 const (
 	floorSide    side = "floor"
 	operatorSide side = "operator"
-	// rolloutSide is the operator's too: the namespaces of the template that changes.
+	// rolloutSide is also the operator: it has the namespaces of the template that changes.
 	rolloutSide side = "rollout"
 
 	sideLabel = "load.nstpl.dev/side"
 )
 
-// condition is what a populated namespace says of itself.
+// condition returns the type of the condition of populated namespaces.
 func (s side) condition() corev1.NamespaceConditionType {
 	if s == floorSide {
 		return "floor.nstpl.dev/Populated"
@@ -38,18 +38,18 @@ func (s side) condition() corev1.NamespaceConditionType {
 	return v1alpha1.NamespacePopulated
 }
 
-// bench is a control plane on which both sides run, with those who make work for them and watch.
+// bench is a control plane with both sides, the clients that create work for them, and watches.
 type bench struct {
 	sizes    sizes
 	progress io.Writer
-	dir      string // for the operator
+	dir      string // the operator's files
 	cluster  *controlplane.Cluster
 	client   kubernetes.Interface
 	operator *operator
-	// populated sees the namespaces of both sides.
+	// populated has the times at which namespaces of both sides are populated.
 	populated *sightings
 	made      map[side]int
-	// bare is how long creations took before anything was installed.
+	// bare has the durations of creations before anything was installed.
 	bare  []time.Duration
 	table table
 	// fail ends the run.
@@ -58,7 +58,7 @@ type bench struct {
 
 // start installs the operator and starts both sides, which end with ctx.
 func (b *bench) start(ctx context.Context) (err error) {
-	b.say("%d creations before anything is installed", b.sizes.Creations)
+	b.printProgress("%d creations before anything is installed", b.sizes.Creations)
 	if b.bare, err = b.creations(ctx, "bare"); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := newFloor(config) // the API server has the same work with its requests as with the operator's
+	f, err := newFloor(config) // so that the API server handles its requests in the same way as the operator's
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// look is for events of namespaces.
+// look handles events of namespaces.
 func (b *bench) look(event watch.Event) {
 	ns, ok := event.Object.(*corev1.Namespace)
 	if !ok {
@@ -136,7 +136,7 @@ func name(of side, number int) string {
 	return fmt.Sprintf("%s-%05d", of, number)
 }
 
-// create creates a namespace. What it returns tells when the namespace is seen to be populated.
+// create creates a namespace. The returned channel receives the time at which it is populated.
 func (b *bench) create(ctx context.Context, of side, number int) (<-chan time.Time, error) {
 	seen := b.populated.expect(name(of, number))
 	_, err := b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
@@ -145,9 +145,9 @@ func (b *bench) create(ctx context.Context, of side, number int) (<-chan time.Ti
 	return seen, err
 }
 
-// many has namespaces created by some writers at a time. It returns the time from the first request until the last
-// namespace is seen to be populated.
-func (b *bench) many(ctx context.Context, of side, count, writers int) (time.Duration, error) {
+// createConcurrently creates namespaces with a number of concurrent clients. It returns the time from the first request
+// until the last namespace is populated.
+func (b *bench) createConcurrently(ctx context.Context, of side, count, writers int) (time.Duration, error) {
 	start, first := time.Now(), b.made[of]
 	b.made[of] += count
 	seen := make([]<-chan time.Time, count)
@@ -171,12 +171,12 @@ func (b *bench) many(ctx context.Context, of side, count, writers int) (time.Dur
 	return last.Sub(start), nil
 }
 
-// byTurns creates namespaces one by one, for the floor and for the operator by turns, until there are enough.
-func (b *bench) byTurns(ctx context.Context, enough func(pairs int) bool) (latencies, error) {
+// createAlternately creates namespaces one by one, alternating between floor and operator.
+func (b *bench) createAlternately(ctx context.Context, enough func(pairs int) bool) (latencies, error) {
 	all := latencies{}
 	for pairs := 0; !enough(pairs); pairs++ {
 		for _, of := range []side{floorSide, operatorSide} {
-			took, err := b.many(ctx, of, 1, 1)
+			took, err := b.createConcurrently(ctx, of, 1, 1)
 			if err != nil {
 				return nil, err
 			}
@@ -186,7 +186,7 @@ func (b *bench) byTurns(ctx context.Context, enough func(pairs int) bool) (laten
 	return all, nil
 }
 
-// say tells what is going on.
-func (b *bench) say(format string, arguments ...any) {
+// printProgress prints progress.
+func (b *bench) printProgress(format string, arguments ...any) {
 	fmt.Fprintf(b.progress, format+"\n", arguments...)
 }

@@ -12,12 +12,12 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// edit is what somebody does to populated objects.
+// edit is a change of a populated object by another client.
 const edit = `{"metadata": {"labels": {"` + stageLabel + `": "edited"}}}`
 
-// drift edits populated objects one after the other. Each is over when the object is seen to be as declared again.
+// drift edits populated objects one after the other. Each edit ends when the object is as declared again.
 func (b *bench) drift(ctx context.Context) error {
-	b.say("%d edits of populated objects", b.sizes.Edits)
+	b.printProgress("%d edits of populated objects", b.sizes.Edits)
 	editor, err := metadata.NewForConfig(b.cluster.RESTConfig())
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (b *bench) drift(ctx context.Context) error {
 		}
 		took = append(took, at.Sub(start))
 	}
-	b.table.add("an edited object put right: p50", "ms", milliseconds(percentile(took, 50)), "")
-	b.table.add("an edited object put right: p99", "ms", milliseconds(percentile(took, 99)), "at most 1000")
+	b.table.add("an edited object corrected: p50", "ms", milliseconds(percentile(took, 50)), "")
+	b.table.add("an edited object corrected: p99", "ms", milliseconds(percentile(took, 99)), "at most 1000")
 	return nil
 }

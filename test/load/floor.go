@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// floorSlots is how many namespaces are written to at a time: as many as the operator has workers.
+// floorSlots is the number of namespaces that are written to at a time. The operator has as many workers.
 const floorSlots = 16
 
 var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 
-// floor writes what the operator writes and does nothing else: it reads nothing, compares nothing, remembers nothing.
+// floor makes the same writes as the operator and nothing else: it reads, compares and remembers nothing.
 type floor struct {
 	client  metadata.Interface
 	applies []apply
 	status  []byte
 }
 
-// apply is a request that waits for its namespace.
+// apply is a prepared request without its namespace.
 type apply struct {
 	resource schema.GroupVersionResource
 	name     string
@@ -39,7 +39,7 @@ type apply struct {
 func newFloor(config *rest.Config) (*floor, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	config.Dial = (&net.Dialer{}).DialContext // a connection of its own: clients with the same configuration share one
+	config.Dial = (&net.Dialer{}).DialContext // its own connection: clients with the same configuration would share one
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func newFloor(config *rest.Config) (*floor, error) {
 	}
 	f := &floor{client: client}
 	for _, object := range all {
-		// As many bytes as the operator keeps its books in.
+		// These have as many bytes as the operator's own labels and annotations.
 		object.SetLabels(map[string]string{stageLabel: "a", "example/namespace-template-name": templateName(floorSide)})
 		object.SetAnnotations(map[string]string{"example.nstpl.dev/applied-hash": "0123456789abcdef"})
 		body, err := json.Marshal(object)
@@ -66,7 +66,7 @@ func newFloor(config *rest.Config) (*floor, error) {
 	return f, err
 }
 
-// run populates the namespaces that a watch tells of until ctx ends. What goes wrong goes to fail.
+// run populates the namespaces of a watch until ctx ends. It reports errors to fail.
 func (f *floor) run(ctx context.Context, created watch.Interface, fail func(error)) {
 	slots := make(chan struct{}, floorSlots)
 	fail(follow(ctx, created, func(event watch.Event) {

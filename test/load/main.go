@@ -1,5 +1,5 @@
-// Command load measures the operator, on a control plane of its own, against a floor: a bare client that writes the
-// same objects when it sees a new namespace, and has nothing else to do. It prints a table and judges nothing.
+// Command load measures the operator on its own control plane against a floor: a bare client that writes the same
+// objects when a namespace is created, and does nothing else. It prints a table and does not judge it.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// sizes say how much to do.
+// sizes are the sizes of the phases.
 type sizes struct {
 	Creations, Serial, Flood, Writers, Rollout, Rounds, Edits, Namespaces int
 
@@ -91,10 +91,10 @@ func run(s sizes, output string, out, progress io.Writer) (err error) {
 	return encoder.Encode(map[string]any{"sizes": s, "processors": runtime.NumCPU(), "rows": b.table})
 }
 
-// run goes through the phases.
+// run runs the phases.
 func (b *bench) run(ctx context.Context) error {
-	// The first namespace of each side pays for what is done once.
-	if _, err := b.byTurns(ctx, func(pairs int) bool { return pairs == 1 }); err != nil {
+	// The first namespace of each side includes work that is done only once.
+	if _, err := b.createAlternately(ctx, func(pairs int) bool { return pairs == 1 }); err != nil {
 		return err
 	}
 	if err := b.memory(ctx, "memory at the start"); err != nil {
@@ -103,8 +103,8 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.admission(ctx); err != nil {
 		return err
 	}
-	b.say("%d namespaces one by one", b.sizes.Serial)
-	idle, err := b.byTurns(ctx, func(pairs int) bool { return pairs == b.sizes.Serial })
+	b.printProgress("%d namespaces one by one", b.sizes.Serial)
+	idle, err := b.createAlternately(ctx, func(pairs int) bool { return pairs == b.sizes.Serial })
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	if missing := b.sizes.Namespaces - b.made[operatorSide] - b.made[rolloutSide]; missing > 0 {
-		b.say("%d more namespaces", missing)
-		if _, err := b.many(ctx, rolloutSide, missing, b.sizes.Writers); err != nil {
+		b.printProgress("%d more namespaces", missing)
+		if _, err := b.createConcurrently(ctx, rolloutSide, missing, b.sizes.Writers); err != nil {
 			return err
 		}
 	}

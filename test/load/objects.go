@@ -18,15 +18,15 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// objectsYAML is what both sides put into a namespace.
+// objectsYAML has the objects that both sides create in a namespace.
 //
 //go:embed objects.yaml
 var objectsYAML []byte
 
-// stageLabel is on all objects: rollouts and edits change it.
+// stageLabel is a label of all objects, which rollouts and edits change.
 const stageLabel = "load.nstpl.dev/stage"
 
-// objects returns what a namespace is to hold.
+// objects returns the objects of a namespace.
 func objects(stage string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(objectsYAML), 1024)

@@ -23,12 +23,12 @@ import (
 
 // operator is a running operator.
 type operator struct {
-	address string // of its metrics
+	address string // the address of its metrics
 	stop    context.CancelFunc
 	ended   chan struct{}
 }
 
-// startOperator starts the operator, which ends with ctx. An end of its own ends the run.
+// startOperator starts the operator, which ends with ctx. If it ends by itself, the run fails.
 func (b *bench) startOperator(ctx context.Context) error {
 	addresses, err := process.FreeAddresses(2)
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) startOperator(ctx context.Context) error {
 	cmd.Stderr = log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it does not get interrupts from the terminal
 	if err := cmd.Start(); err != nil {
 		stop()
 		return fmt.Errorf("start the operator: %w", err)
@@ -69,7 +69,7 @@ func (b *bench) startOperator(ctx context.Context) error {
 	return nil
 }
 
-// end asks the operator, if it was started, to end, and waits until it has.
+// end stops the operator, if it was started, and waits until it has ended.
 func (o *operator) end() {
 	if o != nil {
 		o.stop()
@@ -77,7 +77,7 @@ func (o *operator) end() {
 	}
 }
 
-// metrics returns what the operator tells of itself.
+// metrics returns the operator's metrics.
 func (o *operator) metrics(ctx context.Context) (families, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.address+"/metrics", nil)
 	if err != nil {
@@ -95,8 +95,7 @@ func (b *bench) operatorKubeconfig() string {
 	return filepath.Join(b.dir, "kubeconfig")
 }
 
-// asOperator writes a kubeconfig with the rights of the operator's ServiceAccount and no others, and returns what it
-// says.
+// asOperator writes a kubeconfig with only the permissions of the operator's ServiceAccount, and returns its content.
 func (b *bench) asOperator(ctx context.Context) (*rest.Config, error) {
 	day := int64(24 * 60 * 60)
 	token, err := b.client.CoreV1().ServiceAccounts(v1alpha1.OperatorNamespace).CreateToken(ctx, "nstpl-operator",

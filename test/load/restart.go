@@ -8,22 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// idle counts what is written while nothing happens.
+// idle counts the writes while nothing happens.
 func (b *bench) idle(ctx context.Context) error {
-	b.say("idle for %s", b.sizes.Idle)
+	b.printProgress("idle for %s", b.sizes.Idle)
 	done, err := b.during(ctx, func() error { return pause(ctx, b.sizes.Idle) })
-	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", done.requests.toPopulate().writes(), "0")
+	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", done.requests.ofBothSides().writes(), "0")
 	return err
 }
 
-// restart ends the operator while everything is in sync and starts it again.
+// restart stops the operator while everything is in sync, and starts it again.
 func (b *bench) restart(ctx context.Context) error {
 	list, err := b.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	populated := b.made[operatorSide] + b.made[rolloutSide]
-	b.say("restart with %d namespaces, of which the operator has populated %d", len(list.Items), populated)
+	b.printProgress("restart with %d namespaces, of which the operator has populated %d", len(list.Items), populated)
 	b.operator.end()
 	var took time.Duration
 	done, err := b.during(ctx, func() error {
@@ -42,18 +42,18 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made := done.requests.toPopulate()
-	b.say("requests of the restart: %v", made)
+	made := done.requests.ofBothSides()
+	b.printProgress("requests of the restart: %v", made)
 	what := fmt.Sprintf("restart, %d x 5 objects in sync: ", populated)
 	b.table.add(what+"writes", "", made.writes(), "0, but the leader's Event")
 	b.table.add(what+"until all was looked at", "s", took.Seconds(), "seconds")
 	return b.memory(ctx, what+"memory")
 }
 
-// looked tells whether the operator has looked at so many namespaces and has nothing left to do.
+// looked reports whether the operator has reconciled a number of namespaces and has nothing left to do.
 func (o *operator) looked(ctx context.Context, namespaces int) bool {
 	all, err := o.metrics(ctx)
-	return err == nil && // it may not listen yet
+	return err == nil && // the operator may not listen yet
 		all.sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
 		all.sum("controller_runtime_active_workers", "namespace") == 0 &&
 		all.sum("workqueue_depth", "namespace") == 0

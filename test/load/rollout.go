@@ -11,10 +11,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// rollout creates namespaces one by one while a template's change is on its way to many others.
+// rollout creates namespaces one by one while a changed template is rolled out to many others.
 func (b *bench) rollout(ctx context.Context) (latencies, error) {
-	b.say("%d namespaces to roll out to", b.sizes.Rollout)
-	if _, err := b.many(ctx, rolloutSide, b.sizes.Rollout, b.sizes.Writers); err != nil {
+	b.printProgress("%d namespaces to roll out to", b.sizes.Rollout)
+	if _, err := b.createConcurrently(ctx, rolloutSide, b.sizes.Rollout, b.sizes.Writers); err != nil {
 		return nil, err
 	}
 	all := latencies{}
@@ -23,7 +23,7 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 		if _, err := b.settle(ctx); err != nil {
 			return nil, err
 		}
-		b.say("rollout %d", round+1)
+		b.printProgress("rollout %d", round+1)
 		stage := string(rune('b' + round))
 		over, err := b.watchRollout(ctx, stage)
 		if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 			return nil, err
 		}
 		start := time.Now()
-		some, err := b.byTurns(ctx, func(int) bool { return over.Load() != nil })
+		some, err := b.createAlternately(ctx, func(int) bool { return over.Load() != nil })
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 	return all, nil
 }
 
-// watchRollout returns what will hold the time at which the last namespace is seen to be changed.
+// watchRollout returns a channel that receives the time at which the last namespace has the change.
 func (b *bench) watchRollout(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
 	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=" + templateName(rolloutSide)
 	changed, err := b.watch(ctx, selector, b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)

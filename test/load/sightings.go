@@ -12,7 +12,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// sightings tell when something that is expected is first seen on a watch, as anybody could have it.
+// sightings has the times at which expected events were first seen on a watch.
 type sightings struct {
 	mu       sync.Mutex
 	expected map[string]chan time.Time
@@ -22,7 +22,7 @@ func newSightings() *sightings {
 	return &sightings{expected: map[string]chan time.Time{}}
 }
 
-// expect returns the channel on which the time of the sighting comes.
+// expect returns a channel that receives the time of the expected event.
 func (s *sightings) expect(key string) <-chan time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +40,7 @@ func (s *sightings) see(key string) {
 	}
 }
 
-// watch watches from now on. The API server drops watchers when it is as busy as it is made here: this one goes on
-// where it was.
+// watch begins a watch. A busy API server drops watches: this one resumes where it was.
 func (b *bench) watch(ctx context.Context, selector string,
 	start func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) (watch.Interface, error) {
@@ -57,7 +56,7 @@ func (b *bench) watch(ctx context.Context, selector string,
 	})
 }
 
-// follow hands what a watch tells to look, until ctx ends. That the watch ends earlier is an error.
+// follow passes the events of a watch to look until ctx ends. An earlier end of the watch is an error.
 func follow(ctx context.Context, w watch.Interface, look func(watch.Event)) error {
 	defer w.Stop()
 	for {
@@ -73,7 +72,7 @@ func follow(ctx context.Context, w watch.Interface, look func(watch.Event)) erro
 	}
 }
 
-// await returns when the expected is seen.
+// await returns the time of the expected event.
 func await(ctx context.Context, what string, seen <-chan time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("%s: not seen within a minute", what))
 	defer cancel()

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// table is what was measured.
+// table has the results of the measurements.
 type table []row
 
-// latencies are how long namespaces took to be populated.
+// latencies has the times until namespaces were populated.
 type latencies map[side][]time.Duration
 
-// row is a figure of the operator, beside the floor's where there is one and the goal where there is one.
+// row is a figure of the operator, with the floor's figure and the goal if there are any.
 type row struct {
 	Measure  string   `json:"measure"`
 	Unit     string   `json:"unit,omitempty"`
 	Floor    *float64 `json:"floor,omitempty"`
 	Operator float64  `json:"operator"`
-	Ratio    *float64 `json:"ratio,omitempty"` // operator to floor
+	Ratio    *float64 `json:"ratio,omitempty"` // operator divided by floor
 	Goal     string   `json:"goal,omitempty"`
 }
 
-// add adds a figure that has no floor.
+// add adds a figure without a floor.
 func (t *table) add(measure, unit string, operator float64, goal string) {
 	*t = append(*t, row{Measure: measure, Unit: unit, Operator: operator, Goal: goal})
 }
@@ -41,7 +41,7 @@ func (t *table) compare(measure, unit string, floor, operator float64, goal stri
 	*t = append(*t, r)
 }
 
-// latencies adds the percentiles of both sides, which have their goals.
+// latencies adds percentiles of both sides with their goals.
 func (t *table) latencies(measure string, all latencies, goals map[int]string) {
 	for _, p := range []int{50, 95, 99} {
 		t.compare(fmt.Sprintf("%s: p%d", measure, p), "ms",
@@ -49,7 +49,7 @@ func (t *table) latencies(measure string, all latencies, goals map[int]string) {
 	}
 }
 
-// print writes the table for people.
+// print writes the table as text.
 func (t table) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tUNIT\tFLOOR\tOPERATOR\tRATIO\tGOAL")
@@ -67,7 +67,7 @@ func (t table) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// figure writes a number with as many digits as are worth reading.
+// figure formats a number with its significant digits.
 func figure(number float64) string {
 	if number == math.Trunc(number) || number >= 100 {
 		return strconv.FormatFloat(number, 'f', 0, 64)
@@ -75,7 +75,7 @@ func figure(number float64) string {
 	return strconv.FormatFloat(number, 'f', 2, 64)
 }
 
-// percentile returns the smallest value that is not exceeded by p percent of the values; zero if there are none.
+// percentile returns the smallest value that p percent of the values do not exceed, or zero if there are no values.
 func percentile(values []time.Duration, p int) time.Duration {
 	if len(values) == 0 {
 		return 0

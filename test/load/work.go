@@ -22,7 +22,7 @@ func parse(text io.Reader) (families, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds up the counters or gauges of a name that have a value in one of their labels; an empty value is any.
+// sum adds up the counters or gauges of a name that have a value in one of their labels. An empty value matches all.
 func (f families) sum(name, value string) float64 {
 	var sum float64
 	for _, metric := range f[name].GetMetric() {
@@ -35,12 +35,12 @@ func (f families) sum(name, value string) float64 {
 	return sum
 }
 
-// cpu returns the processor time of the program that tells the metrics.
+// cpu returns the processor time of the program that serves the metrics.
 func (f families) cpu() time.Duration {
 	return time.Duration(f.sum("process_cpu_seconds_total", "") * float64(time.Second))
 }
 
-// work is what the API server has done, by its own account.
+// work is the work of the API server according to its metrics.
 type work struct {
 	requests requests
 	cpu      time.Duration
@@ -49,7 +49,7 @@ type work struct {
 // requests counts requests by verb and resource, such as "PATCH namespaces/status".
 type requests map[string]float64
 
-// workSoFar is since the API server's start.
+// workSoFar returns the work since the API server's start.
 func (b *bench) workSoFar(ctx context.Context) (work, error) {
 	text, err := b.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *bench) workSoFar(ctx context.Context) (work, error) {
 	return done, nil
 }
 
-// minus returns what was done since an earlier count.
+// minus returns the work since an earlier measurement.
 func (w work) minus(before work) work {
 	since := work{requests{}, w.cpu - before.cpu}
 	for kind, count := range w.requests {
@@ -82,7 +82,7 @@ func (w work) minus(before work) work {
 	return since
 }
 
-// plus adds more work.
+// plus adds further work.
 func (w work) plus(more work) work {
 	sum := work{requests{}, w.cpu + more.cpu}
 	for _, part := range []requests{w.requests, more.requests} {
@@ -93,20 +93,21 @@ func (w work) plus(more work) work {
 	return sum
 }
 
-// theirs are the resources that the floor writes, and that the operator may write in namespaces of these templates.
-var theirs = []string{
+// comparedResources are the resources that the floor writes, and that the operator may write in namespaces of these
+// templates.
+var comparedResources = []string{
 	"networkpolicies", "resourcequotas", "limitranges", "roles", "rolebindings",
 	"namespaces", "namespaces/status", "namespacetemplates", "namespacetemplates/status", "events",
 }
 
-// toPopulate leaves the requests that the two sides make, but for their watches. Left out is what those do who create
-// namespaces, and Kubernetes itself: in each namespace a ServiceAccount, a ConfigMap and the status of the
+// ofBothSides returns the requests of the two sides without their watches. It omits requests of the clients that create
+// namespaces, and of Kubernetes itself: in each namespace a ServiceAccount, a ConfigMap and the status of the
 // ResourceQuota.
-func (r requests) toPopulate() requests {
+func (r requests) ofBothSides() requests {
 	made := requests{}
 	for kind, count := range r {
 		verb, resource, _ := strings.Cut(kind, " ")
-		if slices.Contains(theirs, resource) && verb != "WATCH" && kind != "POST namespaces" {
+		if slices.Contains(comparedResources, resource) && verb != "WATCH" && kind != "POST namespaces" {
 			made[kind] = count
 		}
 	}
@@ -133,7 +134,7 @@ func (r requests) count(verbs ...string) float64 {
 	return sum
 }
 
-// during returns what the API server does until all is quiet after do.
+// during returns the work of the API server from the start of do until no client writes any more.
 func (b *bench) during(ctx context.Context, do func() error) (work, error) {
 	before, err := b.settle(ctx)
 	if err != nil {
@@ -146,7 +147,7 @@ func (b *bench) during(ctx context.Context, do func() error) (work, error) {
 	return after.minus(before), err
 }
 
-// settle returns once nobody has written anything for two seconds.
+// settle returns when no client has written anything for two seconds.
 func (b *bench) settle(ctx context.Context) (work, error) {
 	last, err := b.workSoFar(ctx)
 	for quiet := false; err == nil && !quiet; {

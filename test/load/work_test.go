@@ -44,13 +44,13 @@ func TestRequestsToPopulate(t *testing.T) {
 	}, 3 * time.Second}
 	done := after.minus(before)
 	require.Equal(t, 2*time.Second, done.cpu)
-	made := done.requests.toPopulate()
+	made := done.requests.ofBothSides()
 	require.Equal(t, requests{
 		"APPLY roles": 2, "GET namespaces": 1, "PATCH namespaces/status": 1, "PATCH namespacetemplates/status": 3,
 		"POST events": 1,
 	}, made)
 	require.Equal(t, 7.0, made.writes())
 	require.Equal(t, 1.0, made.reads())
-	require.Equal(t, 14.0, done.plus(done).requests.toPopulate().writes())
+	require.Equal(t, 14.0, done.plus(done).requests.ofBothSides().writes())
 	require.Zero(t, requests{"PUT leases": 1}.writes(), "an idle operator renews its lease")
 }

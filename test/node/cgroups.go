@@ -10,19 +10,19 @@ import (
 
 const controlGroupRoot = "/sys/fs/cgroup"
 
-// unified tells whether there is one hierarchy of control groups, as version 2 has it.
+// unified reports whether the machine has the single hierarchy of control groups version 2.
 func unified() bool {
 	_, err := os.Stat(filepath.Join(controlGroupRoot, "cgroup.controllers"))
 	return err == nil
 }
 
-// controlGroups are the folders of the control group that is above all that run the node's pods: one for each
-// hierarchy, or the one of version 2.
+// controlGroups returns the folders of the parent control group of the node's pods: one for each hierarchy, or one for
+// version 2.
 func (p *place) controlGroups() []string {
 	if unified() {
 		return []string{filepath.Join(controlGroupRoot, p.name())}
 	}
-	hierarchies, _ := filepath.Glob(filepath.Join(controlGroupRoot, "*", "cgroup.procs")) // the pattern is right
+	hierarchies, _ := filepath.Glob(filepath.Join(controlGroupRoot, "*", "cgroup.procs")) // the pattern is valid
 	var found []string
 	for _, hierarchy := range hierarchies {
 		found = append(found, filepath.Join(filepath.Dir(hierarchy), p.name()))
@@ -32,7 +32,7 @@ func (p *place) controlGroups() []string {
 
 func (p *place) makeControlGroups() error {
 	var errs []error
-	if unified() { // what is not handed down can't be limited
+	if unified() { // only controllers that are delegated can limit pods
 		errs = append(errs,
 			os.WriteFile(filepath.Join(controlGroupRoot, "cgroup.subtree_control"),
 				[]byte("+cpu +cpuset +memory +pids"), 0o644))
@@ -43,7 +43,7 @@ func (p *place) makeControlGroups() error {
 	return errors.Join(errs...)
 }
 
-// removeControlGroups removes them. It can do so once no process is in them.
+// removeControlGroups removes the folders. It fails while processes are in the groups.
 func (p *place) removeControlGroups() error {
 	var errs []error
 	for _, group := range p.controlGroups() {

@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// startControlPlane starts one that a node can join, and whose API server calls webhooks at the addresses of their
-// pods: it knows no addresses of Services, since kube-proxy is on the node only.
+// startControlPlane starts a control plane that a node can join. Its API server calls webhooks at the addresses of
+// their pods, because kube-proxy, which resolves the addresses of Services, runs on the node only.
 func (c *Cluster) startControlPlane(ctx context.Context, progress io.Writer) (*controlplane.Cluster, error) {
 	return controlplane.Start(ctx, controlplane.Options{
 		Version: controlplane.DefaultVersion,
@@ -43,10 +43,10 @@ func (c *Cluster) startControlPlane(ctx context.Context, progress io.Writer) (*c
 //go:embed configuration
 var configuration embed.FS
 
-// values are what differs from node to node.
+// values are the values that differ between nodes.
 type values struct{ Dir, Authority, Node, NodeAddress, PodSubnet, Plugins, Pod, ControlGroup string }
 
-// writeConfiguration writes a file of each program's configuration, and kubeconfigs.
+// writeConfiguration writes the configuration files and kubeconfigs of the programs.
 func (c *Cluster) writeConfiguration() error {
 	all, err := template.ParseFS(configuration, "configuration/*")
 	if err != nil {

@@ -43,7 +43,7 @@ func (c *Cluster) loadPod(ctx context.Context) error {
 	return c.LoadImage(ctx, of.Name, at)
 }
 
-// LoadImage has the node know the image in a .tar of an OCI layout, by its tag and by its digest.
+// LoadImage loads the image of an OCI layout in a .tar file into the node, by its tag and by its digest.
 func (c *Cluster) LoadImage(ctx context.Context, name, file string) error {
 	ctr := func(args ...string) error {
 		return c.command(ctx,

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// plugins is where Debian has what connects pods to a network.
+// plugins is the folder in which Debian installs network plugins.
 const plugins = "/usr/lib/cni"
 
-// Lacks says what this machine lacks to run a node, or nothing.
+// Lacks returns the requirements of a node that this machine does not meet, or an empty string.
 func Lacks(ctx context.Context) string {
 	if os.Geteuid() != 0 {
 		return "a node needs root"
@@ -50,7 +50,7 @@ func Lacks(ctx context.Context) string {
 	return ""
 }
 
-// attempt does in namespaces of its own what a node will do.
+// attempt tries the operations of a node in new namespaces.
 const attempt = `
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run

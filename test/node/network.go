@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// linkBits is the size of a link's network.
+// linkBits is the prefix length of a link's network.
 const linkBits = "/30"
 
-// connect links the node's network, where a bridge has the pods, with this machine's, where the control plane is. The
-// link goes when the node's network does.
+// connect connects the node's network, with the bridge of the pods, to this machine's, with the control plane. The link
+// is deleted with the node's network.
 func (c *Cluster) connect(ctx context.Context) error {
 	if err := c.place.disconnect(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (c *Cluster) connect(ctx context.Context) error {
 		if args[2] != "add" || args[1] != "link" {
 			continue
 		}
-		// A route needs the other end to be up.
+		// The other end must be up before a route is added.
 		for _, line := range []string{
 			"ip link set lo up", "ip address add " + nodeAddress + linkBits + " dev eth0", "ip link set eth0 up",
 			"ip route add default via " + machineAddress,

@@ -1,6 +1,6 @@
-// Package node gives a real control plane a real node: the scheduler, a kubelet with containerd, and kube-proxy. What
-// the node does, it does in namespaces of its own for processes, mounts and the network, which end with the process
-// that started it and leave nothing behind.
+// Package node adds a real node to a control plane: the scheduler, a kubelet with containerd, and kube-proxy. They run
+// in their own namespaces for processes, mounts and the network, which end with the process that started them and leave
+// nothing behind.
 package node
 
 import (
@@ -26,7 +26,7 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// Name is that of the node.
+// Name is the name of the node.
 const Name = "node"
 
 // Cluster is a control plane with a node.
@@ -35,14 +35,14 @@ type Cluster struct {
 
 	place       *place
 	dir, assets string
-	// inside is the process whose namespaces the node lives in.
+	// inside is the process whose namespaces the node's programs run in.
 	inside    int
 	processes []*process.Process
 	kubelet   *process.Process
 	stopped   bool
 }
 
-// Start starts a control plane with a node and returns when pods can be run. ctx bounds the start and not the life of
+// Start starts a control plane with a node, and returns when it can run pods. ctx limits the start and not the life of
 // the cluster.
 func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	assets, err := controlplane.BuildNode(ctx, progress)
@@ -53,7 +53,7 @@ func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not in the temporary folder that somebody chose: the paths of sockets must be short.
+	// The folder is not in $TMPDIR, because the paths of sockets must be short.
 	dir, err := os.MkdirTemp("/tmp", "nstpl-node-")
 	if err != nil {
 		return nil, errors.Join(err, place.release())
@@ -100,8 +100,9 @@ func (c *Cluster) start(ctx context.Context, progress io.Writer) error {
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// holder says which process it is, seen from outside, and waits. Its own /proc is that of its namespace; /run is empty,
-// where containerd and network plugins put mounts and files, and so is where they keep which addresses are taken.
+// holder is the shell command of inside. It prints its process number as seen from outside, and waits. It mounts /proc
+// for its namespace, and empty folders at /run, where containerd and network plugins put mounts and files, and where
+// they record which addresses are used.
 const holder = `
 read -r pid _ </proc/self/stat
 mount -t proc proc /proc
@@ -130,7 +131,8 @@ func (c *Cluster) makeNamespaces(ctx context.Context) error {
 	})
 }
 
-// enter is the command line that runs another one inside. setpriv has it end with nsenter, which stays outside.
+// enter returns a command line that runs another one inside. setpriv ends it together with nsenter, which stays
+// outside.
 func (c *Cluster) enter(args ...string) []string {
 	return append([]string{
 		"nsenter", "--target", strconv.Itoa(c.inside), "--net", "--mount", "--pid", "--", "setpriv", "--pdeathsig",
@@ -149,7 +151,7 @@ func (c *Cluster) run(name string, args ...string) error {
 	return nil
 }
 
-// command runs a command inside to its end.
+// command runs a command inside and waits until it ends.
 func (c *Cluster) command(ctx context.Context, args ...string) error {
 	line := c.enter(args...)
 	out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput()
@@ -169,13 +171,13 @@ func (c *Cluster) startKubelet() error {
 	return nil
 }
 
-// RestartKubelet kills the kubelet, starts another one and returns when it answers. Pods run on meanwhile.
+// RestartKubelet kills the kubelet, starts it again and returns when it answers. Pods continue to run meanwhile.
 func (c *Cluster) RestartKubelet(ctx context.Context) error {
 	if err := c.kubelet.Stop(); err != nil {
 		return err
 	}
 	c.processes = slices.DeleteFunc(c.processes, func(p *process.Process) bool { return p == c.kubelet })
-	// It ends a moment after who entered the namespaces for it.
+	// It ends shortly after the process that entered the namespaces for it.
 	if err := poll(ctx, func(ctx context.Context) error {
 		if c.listens(ctx) == nil {
 			return errors.New("the kubelet does not end")
@@ -190,7 +192,7 @@ func (c *Cluster) RestartKubelet(ctx context.Context) error {
 	return poll(ctx, c.knowsPods)
 }
 
-// knowsPods returns nil if the kubelet has heard of all its pods.
+// knowsPods returns nil if the kubelet knows all its pods.
 func (c *Cluster) knowsPods(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.RESTConfig())
 	if err != nil {
@@ -212,7 +214,7 @@ func (c *Cluster) knowsPods(ctx context.Context) error {
 	return nil
 }
 
-// listens returns nil if there is a kubelet.
+// listens returns nil if the kubelet answers.
 func (c *Cluster) listens(ctx context.Context) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.place.nodeAddress()+":10250")
 	if err != nil {
@@ -243,7 +245,7 @@ func (c *Cluster) await(ctx context.Context) error {
 	})
 }
 
-// poll asks again and again until the answer is no error.
+// poll calls a function repeatedly until it returns no error.
 func poll(ctx context.Context, question func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -256,7 +258,7 @@ func poll(ctx context.Context, question func(context.Context) error) error {
 	return nil
 }
 
-// Logs are the ends of the logs of all programs.
+// Logs returns the ends of the logs of all programs.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
 	for _, p := range c.processes {
@@ -265,9 +267,9 @@ func (c *Cluster) Logs() string {
 	return all.String()
 }
 
-// Stop ends everything and removes what it has written. It may be called again.
+// Stop stops all programs and removes their files. It may be called repeatedly.
 func (c *Cluster) Stop() error {
-	if c.stopped { // another node may have the place now
+	if c.stopped { // another node may have taken the place
 		return nil
 	}
 	c.stopped = true

@@ -30,7 +30,7 @@ spec:
 
 const ownerEnv = "NSTPL_TEST_NODE_OWNER"
 
-// Some tests need another process that owns something: this program, called with ownerEnv set.
+// Some tests need another process that owns a node or a place: this program, called with ownerEnv set.
 func TestMain(m *testing.M) {
 	own := map[string]func() (any, error){"node": ownNode, "place": ownPlace}[os.Getenv(ownerEnv)]
 	if own == nil {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// keep says what is owned, and owns it until the input ends.
+// keep prints what it owns, and owns it until the input ends.
 func keep(own func() (any, error)) error {
 	owned, err := own()
 	if err != nil {
@@ -65,7 +65,7 @@ func ownNode() (any, error) {
 	return ownedNode{cluster.dir, cluster.place.name(), cluster.Kubectl, cluster.Kubeconfig}, nil
 }
 
-// lastPlace is one that no node has, unless all others are taken.
+// lastPlace is a place that nodes take only if all others are taken.
 const lastPlace = places - 1
 
 func ownPlace() (any, error) {
@@ -76,7 +76,7 @@ func ownPlace() (any, error) {
 	return owned.name(), nil
 }
 
-// startOwner starts another process that owns something.
+// startOwner starts another process that owns a node or a place.
 func startOwner(t *testing.T, what string) (owner *exec.Cmd, said io.Reader) {
 	t.Helper()
 	self, err := os.Executable()
@@ -84,7 +84,7 @@ func startOwner(t *testing.T, what string) (owner *exec.Cmd, said io.Reader) {
 	owner = exec.CommandContext(t.Context(), self)
 	owner.Env = append(os.Environ(), ownerEnv+"="+what)
 	owner.Stderr = t.Output()
-	_, err = owner.StdinPipe() // open until the process ends
+	_, err = owner.StdinPipe() // open until this process ends
 	require.NoError(t, err)
 	said, err = owner.StdoutPipe()
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func kubectl(t *testing.T, path, kubeconfig string, args ...string) string {
 	return string(out)
 }
 
-// runsPods runs a pod.
+// runsPods fails unless the node runs a pod.
 func runsPods(t *testing.T, path, kubeconfig string) {
 	t.Helper()
 	kubectl(t, path, kubeconfig, "apply", "-f", "-")
@@ -122,7 +122,7 @@ func runsPods(t *testing.T, path, kubeconfig string) {
 	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, path, kubeconfig, "exec", "web", "--", "/pod", "id"))
 }
 
-// leavesNothing fails if something is left of a node.
+// leavesNothing fails if parts of a node are left.
 func leavesNothing(t *testing.T, cluster *Cluster) {
 	t.Helper()
 	links, err := exec.CommandContext(t.Context(), "ip", "-oneline", "link").Output()
@@ -137,7 +137,7 @@ func leavesNothing(t *testing.T, cluster *Cluster) {
 	}
 }
 
-// A node runs pods, and nothing of it is left.
+// A node runs pods, and leaves nothing behind.
 func TestNode(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)
@@ -151,8 +151,8 @@ func TestNode(t *testing.T) {
 	leavesNothing(t, cluster)
 }
 
-// Two processes start a node at the same time, as go test does when it tests several packages. When one of them is
-// killed, the other's node goes on, and another node can be started.
+// Two processes start a node at the same time, as go test does for several packages. When one of them is killed, the
+// other's node continues to run, and another node can be started.
 func TestNodesOfTwoProcesses(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)
@@ -178,7 +178,7 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// A place is taken by one process at a time, until that ends in whatever way.
+// A place belongs to one process until that ends, even if it is killed.
 func TestPlaceIsTakenOnce(t *testing.T) {
 	owner, said := startOwner(t, "place")
 	var name string
@@ -198,7 +198,7 @@ func TestPlaceIsTakenOnce(t *testing.T) {
 	require.NoError(t, left.release())
 }
 
-// The link of a process that was killed may still be there when its place is taken again.
+// The link of a killed process may still exist when its place is taken again.
 func TestPlaceWithALink(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)

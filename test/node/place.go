@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is what a node has of this machine for itself, besides its folder: a network link with the addresses of both
-// its ends, a range of addresses for pods, and a control group. All go by a number, so that several nodes can run at a
-// time, also those of different processes.
+// place has the resources of the machine that a node uses exclusively, besides its folder: a network link with the
+// addresses of both its ends, a range of addresses for pods, and a control group. They contain the number of the place,
+// so that several nodes can run at a time, also in different processes.
 type place struct {
 	number int
-	// held is a socket whose name holds the number. The kernel lets go of it when this process ends in whatever way.
+	// held is a socket whose name contains the number. The kernel closes it when this process ends, even if it is
+	// killed.
 	held net.Listener
 }
 
-// places is how many there are: the addresses are of the half of the range that RFC 2544 sets aside for tests of
+// places is the number of places. Their addresses are in one half of the range that RFC 2544 reserves for tests of
 // networks.
 const places = 128
 
@@ -39,7 +40,7 @@ func takePlace(ctx context.Context) (*place, error) {
 }
 
 func takeNumber(ctx context.Context, number int) (*place, error) {
-	// An abstract name is of this network namespace, as the link and its addresses are, and leaves no file behind.
+	// Abstract socket names belong to the network namespace, like the link and its addresses, and leave no file behind.
 	held, err := (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@nstpl-node-%d", number))
 	if err != nil {
 		return nil, err
@@ -49,22 +50,22 @@ func takeNumber(ctx context.Context, number int) (*place, error) {
 
 func (p *place) release() error { return p.held.Close() }
 
-// name is that of the link and of the control group.
+// name returns the name of the link and of the control group.
 func (p *place) name() string { return fmt.Sprintf("nstpl-node-%d", p.number) }
 
-// machineAddress is that of the end of the link where the control plane is, and nodeAddress that of the other end.
+// machineAddress is the address of the end of the link on the control plane's side, and nodeAddress of the other end.
 func (p *place) machineAddress() string { return fmt.Sprintf("198.18.%d.1", 2*p.number) }
 func (p *place) nodeAddress() string    { return fmt.Sprintf("198.18.%d.2", 2*p.number) }
 func (p *place) podSubnet() string      { return fmt.Sprintf("198.18.%d.0/24", 2*p.number+1) }
 
-// linkExists reports whether there is a link of the place's name.
+// linkExists reports whether the link of the place exists.
 func (p *place) linkExists() bool {
 	_, err := net.InterfaceByName(p.name())
 	return err == nil
 }
 
-// disconnect deletes the link, if there is one. The kernel deletes it, too, some time after the node's network is gone:
-// a process that was killed may have left it.
+// disconnect deletes the link, if it exists. The kernel also deletes it, some time after the node's network, so that a
+// killed process may have left it.
 func (p *place) disconnect() error {
 	if !p.linkExists() {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// WriteKubeconfig writes a kubeconfig with the rights of the operator's ServiceAccount and no others. The functions may
-// change where it leads to.
+// WriteKubeconfig writes a kubeconfig with only the permissions of the operator's ServiceAccount. The functions may
+// change the cluster that it points to.
 func WriteKubeconfig(
 	ctx context.Context, cluster *controlplane.Cluster, path string, change ...func(*clientcmdapi.Cluster),
 ) error {

@@ -1,4 +1,4 @@
-// Package operator runs the operator as its users do: a process with the rights of its ServiceAccount and no others.
+// Package operator runs the operator as a process with only the permissions of its ServiceAccount.
 package operator
 
 import (
@@ -21,23 +21,23 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// Options say what process to start.
+// Options configure a process.
 type Options struct {
 	// Binary is the path of the operator.
 	Binary string
-	// Dir is where the log goes.
+	// Dir is the folder of the log.
 	Dir string
 	// Kubeconfig is the path of a file that WriteKubeconfig wrote.
 	Kubeconfig string
-	// Webhooks is the host:port at which the webhooks are served; empty means any free one.
+	// Webhooks is the host:port at which webhooks are served; empty means a free one.
 	Webhooks string
-	// Service is the host:port at which the API server asks the webhooks; empty means Webhooks.
+	// Service is the host:port at which the API server calls webhooks; empty means Webhooks.
 	Service string
 	// Flags are added to the command line.
 	Flags []string
 }
 
-// Process is an operator that runs. It ends with the process that started it, in whatever way that ends.
+// Process is a running operator. It ends with the process that started it, even if that is killed.
 type Process struct {
 	// Metrics, Probes and Webhooks are each a host:port.
 	Metrics, Probes, Webhooks string
@@ -45,8 +45,8 @@ type Process struct {
 	Exited chan struct{}
 
 	cmd *exec.Cmd
-	log string // path
-	// guard kills the process if this one ends without a word.
+	log string // the path of the log
+	// guard kills the process if this one is killed.
 	guard io.WriteCloser
 }
 
@@ -81,12 +81,12 @@ func Start(options Options) (*Process, error) {
 	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+options.Kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is not for it
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it does not get interrupts from the terminal
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the operator: %w", err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // Stop looks at the outcome
+		_ = p.cmd.Wait() // Stop checks the exit status
 		close(p.Exited)
 	}()
 	if err := p.startGuard(); err != nil {
@@ -109,7 +109,8 @@ func (p *Process) startGuard() error {
 	return nil
 }
 
-// AwaitReady returns when the operator is ready, or an error with its log if it has ended, or is not ready in a minute.
+// AwaitReady returns when the operator is ready, or an error with its log if it has ended or is not ready within a
+// minute.
 func (p *Process) AwaitReady(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
@@ -136,12 +137,12 @@ func (p *Process) Runs() bool {
 	}
 }
 
-// Kill ends the process as a crash would.
+// Kill kills the process.
 func (p *Process) Kill() error {
 	return errors.Join(p.end(syscall.SIGKILL), p.Check())
 }
 
-// Stop ends the process as Kubernetes would. It fails if the process does not end by itself, and soon.
+// Stop stops the process as Kubernetes would. It fails if the process does not end by itself soon.
 func (p *Process) Stop() error {
 	if err := p.end(syscall.SIGTERM); err != nil {
 		return err
@@ -170,13 +171,13 @@ func (p *Process) end(signal os.Signal) error {
 		return errors.Join(fmt.Errorf("the operator does not end:\n%s", p.Log("")), p.cmd.Process.Kill())
 	}
 	if p.guard != nil {
-		_, _ = io.WriteString(p.guard, "\n") // it may have read it before
+		_, _ = io.WriteString(p.guard, "\n") // the guard may have ended already
 		_ = p.guard.Close()
 	}
 	return nil
 }
 
-// Check fails if the race detector, or a panic that was recovered, left a word in the log.
+// Check fails if the log contains a report of the race detector or a recovered panic.
 func (p *Process) Check() error {
 	for _, word := range []string{"DATA RACE", "Observed a panic", "panic: "} {
 		if found := p.Log(word); found != "" {
@@ -186,7 +187,7 @@ func (p *Process) Check() error {
 	return nil
 }
 
-// Log returns the lines of the log that contain a word.
+// Log returns the lines of the log that contain a text.
 func (p *Process) Log(word string) string {
 	content, err := os.ReadFile(p.log)
 	if err != nil {
@@ -206,7 +207,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Get writes what the process answers at one of its addresses. Any status but 200 is an error.
+// Get writes the process's answer at one of its addresses to w. Any status but 200 is an error.
 func (p *Process) Get(ctx context.Context, address, path string, body io.Writer) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {

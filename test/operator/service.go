@@ -19,8 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Service stands before the webhooks of several replicas, as a Service does, and has each request answered by another
-// one.
+// Service forwards requests to the webhooks of several replicas in turn, like a Kubernetes Service.
 type Service struct {
 	server *http.Server
 	ended  chan error
@@ -30,7 +29,7 @@ type Service struct {
 	next     int
 }
 
-// NewService serves at an address with the replicas' certificate, which they keep in the cluster.
+// NewService serves at an address with the replicas' certificate, which they store in the cluster.
 func NewService(ctx context.Context, reader client.Reader, address string) (*Service, error) {
 	certificate := func() (*tls.Certificate, error) {
 		secret := &corev1.Secret{}
@@ -61,14 +60,14 @@ func NewService(ctx context.Context, reader client.Reader, address string) (*Ser
 	return s, nil
 }
 
-// Use says at which addresses the replicas serve.
+// Use sets the addresses of the replicas.
 func (s *Service) Use(backends ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backends = backends
 }
 
-// Close ends the service and its connections.
+// Close stops the service and closes its connections.
 func (s *Service) Close() error {
 	err := s.server.Close()
 	if ended := <-s.ended; !errors.Is(ended, http.ErrServerClosed) {

@@ -1,4 +1,4 @@
-// Package page reads Markdown pages as what they tell people to type.
+// Package page reads the commands of Markdown pages.
 package page
 
 import (
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Step is a command that a page shows, with what it says that the command prints.
+// Step is a command in a page, with the output that the page shows.
 type Step struct {
-	// Section is the heading above it.
+	// Section is the heading above the command.
 	Section, Command, Output string
 }
 
@@ -20,8 +20,8 @@ func Read(path string) ([]Step, error) {
 	return Parse(string(content)), err
 }
 
-// Parse returns the commands in a Markdown text's console blocks. A command follows "$ ", and goes on in the next
-// line after a backslash.
+// Parse returns the commands in a Markdown text's console blocks. A command follows "$ " and continues in the next line
+// after a backslash.
 func Parse(markdown string) []Step {
 	var steps []Step
 	section := ""
@@ -58,8 +58,8 @@ var (
 	spaces    = regexp.MustCompile(` {2,}`)
 )
 
-// Normalize takes out of what a command prints what differs from run to run: how long things took, which makes columns
-// wider, and the order in which objects arrive.
+// Normalize removes parts of an output that differ between runs: durations, which change the widths of columns, and the
+// order of objects.
 func Normalize(output string) string {
 	output = spaces.ReplaceAllString(durations.ReplaceAllString(output, "<duration>"), " ")
 	lines := strings.Split(strings.TrimSpace(output), "\n")

@@ -6,11 +6,11 @@ import (
 	"net"
 )
 
-// The ports that FreeAddresses gives out: below those that the kernel takes for connections, which could take one
-// before it is listened at.
+// FreeAddresses returns ports below those that the kernel assigns to connections, which could take a port before a
+// program listens at it.
 const firstPort, endPort = 20000, 32768
 
-// FreeAddresses returns n different host:port pairs of this machine at which nobody listens.
+// FreeAddresses returns n different host:port pairs of this machine at which no program listens.
 func FreeAddresses(n int) ([]string, error) {
 	var addresses []string
 	for tries := 0; len(addresses) < n; tries++ {
@@ -22,7 +22,7 @@ func FreeAddresses(n int) ([]string, error) {
 		if busy != nil {
 			return nil, fmt.Errorf("find a port that is free: %w", busy)
 		}
-		defer listener.Close() // so that none is given out twice
+		defer listener.Close() // so that no port is returned twice
 		addresses = append(addresses, address)
 	}
 	return addresses, nil

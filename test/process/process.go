@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// supervisor runs its arguments as a command and kills it when standard input ends, which it does when the process that
-// holds the other end of the pipe dies in whatever way.
+// supervisor runs its arguments as a command and kills it when standard input ends, which happens when the process at
+// the other end of the pipe ends, even if that is killed.
 const supervisor = `
 exec 9<&0 </dev/null
 "$@" 9<&- & child=$!
@@ -23,18 +23,18 @@ kill $watch
 exit $status
 `
 
-// Process is a program that runs.
+// Process is a running program.
 type Process struct {
 	Name string
-	// Exited is closed when it has ended.
+	// Exited is closed when the program has ended.
 	Exited chan struct{}
 
 	log   string    // path
-	alive io.Closer // closing it ends the process
+	alive io.Closer // closing it kills the process
 }
 
-// Start runs a program in the folder dir, with its log in the file name.log there. It gets a process group of its own:
-// an interrupt from the terminal is for the test, which may still need its cluster to clean up.
+// Start runs a program in the folder dir, and logs its output to name.log there. The program gets its own process
+// group, so that interrupts from the terminal reach only the test, which needs the cluster to clean up.
 func Start(dir, name, path string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -55,7 +55,7 @@ func Start(dir, name, path string, args ...string) (*Process, error) {
 	}
 	p := &Process{Name: name, log: log.Name(), alive: alive, Exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // always an error: it is killed, or it should not have ended
+		_ = cmd.Wait() // always an error, because the program is killed or should not have ended
 		close(p.Exited)
 	}()
 	return p, nil
@@ -65,13 +65,13 @@ func Start(dir, name, path string, args ...string) (*Process, error) {
 func (p *Process) Stop() error {
 	err := p.alive.Close()
 	<-p.Exited
-	if errors.Is(err, os.ErrClosed) { // it had ended by itself
+	if errors.Is(err, os.ErrClosed) { // it has ended by itself
 		return nil
 	}
 	return err
 }
 
-// Tail is the end of what the process has logged.
+// Tail returns the end of the log.
 func (p *Process) Tail() string {
 	content, err := os.ReadFile(p.log)
 	if err != nil {

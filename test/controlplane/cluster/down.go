@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// down ends the control plane in dir, if there is one, and removes what it has left.
+// down stops the control plane in dir, if one runs, and removes its files.
 func down(ctx context.Context, dir string) error {
 	lock, err := openLock(dir)
 	if err != nil {
@@ -29,7 +29,7 @@ func down(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		// not the number that a holder before has left, in the moment before it is replaced
+		// the file may briefly contain the process number of an earlier holder
 		if pid != 0 && pid == seen {
 			message = fmt.Sprintf("kubernetes %s is stopped", version)
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {

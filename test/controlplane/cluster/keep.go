@@ -12,12 +12,12 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// keeperCommand is how launch calls the keeper: the process whose life is the control plane's.
+// keeperCommand is the command by which launch starts the keeper, the process that owns the control plane.
 const keeperCommand = "keep"
 
 // keep runs a control plane in dir until ctx is done. It inherits the lock as file 3.
 func keep(ctx context.Context, dir string) error {
-	unix.CloseOnExec(3) // the control plane's programs don't hold it
+	unix.CloseOnExec(3) // the control plane's programs must not inherit the lock
 	lock := lockFile{os.NewFile(3, "lock")}
 	defer lock.Close()
 	if err := lock.sign(controlplane.Version()); err != nil {
@@ -31,14 +31,15 @@ func keep(ctx context.Context, dir string) error {
 	return errors.Join(err, cluster.Stop())
 }
 
-// serve lets the control plane be found for as long as it runs.
+// serve creates the links to the control plane, and removes them when it ends.
 func serve(ctx context.Context, dir string, cluster *controlplane.Cluster) error {
 	kubectl, kubeconfig := filepath.Join(dir, kubectlName), filepath.Join(dir, kubeconfigName)
 	if err := os.Symlink(cluster.Kubectl, kubectl); err != nil {
 		return err
 	}
 	defer os.Remove(kubectl)
-	if err := os.Symlink(cluster.Kubeconfig, kubeconfig); err != nil { // last: it says that all is ready
+	// last, because the link means that the control plane is ready
+	if err := os.Symlink(cluster.Kubeconfig, kubeconfig); err != nil {
 		return err
 	}
 	defer os.Remove(kubeconfig)

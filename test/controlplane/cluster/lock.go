@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is held for as long as a control plane is built, started or running in a folder. The kernel drops the lock
-// with its last holder. So it can't be stale, as the number of a process can, and the number written in it is safe to
-// signal while the lock is held.
+// lockFile is locked while a control plane is built, started or running in a folder. The kernel releases the lock when
+// its last holder ends. So it cannot be stale like the number of a process, and while it is locked, its process number
+// is safe to signal.
 type lockFile struct {
 	*os.File
 }
@@ -25,7 +25,7 @@ func openLock(dir string) (lockFile, error) {
 	return lockFile{file}, err
 }
 
-// take returns false when somebody else holds the lock.
+// take returns false if another process holds the lock.
 func (l lockFile) take() (bool, error) {
 	err := unix.Flock(int(l.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -34,7 +34,7 @@ func (l lockFile) take() (bool, error) {
 	return err == nil, err
 }
 
-// sign says that this process holds the lock for a control plane of a Kubernetes version.
+// sign writes the number of this process and the Kubernetes version into the lock.
 func (l lockFile) sign(version string) error {
 	if err := l.Truncate(0); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (l lockFile) sign(version string) error {
 	return err
 }
 
-// holder returns zeros when the lock isn't signed yet.
+// holder returns zero values if the lock is not signed yet.
 func (l lockFile) holder() (pid int, version string, err error) {
 	_, err = fmt.Fscan(io.NewSectionReader(l, 0, 100), &pid, &version)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -1,5 +1,5 @@
-// Command cluster keeps a control plane for a person, in the folder .cluster: `up` starts one that outlives the
-// command, `down` ends it, `build` only compiles what `up` and the tests need.
+// Command cluster runs a control plane for interactive use, in the folder .cluster: `up` starts one that outlives the
+// command, `down` stops it, and `build` only compiles the programs that `up` and the tests need.
 package main
 
 import (

@@ -20,7 +20,7 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// The keeper is this program called with other arguments, in tests too.
+// The keeper is this program with other arguments, also in tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == keeperCommand {
 		main()
@@ -68,7 +68,7 @@ func TestUpRefusesAnotherVersion(t *testing.T) {
 	require.ErrorContains(t, up(t.Context(), dir, new(bytes.Buffer)), "kubernetes 1.2.3 is running here")
 }
 
-// After a reboot the number in the lock can be that of any process; here it is that of this test.
+// After a reboot, the number in the lock can belong to any process. Here it belongs to this test.
 func TestDownSparesProcessesThatDontHoldTheLock(t *testing.T) {
 	dir := t.TempDir()
 	stale := fmt.Appendf(nil, "%d %s\n", os.Getpid(), controlplane.DefaultVersion)

@@ -17,14 +17,14 @@ import (
 // The contents of the folder, besides the lock.
 const (
 	dataName       = "data"       // the control plane's own folder
-	kubeconfigName = "kubeconfig" // a link, there when the control plane can be used
+	kubeconfigName = "kubeconfig" // a link, which exists when the control plane is ready
 	kubectlName    = "kubectl"    // a link
-	logName        = "keeper.log" // what the keeper has to say
+	logName        = "keeper.log" // the log of the keeper
 )
 
 const poll = 100 * time.Millisecond
 
-// up starts a control plane in dir unless one runs there, and writes to out what makes a shell use it.
+// up starts a control plane in dir unless one is running there, and writes shell commands that use it to out.
 func up(ctx context.Context, dir string, out io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func up(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// launch starts the keeper of a new control plane and hands it the lock.
+// launch starts the keeper of a new control plane, which inherits the lock.
 func launch(ctx context.Context, dir string, lock lockFile, version string) error {
 	if err := lock.sign(version); err != nil {
 		return err
@@ -78,7 +78,7 @@ func launch(ctx context.Context, dir string, lock lockFile, version string) erro
 	keeper.Stdout = log
 	keeper.Stderr = log
 	keeper.ExtraFiles = []*os.File{lock.File}
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of make and its terminal
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that it does not end with make and its terminal
 	if err := keeper.Start(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func launch(ctx context.Context, dir string, lock lockFile, version string) erro
 	return lock.Close()
 }
 
-// awaitReady waits until the control plane that holds the lock can be used.
+// awaitReady waits until the control plane that holds the lock is ready.
 func awaitReady(ctx context.Context, dir, version string) error {
 	lock, err := openLock(dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func awaitReady(ctx context.Context, dir, version string) error {
 			return err
 		}
 		if free {
-			log, _ := os.ReadFile(filepath.Join(dir, logName)) // best effort: there is an error to report already
+			log, _ := os.ReadFile(filepath.Join(dir, logName)) // best effort, because another error is reported already
 			return fmt.Errorf("the control plane has not started: %s", log)
 		}
 		_, running, err := lock.holder()
@@ -121,7 +121,7 @@ func awaitReady(ctx context.Context, dir, version string) error {
 	}
 }
 
-// removeRemains deletes what a control plane has left, which is something only after a crash or a reboot.
+// removeRemains deletes the files of an earlier control plane. They exist only after a crash or a reboot.
 func removeRemains(dir string) error {
 	for _, name := range []string{kubeconfigName, kubectlName, logName, dataName} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
@@ -131,7 +131,7 @@ func removeRemains(dir string) error {
 	return nil
 }
 
-// shellQuote leaves an ordinary path as it is.
+// shellQuote quotes a path for a shell if necessary.
 func shellQuote(path string) string {
 	if !strings.ContainsAny(path, " \t\n'\"\\$`!&;|<>()*?[]{}#~") {
 		return path

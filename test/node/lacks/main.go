@@ -1,4 +1,4 @@
-// Command lacks says what keeps the end-to-end tests from being run on this machine, or nothing.
+// Command lacks prints the reason why the end-to-end tests cannot run on this machine, or nothing.
 package main
 
 import (

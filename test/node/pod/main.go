@@ -1,5 +1,5 @@
-// Command pod is what runs in the pods of a test's node: it waits to be ended, or with the argument id says who runs
-// it.
+// Command pod is the program of the pods of a test's node. It waits until it is stopped, or with the argument id prints
+// its user.
 package main
 
 import (
