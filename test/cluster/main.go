@@ -1,5 +1,5 @@
 // Command cluster is etcd, kube-apiserver, kube-controller-manager and kubectl in one binary, so that a control plane
-// can be compiled wherever Go runs. The name by which it is called selects the program.
+// can be compiled wherever Go runs. It is the program it is called as: link it under their names.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command node is kube-scheduler, kubelet and kube-proxy in one binary, which a control plane needs to run pods. It is
-// separate from the control plane's binary, so that only the end-to-end tests build it. The name by which it is called
-// selects the program.
+// apart from the control plane's so that only the end-to-end tests pay for its build. It is the program it is called
+// as: link it under their names.
 package main
 
 import (
