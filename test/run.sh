@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh TARGET... makes one target after the other until one fails, and closes with what became of each.
+# run.sh TARGET... makes one target after the other until one fails, and prints the result of each at the end.
 set -u
 summary='' failed=''
 for target; do

@@ -122,7 +122,7 @@ func TestJudge(t *testing.T) {
 		"a binding before its Role": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", binding("a", "alice")).write("", role("a", narrow))
 		}, []string{"could not bind Role worker, which does not exist, to User alice"}},
-		"a binding before its Role, by who may bind it": {func(w *writes) *writes {
+		"a binding before its Role, by an author who may bind it": {func(w *writes) *writes {
 			return w.write("binder", template("a", "")).write("", binding("a", "alice"))
 		}, nil},
 		"a binding to a wide Role of others": {func(w *writes) *writes {
@@ -136,13 +136,13 @@ func TestJudge(t *testing.T) {
 			return w.write("admin", role("", wide)).write("rbac", template("a", "")).write("",
 				role("a", narrow)).write("", binding("a", "alice"))
 		}, nil},
-		"a binding to a wide Role, by who may bind it": {func(w *writes) *writes {
+		"a binding to a wide Role, by an author who may bind it": {func(w *writes) *writes {
 			return w.write("admin", role("", wide)).write("binder", template("a", "")).write("", binding("a", "alice"))
 		}, nil},
 		"escalate does not bind": {func(w *writes) *writes {
 			return w.write("escalator", template("a", "")).write("", role("a", wide)).write("", binding("a", "alice"))
 		}, []string{"could not grant User alice"}},
-		"what a subject is granted already is not gained": {func(w *writes) *writes {
+		"rules that a subject already has are not gained": {func(w *writes) *writes {
 			return w.write("admin", role("", wide)).write("admin",
 				strings.Replace(binding("", "alice"), "workers", "others", 1)).
 				write("rbac", template("a", "")).write("", binding("a", "alice"))
@@ -154,34 +154,34 @@ func TestJudge(t *testing.T) {
 		"a wide Role": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", role("a", wide))
 		}, []string{"could not declare a Role with [{[get] [] [secrets] [] []}]"}},
-		"a wide Role, by who may escalate": {func(w *writes) *writes {
+		"a wide Role, by an author who may escalate": {func(w *writes) *writes {
 			return w.write("escalator", template("a", "")).write("", role("a", wide))
 		}, nil},
-		"a Role that another template fills": {func(w *writes) *writes {
+		"a Role that another template declares with rules": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", role("a", "rules: []")).write("",
 				binding("a", "alice")).settle().
 				write("admin", template("b", "")).write("", role("b", wide))
 		}, []string{"of template a by rbac: the author could not bind Role worker once the operator has added"}},
-		"a Role that another template fills, bound by that": {func(w *writes) *writes {
+		"a Role that another template declares with rules, bound by that": {func(w *writes) *writes {
 			return w.write("admin", template("b", "")).write("", role("b", wide)).write("", binding("b", "alice"))
 		}, nil},
 		"a ClusterRole": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", clusterBinding("a", "view"))
 		}, []string{"ClusterRole view"}},
-		"a ClusterRole, by who may bind it": {func(w *writes) *writes {
+		"a ClusterRole, by an author who may bind it": {func(w *writes) *writes {
 			return w.write("binder", template("a", "")).write("", clusterBinding("a", "view"))
 		}, nil},
 		"a ClusterRole that does not exist": {func(w *writes) *writes {
 			return w.write("rbac", template("a", "")).write("", clusterBinding("a", "missing"))
 		}, []string{"could not bind ClusterRole missing, which does not exist"}},
-		"what users write is not judged": {func(w *writes) *writes {
+		"writes of users are not judged": {func(w *writes) *writes {
 			return w.write("admin", role("", wide)).write("admin", binding("", "alice")).remove("admin",
 				binding("", "alice"))
 		}, nil},
 		"an object that is overwritten": {func(w *writes) *writes {
 			return w.write("admin", settings("", "1")).write("creator", template("a", "")).write("", settings("a", "2"))
 		}, []string{"could not patch it"}},
-		"an object that is overwritten, by who may": {func(w *writes) *writes {
+		"an object that is overwritten, by an author who may patch it": {func(w *writes) *writes {
 			return w.write("admin", settings("", "1")).write("writer", template("a", "")).write("", settings("a", "2"))
 		}, nil},
 		"an object that is adopted as it is": {func(w *writes) *writes {

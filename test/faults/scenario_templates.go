@@ -225,10 +225,10 @@ func recreate() scenario {
 				r.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
 			for _, name := range r.namespaceNames() {
-				r.waitUntilRight("namespace "+name+" is to be gone", settleTimeout, func(ctx context.Context) []string {
+				r.waitUntilRight("namespace "+name+" exists", settleTimeout, func(ctx context.Context) []string {
 					if err := r.client.Get(ctx, client.ObjectKey{Name: name},
 						&corev1.Namespace{}); !apierrors.IsNotFound(err) {
-						return []string{fmt.Sprint("it is there: ", err)}
+						return []string{fmt.Sprint("it exists: ", err)}
 					}
 					return nil
 				})

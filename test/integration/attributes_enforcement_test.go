@@ -472,7 +472,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 					errs <- err
 					return
 				case since != 0 && began > since && ended == 0:
-					errs <- fmt.Errorf("%s slipped through", object.Name)
+					errs <- fmt.Errorf("%s was allowed while the rule was enforced", object.Name)
 					return
 				default:
 					passed.Add(1)

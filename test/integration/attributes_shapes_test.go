@@ -82,7 +82,7 @@ func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
 			require.NoError(t, err, "%d: %s", what, text)
 			if asked > 0 {
 				more++
-				require.True(t, strings.Contains(string(text), "olume"), "%d: asked for nothing: %s", what, text)
+				require.True(t, strings.Contains(string(text), "olume"), "%d: the webhook was called although no rule applies: %s", what, text)
 			}
 		}
 		change := attributes.Change{Old: toJSON(t, old)}

@@ -97,7 +97,7 @@ func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 	}
 	last := len(order) - 1
 	require.Equal(t, "rolebindings", order[last])
-	require.NotContains(t, order[:last], "rolebindings", "the Role is changed first")
+	require.NotContains(t, order[:last], "rolebindings", "the Role must be written first")
 }
 
 // A RoleBinding is deleted when its Role was changed and cannot be corrected.

@@ -206,7 +206,7 @@ seLinuxContext: {type: RunAsAny}
 allowedFlexVolumes: [{driver: a}]
 volumes: null
 `, "create", "--dry-run=server", "--filename", "-")
-	require.NoError(t, err, "all volumes may be")
+	require.NoError(t, err, "volumes of all types are allowed by default")
 }
 
 func TestTemplateDefaultsAreStored(t *testing.T) {

@@ -401,7 +401,7 @@ func (e driftFixture) expectOrdinaryWritesAllowed() {
 	resetting := e.getObject()
 	resetting.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 	require.NoError(e.t, e.admin.Status().Update(e.t.Context(), resetting))
-	require.NotEmpty(e.t, e.operatorFields(), "subresources reset nothing")
+	require.NotEmpty(e.t, e.operatorFields(), "a write of a subresource must not reset the operator's entry")
 }
 
 // operatorFields returns the fields of the object that the operator owns.

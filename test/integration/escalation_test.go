@@ -29,10 +29,10 @@ import (
 
 var (
 	escalationFor = flag.Duration("escalation.for", time.Minute,
-		"how long to look for escalations: rounds that have begun are played to their end")
+		"how long to search for escalations; rounds that have begun are completed")
 	escalationSeed = flag.Uint64("escalation.seed", 1,
-		"the seed that the rounds are made from; 0 chooses one at random")
-	escalationRound = flag.Int("escalation.round", -1, "the only round to play, repeatedly; -1 plays every round once")
+		"seed of the rounds; 0 chooses a random seed")
+	escalationRound = flag.Int("escalation.round", -1, "the only round to run, repeatedly; -1 runs every round once")
 )
 
 const (

@@ -138,7 +138,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 
 	ns := s.createNamespace("a")
 	forged := s.newNamespace("forged")
-	forged.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "somebody else"}
+	forged.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "another-user"}
 	err := s.client.Create(t.Context(), forged)
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
 		// Before Kubernetes 1.36, creators are not set without the operator, forged ones are denied, and nothing is
@@ -161,7 +161,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	_, err = other.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
 	require.ErrorContains(t, err, "hold.policy.nstpl.dev")
 	err = s.client.Create(t.Context(), s.newTemplate("more", configMap("b", "v")))
-	require.ErrorContains(t, err, "template.policy.nstpl.dev", "who grants what can't be looked at")
+	require.ErrorContains(t, err, "template.policy.nstpl.dev", "templates cannot be vetted without the operator")
 
 	require.NoError(t, cluster.startOperator(t.Context()))
 	s.waitPopulated(ns)

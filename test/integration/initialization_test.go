@@ -212,7 +212,7 @@ func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 	s.finishInitialization(ns)
 	s.waitInitialized(ns)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Zero(c, condition, "no template matches it")
+		assert.Zero(c, condition, "no template selects the namespace")
 	})
 }
 
@@ -237,7 +237,7 @@ func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeoutNotes(required), 2) })
 	s.restartOperator(t)
 	s.expectStillPending(required, s.name("required"))
-	require.Len(t, s.timeoutNotes(required), 2, "one of each initializer")
+	require.Len(t, s.timeoutNotes(required), 2, "one Event for each initializer")
 	require.Len(t, s.timeoutNotes(ignored), 1)
 	s.finishInitialization(required)
 	s.waitInitialized(required)
@@ -446,7 +446,7 @@ func TestInitializationMayStartBeforeTheOperatorKnowsTheTemplate(t *testing.T) {
 		}
 		s.waitPopulated(ns)
 	}
-	t.Logf("%d of %d namespaces were born initializing", initialized, rounds)
+	t.Logf("%d of %d namespaces were created as initializing", initialized, rounds)
 }
 
 func TestInitializationEndsWhenTheTemplateIsDeletedAtOnce(t *testing.T) {
@@ -515,6 +515,6 @@ func TestInitializationFollowsCreationOrder(t *testing.T) {
 				overtaken++
 			}
 		}
-		require.Less(t, overtaken, workers, "the namespace created as number %d was before older ones: %v", i, order)
+		require.Less(t, overtaken, workers, "namespace number %d was populated before older ones: %v", i, order)
 	}
 }

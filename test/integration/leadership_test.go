@@ -76,12 +76,12 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	select {
 	case <-suspended.Exited:
 	case <-time.After(30 * time.Second):
-		require.Fail(t, "a replica whose lease was lost must end", suspended.Log(""))
+		require.Fail(t, "a replica that has lost its lease must end", suspended.Log(""))
 	}
 	require.NoError(t, suspended.Check())
 	require.Empty(t, s.writesSince(point, through.sentBy))
 	require.Contains(t, suspended.Log("so another replica may lead: nothing is written"), "error",
-		"it had something to write")
+		"the replica must have had something to write")
 }
 
 // A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.

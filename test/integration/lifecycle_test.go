@@ -209,7 +209,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 			configMap("orphaned", "v")))
 		s.waitAbsent(ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
 		for _, object := range theirs {
-			require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), "%s is not ours to delete",
+			require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), "%s was created by another client and must not be deleted",
 				object.GetName())
 		}
 		s.waitDriftedNamespaces(reported, 1)
@@ -266,7 +266,7 @@ func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	list := &corev1.ConfigMapList{}
 	require.NoError(t,
 		s.client.List(t.Context(), list, client.MatchingLabels{v1alpha1.TemplateNameLabel: template.Name}))
-	require.Len(t, list.Items, 3*len(all), "what earlier versions declared is gone")
+	require.Len(t, list.Items, 3*len(all), "objects of earlier versions of the template must be deleted")
 	for _, ns := range all {
 		for _, object := range parseYAML(t, version(rounds-1)) {
 			require.NoError(t,

@@ -32,7 +32,7 @@ func TestMissingPermissionIsReported(t *testing.T) {
 		assert.Contains(c, accepted.Message, rule)
 		assert.Equal(c, int32(1), status.Namespaces.Failed)
 	})
-	require.Zero(t, s.countWrites(ns)["patch services"], "what is not allowed isn't tried")
+	require.Zero(t, s.countWrites(ns)["patch services"], "the operator must not try writes for which it lacks the permission")
 
 	// This is the rule from the message.
 	_, err := s.kubectl(t.Context(), `

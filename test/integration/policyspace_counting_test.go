@@ -121,7 +121,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Gi}}}
 	s.waitUsage("a", "configmaps: 4/10, requests.storage: 8Gi/10Gi")
 	writes := s.countWrites(ns)
 	require.Equal(t, 1, writes["patch configmaps"])
-	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "nobody told it to come again")
+	require.Equal(t, 1, writes["patch persistentvolumeclaims"], "the operator must not be asked to retry")
 }
 
 // When a quota is added, existing objects are counted before anything else is allowed.
@@ -201,7 +201,7 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 		counter, space := &corev1.ResourceQuota{}, &v1alpha1.PolicySpace{}
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.QuotaName}, counter))
 		counted := len(counter.Spec.Hard) == 1 && len(counter.Status.Hard) == 1 && len(counter.Status.Used) == 1
-		assert.True(c, counted, "what was written down of the second count stays")
+		assert.True(c, counted, "the second count is not complete")
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
 		if !counted {
 			return

@@ -92,7 +92,7 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 		require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
 		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m",
 			"pods=2,requests.cpu=3")
-		require.NoError(t, create(newPod(b, "p1")), "nothing limits cpu here")
+		require.NoError(t, create(newPod(b, "p1")), "no quota limits cpu here")
 		require.NoError(t, create(newPod(b, "p2")))
 		s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
 		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
@@ -203,7 +203,7 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	}
 	require.True(t, exceeded)
 	require.True(t, charged,
-		"the API server charged what it did not let in: if it doesn't any more, nothing need be counted again")
+		"the API server charged requests that it then denied; if it no longer does, the recount is unnecessary")
 	s.eventually(func(c *assert.CollectT) {
 		quotas := &corev1.ResourceQuotaList{}
 		if !assert.NoError(c, s.client.List(t.Context(), quotas, client.InNamespace(ns))) {

@@ -157,7 +157,7 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 	cancel()
 	<-stopped
 	require.Greater(t, asked.Load(), int64(100))
-	require.Zero(t, denied.Load(), "of %d questions", asked.Load())
+	require.Zero(t, denied.Load(), "of %d reviews", asked.Load())
 	found := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 	require.Equal(t, ns.UID, found.UID)
@@ -254,7 +254,7 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 			_, err := person.CoreV1().Namespaces().Patch(t.Context(), s.name("n"), "application/merge-patch+json",
 				[]byte(patch), metav1.PatchOptions{DryRun: []string{"All"}}, subresource)
 			if to == "null" {
-				require.NoError(t, err, "who may use it may leave it")
+				require.NoError(t, err, "a user who may use the policyspace may also take the namespace out")
 			} else {
 				require.ErrorContains(t, err, "or take them out of policyspace "+s.name("a"), "by %q", subresource)
 			}

@@ -144,7 +144,7 @@ func TestUnknownCreatorLeavesObjectsOut(t *testing.T) {
 
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"authorization.k8s.io/creator": "jane"}}}`)
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
-	require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation, "nobody becomes the creator later")
+	require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation, "the creator must not be set later")
 }
 
 func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
@@ -344,7 +344,7 @@ spec:
 				}
 			})
 			require.Equal(t, 9, s.countWrites(ns)["patch configmaps"],
-				"the good ones are written once, however often the bad one is tried")
+				"valid objects must be written once, however often the invalid one is retried")
 
 			s.updateTemplate(template, withObjects(t, documents(good...)))
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -370,7 +370,7 @@ spec:
     resourceRules:
     - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}
   validations:
-  - {expression: "object.metadata.name != 'SCOPE-forbidden'", message: nobody may have this}
+  - {expression: "object.metadata.name != 'SCOPE-forbidden'", message: this ConfigMap is forbidden}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -387,7 +387,7 @@ spec:
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(t.Context(), probe.DeepCopy(), client.DryRunAll)
-		assert.ErrorContains(c, err, "nobody may have this")
+		assert.ErrorContains(c, err, "this ConfigMap is forbidden")
 	})
 
 	s.createTemplate("defaults", documents(configMap("good", "v"), forbidden))
@@ -395,7 +395,7 @@ spec:
 	s.waitPresent(ns, configMap("good", "v"))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Contains(c, condition.Message, "nobody may have this")
+		assert.Contains(c, condition.Message, "this ConfigMap is forbidden")
 	})
 
 	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
@@ -426,7 +426,7 @@ func TestObjectDeclaredTwiceComesFromTheLaterTemplate(t *testing.T) {
 	s.delete(later)
 	s.waitPresent(ns, configMap("settings", "a"))
 	stored := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
-	require.Equal(t, uid, stored.GetUID(), "it is taken over, not created anew")
+	require.Equal(t, uid, stored.GetUID(), "the object must be taken over, not created again")
 	require.Equal(t, earlier.Name, stored.GetLabels()[v1alpha1.TemplateNameLabel])
 	s.waitPresent(ns, configMap("only-b", "b")) // deletionPolicy is Orphan
 	s.waitTemplateStatus(earlier, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -467,7 +467,7 @@ func TestOverlaysFollowNamespaceLabels(t *testing.T) {
 	s.waitPresent(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
 	require.NotContains(t, s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]).GetLabels(), "tier")
 	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(plain),
-		"nothing changed here")
+		"this namespace did not change")
 }
 
 func TestOptedOutNamespacesAreNotChanged(t *testing.T) {

@@ -287,7 +287,7 @@ func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 	operator := s.newAllVerbsClient("operator") // has all verbs
 	s.eventually(func(c *assert.CollectT) {
 		err := operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
-		assert.ErrorContains(c, err, "constraint privileged: not usable", "its service account may not")
+		assert.ErrorContains(c, err, "constraint privileged: not usable", "the service account lacks the permission")
 	})
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
 		accountSubject(ns, "default"))
@@ -389,7 +389,7 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 			p.Spec.ServiceAccountName = account.Name
 			p.Spec.AutomountServiceAccountToken = new(false)
-		}), client.DryRunAll), "it waits for the allocation")
+		}), client.DryRunAll), "the pod must wait for the allocation")
 		s.restartOperator(t)
 		s.eventually(unique)
 	})

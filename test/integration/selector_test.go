@@ -97,7 +97,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 	}
 	require.Greater(t, rounds*templates*sets, 4000)
 	require.InDelta(t, 0.4, float64(matches)/float64(rounds*(templates+1)*sets), 0.25,
-		"a test of what nearly always, or nearly never, matches says little")
+		"the selectors must neither match nearly always nor nearly never")
 }
 
 type selectorGenerator struct{ *rand.Rand }
@@ -162,8 +162,8 @@ func TestAdmissionPoliciesUseOneSelectorExpression(t *testing.T) {
 	use := read("template-use.yaml")
 	selected := regexp.MustCompile(`selector\.\?matchLabels.*?'DoesNotExist'.*?hasValue\(\)\)`).FindString(use)
 	require.NotEmpty(t, selected)
-	require.Equal(t, 2, strings.Count(use, selected), "of the namespace as it is to be, and as it was")
-	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "of templates, and of initializers")
+	require.Equal(t, 2, strings.Count(use, selected), "for the new and the old namespace")
+	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "for templates and for initializers")
 }
 
 // All policies that exclude the system's namespaces list the same ones as Go.
@@ -176,7 +176,7 @@ func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 		found := lists.FindAllString(string(text), -1)
 		require.Len(t, found, count, file)
 		require.Equal(t, count+1, len(strings.Split(string(text), "'kube-system'")),
-			"%s: no other expression names them", file)
+			"%s: no other expression may list them", file)
 		for _, list := range found {
 			names := strings.Split(strings.Trim(list, "[]"), ", ")
 			for _, name := range names {

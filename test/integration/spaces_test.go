@@ -136,7 +136,7 @@ func (s *testScope) getCounter(ctx context.Context, namespace string) (*corev1.R
 }
 
 // createWithRetries creates an object, and retries after errors that are not denials, as Kubernetes' own controllers
-// do. If the answer to an earlier attempt was lost, the object may exist already: that is no error.
+// do. If the answer to an earlier attempt was lost, the object may exist already, which counts as success.
 func (s *testScope) createWithRetries(object client.Object) error {
 	isRetriable := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")

@@ -119,7 +119,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 			for _, template := range []*v1alpha1.NamespaceTemplate{theirs, stays} {
 				expectForbidden(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), says)
 			}
-			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "which deletes nothing")
+			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "the change deletes nothing")
 		}
 		expectForbidden(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
 		expectForbidden(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{},
@@ -158,7 +158,7 @@ func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	}
 	require.NoError(t, disable(stays))
 	require.NoError(t, author.Delete(t.Context(), stays.DeepCopy()))
-	require.True(t, apierrors.IsInternalError(disable(theirs)), "nobody can tell whether they may")
+	require.True(t, apierrors.IsInternalError(disable(theirs)), "permissions cannot be checked without the operator")
 	require.True(t, apierrors.IsInternalError(author.Delete(t.Context(), theirs.DeepCopy())))
 	require.True(t, apierrors.IsInternalError(author.Create(t.Context(), s.newTemplate("more", configMap("c", "v")))))
 	s.delete(theirs)

@@ -179,7 +179,7 @@ func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 
 	s.setParamKind("NotInstalledYet", true)
 	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParamKind,
-		"a namespace that may not be held")
+		"the namespace could not be held")
 	labelled := mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)
 	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParamKind)
 	jane := s.newUser("jane")

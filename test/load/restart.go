@@ -32,7 +32,7 @@ func (b *bench) restart(ctx context.Context) error {
 		if err := b.startOperator(ctx); err != nil {
 			return err
 		}
-		for !b.operator.looked(ctx, len(list.Items)) {
+		for !b.operator.hasReconciled(ctx, len(list.Items)) {
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
@@ -46,12 +46,12 @@ func (b *bench) restart(ctx context.Context) error {
 	b.printProgress("requests of the restart: %v", made)
 	what := fmt.Sprintf("restart, %d x 5 objects in sync: ", populated)
 	b.table.add(what+"writes", "", made.writes(), "0, but the leader's Event")
-	b.table.add(what+"until all was looked at", "s", took.Seconds(), "seconds")
+	b.table.add(what+"until all was reconciled", "s", took.Seconds(), "seconds")
 	return b.memory(ctx, what+"memory")
 }
 
-// looked reports whether the operator has reconciled a number of namespaces and has nothing left to do.
-func (o *operator) looked(ctx context.Context, namespaces int) bool {
+// hasReconciled reports whether the operator has reconciled a number of namespaces and has nothing left to do.
+func (o *operator) hasReconciled(ctx context.Context, namespaces int) bool {
 	all, err := o.metrics(ctx)
 	return err == nil && // the operator may not listen yet
 		all.sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
