@@ -1,5 +1,15 @@
-// Package attributes decides who may set, change and remove protected labels and annotations ("Protected attributes").
-// It takes objects, rules and roles, and returns what stands in the way.
+// Package attributes decides who may set, change and remove protected labels and annotations.
+//
+// A rule (ClusterProtectedAttribute, or ProtectedAttribute for one namespace) names an attribute, optionally some of
+// its values, and a role. Rules.Judge takes a change of an object and a function that reports which roles the requester
+// holds, and returns the violations: the changed attributes that the requester may not change. Rules.Conditions returns
+// CEL expressions with which the API server selects the requests that need this decision. These rules hold:
+//
+//   - An attribute without a rule is not protected. An attribute whose values do not change is never a violation.
+//   - The requester must hold the role of a single rule that covers all old and new values of the attribute.
+//   - The attributes in templates inside of an object, such as the pod template of a Deployment, are protected like
+//     its own: controllers copy them to objects, and nobody checks the controllers.
+//   - The deletion of an object is protected only by rules with guardDeletion.
 package attributes
 
 import (
@@ -9,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Attribute is a label or an annotation, whatever its value.
+// Attribute is a label or an annotation, with any value.
 type Attribute struct {
 	Kind v1alpha1.AttributeKind
 	Name string
@@ -19,18 +29,19 @@ func (a Attribute) String() string {
 	return strings.ToLower(string(a.Kind)) + " " + a.Name
 }
 
-// fields are where in metadata the attributes of a kind are.
+// fields are the fields of metadata that have the attributes of a kind.
 var fields = map[v1alpha1.AttributeKind]string{
 	v1alpha1.LabelAttribute:      "labels",
 	v1alpha1.AnnotationAttribute: "annotations",
 }
 
-// each stands in a path for every element of a list.
+// each is a step of a path that selects every element of a list.
 const each = "*"
 
-// places are where in an object the metadata is that counts as its own: its own, and that of the templates which
-// Kubernetes makes objects of. Its controllers are not asked what they copy, so whoever writes the template is.
-var places = [][]string{
+// metadataPaths are the paths of protected metadata in an object: its own, and that of the templates from which
+// controllers create objects. Controllers may set every attribute, so the user who writes the template must be allowed
+// to.
+var metadataPaths = [][]string{
 	{},
 	{"template"},         // PodTemplate
 	{"spec"},             // ResourceClaimTemplate
@@ -46,10 +57,10 @@ var places = [][]string{
 	{"spec", "jobTemplate", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 }
 
-// values are those that the attributes have in one place of an object, in a list more than one.
+// values are the values of the attributes at one path of an object. In a list, an attribute has several.
 type values map[Attribute][]string
 
-// valuesAt returns the attributes in a place. What is no label or annotation by its shape is none.
+// valuesAt returns the attributes at a path. It ignores values that do not have the structure of labels or annotations.
 func valuesAt(object map[string]any, place []string) values {
 	found := values{}
 	for _, holder := range at(object, place) {
@@ -65,11 +76,11 @@ func valuesAt(object map[string]any, place []string) values {
 	return found
 }
 
-// at returns the maps at the end of a path.
+// at returns the maps at a path.
 func at(object map[string]any, path []string) []map[string]any {
 	for i, step := range path {
 		if step == each {
-			continue // the step before has taken the list apart
+			continue // the step before iterates over the list
 		}
 		if i+1 == len(path) || path[i+1] != each {
 			if object, _ = object[step].(map[string]any); object == nil {
@@ -89,11 +100,11 @@ func at(object map[string]any, path []string) []map[string]any {
 	return []map[string]any{object}
 }
 
-// text is a value as such. In a template of a custom resource it need not be a string.
+// text returns a value as a string. In the template of a custom resource, it may be of any type.
 func text(value any) string {
 	if s, ok := value.(string); ok {
 		return s
 	}
-	data, _ := json.Marshal(value) // it came as JSON
+	data, _ := json.Marshal(value) // cannot fail: the value was decoded from JSON
 	return string(data)
 }

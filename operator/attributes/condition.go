@@ -9,10 +9,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// maxCondition bounds the length of an expression, of which CEL reads 100,000 characters.
+// maxCondition is about the length of an expression. CEL accepts 100,000 characters.
 const maxCondition = 60_000
 
-// nameSet are the names of attributes, by kind.
+// nameSet is a set of names of attributes, by kind.
 type nameSet map[v1alpha1.AttributeKind]map[string]bool
 
 func (n nameSet) add(attribute Attribute) {
@@ -22,10 +22,10 @@ func (n nameSet) add(attribute Attribute) {
 	n[attribute.Kind][attribute.Name] = true
 }
 
-// Conditions returns CEL expressions for the matchConditions of webhooks, of which each finds the requests that touch
-// some of the protected names; nobody else needs to be asked about. It is one, unless there are very many names. A
-// request is found too when it only moves names around within a list of templates. marker is a further annotation to
-// look for, so that the API server can be seen to go by these expressions.
+// Conditions returns CEL expressions for the matchConditions of webhooks. Each expression selects the requests that may
+// change some of the protected attributes; there is more than one only if there are very many attributes. They also
+// select requests that only reorder a list of templates, which Judge allows. marker is the name of an annotation that
+// they select as well, with which the operator tests whether the API server already uses them.
 func (r *Rules) Conditions(marker string) []string {
 	protected, guarded := []Attribute{}, map[Attribute]bool{}
 	r.all(func(rule Rule) {
@@ -35,38 +35,38 @@ func (r *Rules) Conditions(marker string) []string {
 		}
 	})
 	slices.SortFunc(protected, func(a, b Attribute) int { return strings.Compare(a.String(), b.String()) })
-	touched, deleted := nameSet{}, nameSet{}
-	touched.add(Attribute{v1alpha1.AnnotationAttribute, marker})
+	changed, deleted := nameSet{}, nameSet{}
+	changed.add(Attribute{v1alpha1.AnnotationAttribute, marker})
 	var conditions []string
 	length := 0
 	for _, attribute := range slices.Compact(protected) {
 		if length += 2 * (len(attribute.Name) + 10); length > maxCondition {
-			conditions = append(conditions, condition(touched, deleted))
-			touched, deleted, length = nameSet{}, nameSet{}, 0
+			conditions = append(conditions, condition(changed, deleted))
+			changed, deleted, length = nameSet{}, nameSet{}, 0
 		}
-		touched.add(attribute)
+		changed.add(attribute)
 		if guarded[attribute] {
 			deleted.add(attribute)
 		}
 	}
-	return append(conditions, condition(touched, deleted))
+	return append(conditions, condition(changed, deleted))
 }
 
-// GuardDeletion tells whether any rule guards deletions.
+// GuardDeletion reports whether any rule has guardDeletion.
 func (r *Rules) GuardDeletion() bool {
 	guards := false
 	r.all(func(rule Rule) { guards = guards || rule.GuardDeletion })
 	return guards
 }
 
-// condition is evaluated on every write in the cluster, so that it looks at an object's own metadata first, and at
-// templates only where there are some that differ. Nothing is taken for granted about the shape of custom resources: an
-// error in the expression would refuse the request.
-func condition(touched, deleted nameSet) string {
-	names, evicted := literal(touched), ""
+// condition returns the expression for some names. The API server evaluates it for every write in the cluster, so it
+// compares the object's own metadata first, and templates only if they differ. It assumes nothing about the structure
+// of custom resources, because an error in the expression would deny the request.
+func condition(changed, deleted nameSet) string {
+	names, evicted := literal(changed), ""
 	if len(deleted) > 0 {
 		names = "request.operation == 'DELETE' ? " + literal(deleted) + " : " + names
-		// What is evicted is deleted, and the request doesn't say what that is like.
+		// An eviction deletes the Pod, which the request does not contain.
 		evicted = "request.?subResource.orValue('') == 'eviction' || " +
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
@@ -78,7 +78,7 @@ func condition(touched, deleted nameSet) string {
 		inTemplates("o[0]", "o[1]") + "))))"
 }
 
-// literal is a map of maps in CEL. Look-ups in it cost the same however many names there are.
+// literal returns a map of maps in CEL. The cost of a lookup does not depend on the number of names.
 func literal(names nameSet) string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(names)) {
@@ -91,10 +91,10 @@ func literal(names nameSet) string {
 	return "{" + strings.Join(kinds, ", ") + "}"
 }
 
-// hasTemplates tells whether an object has any of the fields in which templates are.
+// hasTemplates returns an expression that reports whether an object has a field that may contain templates.
 func hasTemplates(object string) string {
 	inSpec := map[string]bool{"'metadata'": true}
-	for _, place := range places {
+	for _, place := range metadataPaths {
 		if len(place) > 1 && place[0] == "spec" {
 			inSpec["'"+place[1]+"'"] = true
 		}
@@ -104,12 +104,12 @@ func hasTemplates(object string) string {
 		object, strings.Join(slices.Sorted(maps.Keys(inSpec)), ", "))
 }
 
-// inTemplates tells whether the templates of an object have protected attributes that those of another haven't. Lists
-// of templates are compared as a whole.
+// inTemplates returns an expression that reports whether the templates of an object have protected attributes that
+// those of another object do not have. It compares the elements of lists as a whole.
 func inTemplates(object, other string) string {
 	const protected = "type(a) == map && names.exists(f, f in a && type(a[f]) == map && a[f].exists(k, k in names[f]"
 	var pairs, lists []string
-	for _, place := range places[1:] {
+	for _, place := range metadataPaths[1:] {
 		i := slices.Index(place, each)
 		if i < 0 {
 			place = append(slices.Clone(place), "metadata")
@@ -126,7 +126,7 @@ func inTemplates(object, other string) string {
 		strings.Join(lists, "")
 }
 
-// reach is a list of what is at the end of a path, or of nothing.
+// reach returns an expression for a list with the value at a path, or an empty list if the path does not exist.
 func reach(object string, path []string) string {
 	steps := []string{"[" + object + "]"}
 	for _, field := range path {

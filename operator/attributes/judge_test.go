@@ -14,8 +14,8 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// clusterRule is a ClusterProtectedAttribute: "label env prod,staging deployer", with ! at the end if it guards
-// deletion. A star is every value.
+// clusterRule returns a ClusterProtectedAttribute. The text has the kind, the name, the values and the role, such as
+// "label env prod,staging deployer". A star means every value, and ! at the end means guardDeletion.
 func clusterRule(t *testing.T, text string) v1alpha1.ClusterProtectedAttribute {
 	t.Helper()
 	return v1alpha1.ClusterProtectedAttribute{
@@ -24,7 +24,7 @@ func clusterRule(t *testing.T, text string) v1alpha1.ClusterProtectedAttribute {
 	}
 }
 
-// namespaceRule is a ProtectedAttribute in a namespace: "team-a: label env * deployer".
+// namespaceRule returns a ProtectedAttribute, such as "team-a: label env * deployer".
 func namespaceRule(t *testing.T, text string) v1alpha1.ProtectedAttribute {
 	t.Helper()
 	namespace, text, _ := strings.Cut(text, ": ")
@@ -92,115 +92,136 @@ const (
 	noted   = `{metadata: {name: a, annotations: {env: prod}}}`
 )
 
-func TestJudge(t *testing.T) {
+func TestJudgeRequiresTheRoleOfARuleThatCoversTheValues(t *testing.T) {
 	t.Parallel()
-	const refused = "refused"
+	const denied = "denied"
 	for name, test := range map[string]struct {
 		rules     []string
 		namespace string
 		old, new  string
 		holds     string
-		// says is in what is refused; empty is allowed.
-		says string
+		// want is a part of the violation, or empty if the change is allowed.
+		want string
 	}{
-		"no rule":       {nil, "team-a", "", prod, "", ""},
-		"another label": {[]string{"label env * a"}, "team-a", "", other, "", ""},
-		"created with": {
+		"an attribute without a rule is allowed": {nil, "team-a", "", prod, "", ""},
+		"another label is allowed":               {[]string{"label env * a"}, "team-a", "", other, "", ""},
+		"creating with the label needs the role": {
 			[]string{"label env * a"}, "team-a", "", prod, "",
 			`set label env of X to "prod": ask for a binding to ClusterRole a (ClusterProtectedAttribute label-env-*-a)`,
 		},
-		"created by a holder":       {[]string{"label env * a"}, "team-a", "", prod, "a", ""},
-		"an annotation is no label": {[]string{"label env * a"}, "team-a", "", noted, "", ""},
-		"an annotation": {
+		"a holder may create with the label":              {[]string{"label env * a"}, "team-a", "", prod, "a", ""},
+		"an annotation of the same name is not protected": {[]string{"label env * a"}, "team-a", "", noted, "", ""},
+		"a protected annotation needs the role": {
 			[]string{"annotation env * a"}, "team-a", "", noted, "", "set annotation env",
 		},
-		"an annotation by a holder": {[]string{"annotation env * a"}, "team-a", "", noted, "a", ""},
-		"outside of namespaces":     {[]string{"label env * a"}, "", "", prod, "", refused},
-		"left alone": {
+		"a holder may set the annotation":          {[]string{"annotation env * a"}, "team-a", "", noted, "a", ""},
+		"cluster-scoped objects are protected too": {[]string{"label env * a"}, "", "", prod, "", denied},
+		"an unchanged label is allowed": {
 			[]string{"label env * a"}, "team-a", prod,
 			`{metadata: {name: a, labels: {env: prod}, annotations: {x: y}}, status: {a: b}}`, "", "",
 		},
-		"added": {
+		"adding the label needs the role": {
 			[]string{"label env * a"}, "team-a", bare, prod, "", `set label env of X to "prod"`,
 		},
-		"added, empty": {[]string{"label env * a"}, "team-a", bare, empty, "", `to ""`},
-		"removed": {
+		"adding an empty label needs the role": {[]string{"label env * a"}, "team-a", bare, empty, "", `to ""`},
+		"removing the label needs the role": {
 			[]string{"label env * a"}, "team-a", prod, bare, "", `remove label env of X, which is "prod"`,
 		},
-		"removed by a holder": {[]string{"label env * a"}, "team-a", prod, bare, "a", ""},
-		"changed": {
+		"a holder may remove the label": {[]string{"label env * a"}, "team-a", prod, bare, "a", ""},
+		"changing the label needs the role": {
 			[]string{"label env * a"}, "team-a", prod, dev, "", `change label env of X from "prod" to "dev"`,
 		},
-		"changed by a holder": {[]string{"label env * a"}, "team-a", prod, dev, "a", ""},
-		"emptied":             {[]string{"label env * a"}, "team-a", prod, empty, "", `from "prod" to ""`},
-		"listed value":        {[]string{"label env prod a"}, "team-a", "", prod, "a", ""},
-		"listed value without the role": {
+		"a holder may change the label": {[]string{"label env * a"}, "team-a", prod, dev, "a", ""},
+		"emptying the label needs the role": {
+			[]string{"label env * a"}, "team-a", prod, empty, "", `from "prod" to ""`,
+		},
+		"a holder may set a listed value": {[]string{"label env prod a"}, "team-a", "", prod, "a", ""},
+		"a listed value needs the role": {
 			[]string{"label env prod a"}, "team-a", "", prod, "b", "ask for a binding to ClusterRole a",
 		},
-		"unlisted value": {
+		"a holder may not set a value that is not listed": {
 			[]string{"label env prod a"}, "team-a", "", dev, "a",
-			`no rule opens this value to anybody: there are rules for "prod"`,
+			`no rule allows this value for any role: there are rules for "prod"`,
 		},
-		"unlisted value without the role": {
-			[]string{"label env prod a"}, "team-a", "", dev, "", "no rule opens this value to anybody",
+		"a value that is not listed is denied without the role too": {
+			[]string{"label env prod a"}, "team-a", "", dev, "", "no rule allows this value",
 		},
-		"listed to listed": {[]string{"label env prod,staging a"}, "team-a", prod, staging, "a", ""},
-		"listed to unlisted": {
-			[]string{"label env prod,staging a"}, "team-a", prod, dev, "a", "no rule opens",
+		"a holder may change a listed value to a listed one": {
+			[]string{"label env prod,staging a"}, "team-a", prod, staging, "a", "",
 		},
-		"unlisted to listed": {
-			[]string{"label env prod,staging a"}, "team-a", dev, prod, "a", "no rule opens",
+		"a holder may not change a listed value to one that is not": {
+			[]string{"label env prod,staging a"}, "team-a", prod, dev, "a", "no rule allows this value",
 		},
-		"listed removed":   {[]string{"label env prod a"}, "team-a", prod, bare, "a", ""},
-		"unlisted removed": {[]string{"label env prod a"}, "team-a", dev, bare, "a", "no rule opens"},
-		"any one rule will do": {
+		"a holder may not change a value that is not listed to a listed one": {
+			[]string{"label env prod,staging a"}, "team-a", dev, prod, "a", "no rule allows this value",
+		},
+		"a holder may remove a listed value": {[]string{"label env prod a"}, "team-a", prod, bare, "a", ""},
+		"a holder may not remove a value that is not listed": {
+			[]string{"label env prod a"}, "team-a", dev, bare, "a", "no rule allows this value",
+		},
+		"the role of one of two rules is enough": {
 			[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "b", "",
 		},
-		"none of two rules": {
+		"the message names the roles of both rules": {
 			[]string{"label env prod a", "label env prod b"}, "team-a", "", prod, "c",
 			"ClusterRole a (ClusterProtectedAttribute label-env-prod-a) or to ClusterRole b",
 		},
-		"each rule for its values": {[]string{"label env prod a", "label env dev b"}, "team-a", "", prod, "b",
+		"a role allows the values of its own rule only": {[]string{"label env prod a", "label env dev b"}, "team-a", "",
+			prod, "b",
 			"ask for a binding to ClusterRole a"},
-		"one rule for all values": {[]string{"label env prod a", "label env * b"}, "team-a", prod, dev, "b",
+		"a rule without values covers every value": {[]string{"label env prod a", "label env * b"}, "team-a", prod, dev,
+			"b",
 			""},
-		"one rule for both values": {[]string{"label env prod a", "label env dev b"}, "team-a", prod, dev, "a b",
-			"no rule opens these values together: remove the one first"},
-		"namespace rule": {
+		"one rule must cover the old and the new value": {[]string{"label env prod a", "label env dev b"}, "team-a",
+			prod, dev, "a b",
+			"no single rule covers both values: remove the old value first"},
+		"a ProtectedAttribute protects its namespace": {
 			[]string{"team-a: label env * a"}, "team-a", "", prod, "",
 			"Role a (ProtectedAttribute team-a/label-env-*-a)",
 		},
-		"namespace rule held":           {[]string{"team-a: label env * a"}, "team-a", "", prod, "a", ""},
-		"another namespace's rule":      {[]string{"team-a: label env * a"}, "team-b", "", prod, "", ""},
-		"namespace rule, none's object": {[]string{"team-a: label env * a"}, "", "", prod, "", ""},
-		"namespace rule opens": {
+		"a holder in the namespace may set the label": {
+			[]string{"team-a: label env * a"}, "team-a", "", prod, "a", "",
+		},
+		"a ProtectedAttribute does not protect other namespaces": {
+			[]string{"team-a: label env * a"}, "team-b", "", prod, "", "",
+		},
+		"a ProtectedAttribute does not protect cluster-scoped objects": {
+			[]string{"team-a: label env * a"}, "", "", prod, "", "",
+		},
+		"a ProtectedAttribute allows what a cluster rule protects": {
 			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", prod, "b", "",
 		},
-		"namespace rule, but its value": {
+		"a ProtectedAttribute allows its own values only": {
 			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "b",
 			"ask for a binding to ClusterRole a",
 		},
-		"cluster rule beside": {
+		"the cluster rule allows beside a ProtectedAttribute": {
 			[]string{"label env * a", "team-a: label env prod b"}, "team-a", "", dev, "a", "",
 		},
-		"another namespace's opens not": {
+		"a ProtectedAttribute of another namespace allows nothing": {
 			[]string{"label env * a", "team-a: label env prod b"}, "team-b", "", prod, "b",
 			"ask for a binding to ClusterRole a (",
 		},
-		"deleted":                       {[]string{"label env * a"}, "team-a", prod, "", "", ""},
-		"deletion guarded":              {[]string{"label env * a!"}, "team-a", prod, "", "", "remove label env"},
-		"deletion guarded, of another":  {[]string{"label env * a!"}, "team-a", other, "", "", ""},
-		"deletion guarded, by a holder": {[]string{"label env * a!"}, "team-a", prod, "", "a", ""},
-		"deletion guarded, other value": {[]string{"label env dev a!"}, "team-a", prod, "", "a", "no rule opens"},
-		"deletion guarded by one": {
+		"deleting the object is allowed": {[]string{"label env * a"}, "team-a", prod, "", "", ""},
+		"guardDeletion: deleting needs the role": {
+			[]string{"label env * a!"}, "team-a", prod, "", "", "remove label env",
+		},
+		"guardDeletion: deleting without the label is allowed": {
+			[]string{"label env * a!"}, "team-a", other, "", "", "",
+		},
+		"guardDeletion: a holder may delete": {[]string{"label env * a!"}, "team-a", prod, "", "a", ""},
+		"guardDeletion: a holder may not delete another value": {
+			[]string{"label env dev a!"}, "team-a", prod, "", "a", "no rule allows this value",
+		},
+		"guardDeletion: the role of another rule is enough": {
 			[]string{"label env * a!", "label env prod b"}, "team-a", prod, "", "b", "",
 		},
-		"deletion guarded elsewhere": {
+		"guardDeletion of another namespace does not apply": {
 			[]string{"label env * a", "team-b: label env * a!"}, "team-a", prod, "", "", "",
 		},
-		"deleted already": {[]string{"label env * a!"}, "team-a",
+		"guardDeletion: an object that is being deleted may disappear": {[]string{"label env * a!"}, "team-a",
 			`{metadata: {name: a, labels: {env: prod}, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "", "", ""},
-		"untouched while it is deleted": {[]string{"label env * a!"}, "team-a",
+		"guardDeletion: an object that is being deleted may change otherwise": {[]string{"label env * a!"}, "team-a",
 			`{metadata: {name: a, labels: {env: prod}, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [x]}}`,
 			`{metadata: {name: a, labels: {env: prod}, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, "", ""},
 	} {
@@ -208,19 +229,19 @@ func TestJudge(t *testing.T) {
 			t.Parallel()
 			change := attributes.Change{Namespace: test.namespace, Old: object(t, test.old), New: object(t, test.new)}
 			violations := rules(t, test.rules...).Judge(change, holder(test.holds))
-			if test.says == "" {
+			if test.want == "" {
 				require.Empty(t, violations)
 				return
 			}
 			require.Len(t, violations, 1)
-			if text := violations[0].What("X") + ": " + violations[0].Remedy(); test.says != refused {
-				require.Contains(t, text, test.says)
+			if text := violations[0].Describe("X") + ": " + violations[0].Remedy(); test.want != denied {
+				require.Contains(t, text, test.want)
 			}
 		})
 	}
 }
 
-func TestJudgeTemplates(t *testing.T) {
+func TestJudgeProtectsTheAttributesOfTemplates(t *testing.T) {
 	t.Parallel()
 	const metadata = `metadata: {labels: {env: prod}}`
 	for place, text := range map[string]string{
@@ -245,7 +266,7 @@ func TestJudgeTemplates(t *testing.T) {
 			} {
 				violations := r.Judge(change, holder(""))
 				require.Len(t, violations, 1)
-				require.Contains(t, violations[0].What("X"), " in "+place+" of X")
+				require.Contains(t, violations[0].Describe("X"), " in "+place+" of X")
 				require.Empty(t, r.Judge(change, holder("a")))
 			}
 			require.Empty(t, r.Judge(attributes.Change{Old: with, New: with}, holder("")))
@@ -253,26 +274,26 @@ func TestJudgeTemplates(t *testing.T) {
 	}
 }
 
-func TestJudgeSaysAllThatStandsInTheWay(t *testing.T) {
+func TestJudgeReturnsAllViolations(t *testing.T) {
 	t.Parallel()
 	violations := rules(t, "label env * a", "annotation note * b", "label tier * c").Judge(attributes.Change{
 		Old: object(t, `{metadata: {labels: {tier: "1"}}, spec: {template: {metadata: {labels: {env: prod}}}}}`),
 		New: object(t,
 			`{metadata: {labels: {env: prod}, annotations: {note: x}}, spec: {template: {metadata: {labels: {tier: "1"}}}}}`),
 	}, holder("c"))
-	var said []string
+	var got []string
 	for _, violation := range violations {
-		said = append(said, violation.What("X"))
+		got = append(got, violation.Describe("X"))
 	}
 	require.Equal(t, []string{
 		`set annotation note of X to "x"`,
 		`set label env of X to "prod"`,
 		`remove label env in spec.template of X, which is "prod"`,
-	}, said)
+	}, got)
 }
 
-// Lists of templates are told apart by their values: what is only moved is left alone, and another one is another one.
-func TestJudgeListsOfTemplates(t *testing.T) {
+// Templates in a list have no names, so Judge compares how often each value occurs.
+func TestJudgeIgnoresTheOrderOfTemplatesInAList(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "label env * a")
 	list := func(values ...string) map[string]any {
@@ -289,7 +310,7 @@ func TestJudgeListsOfTemplates(t *testing.T) {
 	require.Empty(t, violations[0].Removed)
 }
 
-func TestRevisions(t *testing.T) {
+func TestRevisionChangesWithEveryRule(t *testing.T) {
 	t.Parallel()
 	one, two := clusterRule(t, "label env * a"), clusterRule(t, "label env * b")
 	one.UID, two.UID = "1", "2"
@@ -304,7 +325,8 @@ func TestRevisions(t *testing.T) {
 	require.Len(t, slices.Compact(revisions), 6)
 }
 
-// Whoever holds every role may do everything, and whoever changes nothing needs none.
+// A requester who holds every role may make every change that one rule covers, and one who changes nothing needs no
+// role.
 func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{bare, prod, noted, `{spec: []}`, `{spec: {template: null}}`,
 		`{metadata: {labels: 1}}`,

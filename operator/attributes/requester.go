@@ -6,14 +6,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Subject is who can hold a role: a user or a group. A service account is the user that it acts as.
+// Subject is a user or a group that can hold a role. A ServiceAccount is a user.
 type Subject struct {
 	Group bool
 	Name  string
 }
 
-// SubjectOf returns whom a subject of a binding means, as RBAC reads it. A service account without a namespace is one
-// of the binding's; in a ClusterRoleBinding, whose namespace is empty, it is nobody.
+// SubjectOf returns the subject of a binding, as RBAC interprets it, and whether it is valid. namespace is the
+// namespace of the binding, which is also that of a ServiceAccount without one, or empty for a ClusterRoleBinding.
 func SubjectOf(subject rbacv1.Subject, namespace string) (Subject, bool) {
 	switch subject.Kind {
 	case rbacv1.UserKind:
@@ -29,13 +29,13 @@ func SubjectOf(subject rbacv1.Subject, namespace string) (Subject, bool) {
 	return Subject{}, false
 }
 
-// Requester is who makes a request.
+// Requester is the user who makes a request.
 type Requester struct {
 	Name   string
 	Groups []string
 }
 
-// Is tells whether a subject means the requester.
+// Is reports whether a subject is the requester or one of their groups.
 func (r Requester) Is(subject Subject) bool {
 	if subject.Group {
 		return slices.Contains(r.Groups, subject.Name)

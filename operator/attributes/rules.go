@@ -19,7 +19,7 @@ type Rule struct {
 	v1alpha1.AttributeRule
 }
 
-// String is how messages call the object.
+// String returns the kind and the name of the object, for messages.
 func (r Rule) String() string {
 	if r.Namespace == "" {
 		return "ClusterProtectedAttribute " + r.Object
@@ -27,26 +27,26 @@ func (r Rule) String() string {
 	return "ProtectedAttribute " + r.Namespace + "/" + r.Object
 }
 
-// Attribute is what the rule is about.
+// Attribute returns the attribute that the rule protects.
 func (r Rule) Attribute() Attribute {
 	return Attribute{r.AttributeKind, r.AttributeName}
 }
 
-// Opens tells whether the rule lets the holders of its role set and remove all of these values.
-func (r Rule) Opens(values ...string) bool {
+// Covers reports whether holders of the rule's role may set and remove all of these values.
+func (r Rule) Covers(values ...string) bool {
 	return len(r.ProtectedValues) == 0 || !slices.ContainsFunc(values, func(value string) bool {
 		return !slices.Contains(r.ProtectedValues, value)
 	})
 }
 
-// Rules are all rules of a cluster.
+// Rules are all rules of a cluster. They do not change, and are safe for concurrent use.
 type Rules struct {
 	cluster    map[Attribute][]Rule
 	namespaced map[string]map[Attribute][]Rule
 	revision   string
 }
 
-// NewRules returns the rules of these objects.
+// NewRules returns the rules of some objects.
 func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha1.ProtectedAttribute) *Rules {
 	r := &Rules{cluster: map[Attribute][]Rule{}, namespaced: map[string]map[Attribute][]Rule{}}
 	var states []string
@@ -68,7 +68,7 @@ func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha
 	return r
 }
 
-// add keeps the rules of an attribute in the order of their names.
+// add inserts a rule, in ascending order of names.
 func add(rules map[Attribute][]Rule, rule Rule) {
 	known := rules[rule.Attribute()]
 	i, _ := slices.BinarySearchFunc(known, rule, func(a, b Rule) int { return cmp.Compare(a.Object, b.Object) })
@@ -83,26 +83,26 @@ func digest(states []string) string {
 	slices.Sort(states)
 	hash := sha256.New()
 	for _, state := range states {
-		_, _ = hash.Write([]byte(state)) // it never fails
+		_, _ = hash.Write([]byte(state)) // never fails
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:10])
 }
 
-// Revision tells these rules from all others that there ever were.
+// Revision returns a hash of the rules. It changes whenever a rule is created, changed or deleted.
 func (r *Rules) Revision() string { return r.revision }
 
-// Empty tells whether there is no rule at all.
+// Empty reports whether there are no rules.
 func (r *Rules) Empty() bool { return len(r.cluster)+len(r.namespaced) == 0 }
 
-// OfCluster tells whether there are rules of the cluster.
+// OfCluster reports whether there are ClusterProtectedAttributes.
 func (r *Rules) OfCluster() bool { return len(r.cluster) > 0 }
 
-// Of returns the rules about an attribute of the objects in a namespace, or of those that are in none.
+// Of returns the rules about an attribute of objects in a namespace. namespace is empty for cluster-scoped objects.
 func (r *Rules) Of(attribute Attribute, namespace string) []Rule {
 	return slices.Concat(r.cluster[attribute], r.namespaced[namespace][attribute])
 }
 
-// OfNamespaces returns the rules about an attribute that are in namespaces, in the order of their names.
+// OfNamespaces returns the ProtectedAttributes about an attribute, in the order of their namespaces.
 func (r *Rules) OfNamespaces(attribute Attribute) []Rule {
 	var found []Rule
 	for _, namespace := range slices.Sorted(maps.Keys(r.namespaced)) {

@@ -306,7 +306,7 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.bindRole("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("author")))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), prod)) })
-	refused(s.newTemplate("token", labelled("$(NAMESPACE)")), "no rule opens this value")
+	refused(s.newTemplate("token", labelled("$(NAMESPACE)")), "no rule allows this value")
 	s.waitPresent(ns, labelled("prod"))
 	s.waitPopulated(ns)
 
@@ -695,7 +695,7 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		require.ErrorContains(t, dev.Create(t.Context(), pod("prod", trusted)),
 			"ask for a binding to ClusterRole prod-deployer")
 		require.NoError(t, dev.Create(t.Context(), pod("staging", untrusted)))
-		require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule opens this value")
+		require.ErrorContains(t, dev.Create(t.Context(), pod("other", untrusted)), "no rule allows this value")
 		web := newDeployment(ns, "web", 1, map[string]string{"env": "prod"})
 		require.ErrorContains(t, dev.Create(t.Context(), web.DeepCopy()), "in spec.template of Deployment")
 		require.NoError(t, deployer.Create(t.Context(), web))

@@ -283,7 +283,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	lines := make([]string, 0, len(violations))
 	for _, violation := range violations {
 		lines = append(lines,
-			fmt.Sprintf("user %q may not %s: %s", who.Name, violation.What(nameOf(request)), violation.Remedy()))
+			fmt.Sprintf("user %q may not %s: %s", who.Name, violation.Describe(nameOf(request)), violation.Remedy()))
 	}
 	return webhook.Deny(strings.Join(lines, "\n"))
 }

@@ -48,7 +48,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 			return index.Holds(who, role, "")
 		})
 		for _, violation := range violations {
-			problem := fmt.Errorf("user %q may not %s in all namespaces: %s", who.Name, violation.What(name),
+			problem := fmt.Errorf("user %q may not %s in all namespaces: %s", who.Name, violation.Describe(name),
 				violation.Remedy())
 			if !said[problem.Error()] {
 				said[problem.Error()] = true

@@ -200,7 +200,7 @@ func (o *canSet) judge(
 		subject := bound.Find(user, rule.RoleRef)
 		switch {
 		case subject == nil:
-		case !o.anyValue && rule.Opens(o.value), len(rule.ProtectedValues) == 0:
+		case !o.anyValue && rule.Covers(o.value), len(rule.ProtectedValues) == 0:
 			return answer{true, fmt.Sprintf("%s allows %s %s to set %s, and %s grants this role to %s",
 				rule, rule.RoleRef.Kind, rule.RoleRef.Name, attribute, subject, output.Subject(subject.Subject))}
 		default:
@@ -221,7 +221,7 @@ func (o *canSet) judge(
 	hasNoRole := func(v1alpha1.RoleReference) bool { return false }
 	violation := rules.Judge(attributes.Change{Namespace: namespace, New: object.Object}, hasNoRole)[0]
 	if o.anyValue { // each of the rules may allow a value
-		violation.Would = rules.Of(attribute, namespace)
+		violation.CoveringRules = rules.Of(attribute, namespace)
 	}
 	return answer{false, fmt.Sprintf("%q may not set %s: %s", user.Name, attribute, violation.Remedy())}
 }
