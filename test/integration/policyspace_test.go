@@ -219,8 +219,8 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	admin, warnings := s.newWarnedUser("admin-of-spaces", "system:masters")
 	require.NoError(t, admin.Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
 	require.Equal(t,
-		[]string{"policyspace " + s.name("h") + " limits pods to 6, and " + s.name("b") +
-			" above it to 5: the latter is met first"}, warnings.take())
+		[]string{"policyspace " + s.name("h") + " limits pods to 6, but usage reaches the limit 5 of its ancestor " + s.name("b") +
+			" first"}, warnings.take())
 }
 
 // Only users with the verb use on a policyspace can put namespaces and policyspaces into it, or take them out.

@@ -5,25 +5,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// QuotaMetrics show how much of the quotas of policy spaces is used.
+// Metrics report the usage and the limits of policy spaces.
 type Metrics struct {
 	quotas *prometheus.GaugeVec
 }
 
-// NewQuotaMetrics returns metrics registered with registerer.
+// NewMetrics returns metrics registered with registerer.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		quotas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_policyspace_quota",
-			Help: "What is used of a resource in the namespaces of a policyspace (used), and what may be (hard).",
+			Help: "Usage (used) and limit (hard) of a resource, summed over all namespaces in and below a policyspace.",
 		}, []string{"policyspace", "resource", "type"}),
 	}
 	return m, registerer.Register(m.quotas)
 }
 
-// quota says how much of a policyspace's quota is used.
-func (m *Metrics) quota(space string, hard, used corev1.ResourceList) {
-	m.forgetQuota(space)
+// setQuota replaces the reported usage and limits of a policy space.
+func (m *Metrics) setQuota(space string, hard, used corev1.ResourceList) {
+	m.deleteQuota(space)
 	for name, limit := range hard {
 		total := used[name]
 		m.quotas.WithLabelValues(space, string(name), "hard").Set(limit.AsApproximateFloat64())
@@ -31,6 +31,6 @@ func (m *Metrics) quota(space string, hard, used corev1.ResourceList) {
 	}
 }
 
-func (m *Metrics) forgetQuota(space string) {
+func (m *Metrics) deleteQuota(space string) {
 	m.quotas.DeletePartialMatch(prometheus.Labels{"policyspace": space})
 }

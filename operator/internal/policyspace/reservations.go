@@ -4,132 +4,154 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// bookingTimeout is more than the API server waits.
-const bookingTimeout = 10 * time.Second
+// reservationWriteTimeout limits one write of reservations. It is longer than the API server waits for the webhook.
+const reservationWriteTimeout = 10 * time.Second
 
-// desk writes the bookings of a space: those that come while one write is under way are written together by the next
-// one.
-type reservationWriter struct {
-	mu      sync.Mutex
-	busy    bool
-	waiting []*reservation
-	// last is the space as it was after the last booking, which the cache may not know yet. Only who is busy uses it.
-	last *v1alpha1.PolicySpace
-
-	// concluding is held while bookings are waited for that stand in the way of others.
-	concluding sync.Mutex
-}
-
-type reservation struct {
-	change quota.Change
-	// seen is what is known of namespaces whose bookings stood in the way.
-	seen map[string]quota.Observed
-	// shared are the policyspaces that the space shares usage with when this is booked. They are read after done.
-	shared []v1alpha1.PolicySpaceShare
-	done   chan error
-}
-
-// bookAll books in the spaces that limit a change, the nearest first: what that one refuses is booked in none above.
-// What is booked below one that refuses is let go in a while. A space may share usage with one that the cache does not
-// know of.
-func (q *QuotaAdmission) bookAll(ctx context.Context, spaces []string, change quota.Change) error {
-	booked := map[string]bool{}
-	var shared []string
-	one := func(name string) error {
-		space, err := q.get(ctx, q.cached, name)
-		if err != nil || space == nil || booked[name] || !limits(space, change) {
-			return err
-		}
-		booked[name] = true
-		with, err := q.insist(ctx, name, change)
-		for _, share := range with {
-			shared = append(shared, share.Name)
-		}
-		return err
-	}
+// reserveAll reserves the usage after a change in each policy space that limits it, the nearest first, and in those
+// with which they share usage according to their latest status. If a policy space denies the change, no further
+// reservation is made, and those already made are ended later.
+func (q *QuotaAdmission) reserveAll(ctx context.Context, spaces []string, change quota.Change) error {
+	isReserved := map[string]bool{}
+	var sharedWith []string
 	for _, name := range spaces {
-		if err := one(name); err != nil {
+		shares, err := q.reserveOnce(ctx, name, change, isReserved)
+		if err != nil {
 			return err
 		}
+		for _, share := range shares {
+			sharedWith = append(sharedWith, share.Name)
+		}
 	}
-	for _, name := range slices.Clone(shared) { // theirs with others are not this namespace's
-		if err := one(name); err != nil {
+	for _, name := range sharedWith {
+		// The namespace is not counted in the policy spaces with which this one shares usage in turn.
+		if _, err := q.reserveOnce(ctx, name, change, isReserved); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// insist books a change in a space unless it has no room for it, whatever is booked for writes that never come. It
-// returns what the space shares usage with.
-func (q *QuotaAdmission) insist(
+// reserveOnce reserves in a policy space that limits a change, unless isReserved contains its name. It returns the
+// shares of the policy space.
+func (q *QuotaAdmission) reserveOnce(
+	ctx context.Context, name string, change quota.Change, isReserved map[string]bool,
+) ([]v1alpha1.PolicySpaceShare, error) {
+	space, err := getSpace(ctx, q.cached, name)
+	if err != nil || space == nil || isReserved[name] || !limits(space, change) {
+		return nil, err
+	}
+	isReserved[name] = true
+	return q.reserve(ctx, name, change)
+}
+
+// reserve reserves in a policy space. If it has no room, room is reclaimed from reservations of usage that the API
+// server has not written. It returns the shares of the policy space.
+func (q *QuotaAdmission) reserve(
 	ctx context.Context, name string, change quota.Change,
 ) ([]v1alpha1.PolicySpaceShare, error) {
-	var seen map[string]quota.Observed
+	var observed map[string]quota.Observed
 	for {
-		shared, err := q.book(ctx, name, change, seen)
-		if _, exceeded := errors.AsType[*quota.ExceededError](err); !exceeded {
-			return shared, err
+		shares, err := q.writerOf(name).reserve(ctx, change, observed)
+		if _, isExceeded := errors.AsType[*quota.ExceededError](err); !isExceeded {
+			return shares, err
 		}
-		space, err := q.get(ctx, q.live, name)
+		space, err := getSpace(ctx, q.live, name)
 		if err != nil || space == nil {
 			return nil, err
 		}
-		if seen, err = q.makeRoom(ctx, space, change); err != nil {
+		if observed, err = q.reclaimRoom(ctx, space, change); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// book writes a change down in a space, unless the space turns out to have no room for it.
-func (q *QuotaAdmission) book(
-	ctx context.Context, name string, change quota.Change, seen map[string]quota.Observed,
-) ([]v1alpha1.PolicySpaceShare, error) {
-	at := q.desk(name)
-	mine := &reservation{change: change, seen: seen, done: make(chan error, 1)}
-	at.mu.Lock()
-	at.waiting = append(at.waiting, mine)
-	if !at.busy {
-		at.busy = true
-		go q.serve(context.WithoutCancel(ctx), name, at) // for others too
+func (q *QuotaAdmission) writerOf(space string) *reservationWriter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.writers[space] == nil {
+		q.writers[space] = &reservationWriter{space: space, cached: q.cached, live: q.live, client: q.client}
 	}
-	at.mu.Unlock()
+	return q.writers[space]
+}
+
+// reservationWriter writes the reservations of a policy space. Those that arrive during one write are written together
+// by the next one. It is safe for concurrent use.
+type reservationWriter struct {
+	space        string
+	cached, live client.Reader
+	client       client.Client
+
+	mu        sync.Mutex
+	isRunning bool
+	waiting   []*reservation
+	// last is the policy space after the last write, which the cache may not contain yet. Only the goroutine of run uses
+	// it.
+	last *v1alpha1.PolicySpace
+
+	// reclaiming is held while a request waits for the end of reservations.
+	reclaiming sync.Mutex
+}
+
+// reservation is a request for a reservation.
+type reservation struct {
+	change quota.Change
+	// observed is the usage of namespaces whose reservations have ended.
+	observed map[string]quota.Observed
+	// shares are the shares of the policy space as written. They may be read once done has received a value.
+	shares []v1alpha1.PolicySpaceShare
+	// done receives nil if the reservation was written, or is not needed, and an error otherwise.
+	done chan error
+}
+
+// reserve writes a reservation, unless the policy space has no room for it. The reservations of the namespaces in
+// observed have ended. It returns the shares of the policy space.
+func (w *reservationWriter) reserve(
+	ctx context.Context, change quota.Change, observed map[string]quota.Observed,
+) ([]v1alpha1.PolicySpaceShare, error) {
+	own := &reservation{change: change, observed: observed, done: make(chan error, 1)}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, own)
+	if !w.isRunning {
+		w.isRunning = true
+		go w.run(context.WithoutCancel(ctx)) // it writes reservations of other requests, too
+	}
+	w.mu.Unlock()
 	select {
-	case err := <-mine.done:
-		return mine.shared, err
+	case err := <-own.done:
+		return own.shares, err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("book in policyspace %s: %w", name, ctx.Err())
+		return nil, fmt.Errorf("reserve usage in policyspace %s: %w", w.space, ctx.Err())
 	}
 }
 
-// serve writes bookings until none waits.
-func (q *QuotaAdmission) serve(ctx context.Context, name string, at *reservationWriter) {
+// run writes reservations until none are waiting.
+func (w *reservationWriter) run(ctx context.Context) {
 	for {
-		at.mu.Lock()
-		batch := at.waiting
-		at.waiting = nil
-		at.busy = len(batch) > 0
-		at.mu.Unlock()
+		w.mu.Lock()
+		batch := w.waiting
+		w.waiting = nil
+		w.isRunning = len(batch) > 0
+		w.mu.Unlock()
 		if len(batch) == 0 {
 			return
 		}
-		writing, cancel := context.WithTimeout(ctx, bookingTimeout)
-		errs, err := q.write(writing, name, at, batch)
+		writing, cancel := context.WithTimeout(ctx, reservationWriteTimeout)
+		errs, err := w.write(writing, batch)
 		cancel()
 		for i, one := range batch {
 			if err != nil {
-				one.done <- fmt.Errorf("book in policyspace %s: %w", name, err)
+				one.done <- fmt.Errorf("reserve usage in policyspace %s: %w", w.space, err)
 			} else {
 				one.done <- errs[i]
 			}
@@ -137,52 +159,35 @@ func (q *QuotaAdmission) serve(ctx context.Context, name string, at *reservation
 	}
 }
 
-// write books in turn what there is room for, in one write. It returns what is to be said of each booking.
-func (q *QuotaAdmission) write(
-	ctx context.Context, name string, at *reservationWriter, batch []*reservation,
-) ([]error, error) {
-	cached, err := q.get(ctx, q.cached, name)
+// write writes those reservations of a batch for which there is room, in one write. It returns an error for each of the
+// others. The policy space as it is known is tried first. It is read from the API server if nothing could be reserved,
+// or another replica has written it since.
+func (w *reservationWriter) write(ctx context.Context, batch []*reservation) ([]error, error) {
+	cached, err := getSpace(ctx, w.cached, w.space)
 	if err != nil {
 		return nil, err
 	}
-	space := newer(at.last, cached)
-	for live := false; ; live = true {
-		if live || space == nil {
-			if space, err = q.get(ctx, q.live, name); err != nil {
+	space := newerSpace(w.last, cached)
+	for isLive := false; ; isLive = true {
+		if isLive || space == nil {
+			if space, err = getSpace(ctx, w.live, w.space); err != nil {
 				return nil, err
 			}
 		}
-		errs := make([]error, len(batch))
-		if space == nil {
-			for i, one := range batch {
-				errs[i] = outdated(one.change.Namespace) // it may count elsewhere by now
+		status, errs := reserveBatch(space, batch)
+		if status == nil {
+			if space != nil && !isLive {
+				continue // the known policy space may be out of date
 			}
 			return errs, nil
 		}
-		booked := space.DeepCopy()
-		news := false
-		for i, one := range batch {
-			if !limits(booked, one.change) {
-				continue
-			}
-			for namespace, seen := range one.seen {
-				booked.Status = quota.Confirm(booked, namespace, seen)
-			}
-			if errs[i] = room(booked, one.change); errs[i] == nil {
-				booked.Status, news = quota.Book(booked, one.change), true
-			}
-		}
-		if !news && !live {
-			continue // what was read last may be out of date
-		}
-		if !news {
-			return errs, nil
-		}
-		switch err := q.client.Status().Update(ctx, booked); {
+		reserved := space.DeepCopy()
+		reserved.Status = *status
+		switch err := w.client.Status().Update(ctx, reserved); {
 		case err == nil:
-			at.last = booked
+			w.last = reserved
 			for _, one := range batch {
-				one.shared = booked.Status.SharedWith
+				one.shares = reserved.Status.SharedWith
 			}
 			return errs, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
@@ -191,35 +196,63 @@ func (q *QuotaAdmission) write(
 	}
 }
 
-func (q *QuotaAdmission) desk(space string) *reservationWriter {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.desks[space] == nil {
-		q.desks[space] = &reservationWriter{}
+// reserveBatch returns the status of a policy space with those reservations of a batch for which there is room, in the
+// order of the batch, and an error for each of the others. The status is nil if no reservation is added. space is nil
+// if the policy space does not exist.
+func reserveBatch(space *v1alpha1.PolicySpace, batch []*reservation) (*v1alpha1.PolicySpaceStatus, []error) {
+	errs := make([]error, len(batch))
+	if space == nil {
+		for i, one := range batch {
+			errs[i] = outdated(one.change.Namespace) // by now it may be in another policy space
+		}
+		return nil, errs
 	}
-	return q.desks[space]
+	reserved := space.DeepCopy()
+	isChanged := false
+	for i, one := range batch {
+		if !limits(reserved, one.change) {
+			continue
+		}
+		for namespace, observed := range one.observed {
+			reserved.Status = quota.Confirm(reserved, namespace, observed)
+		}
+		if errs[i] = checkSpace(reserved, one.change); errs[i] == nil {
+			reserved.Status, isChanged = quota.Book(reserved, one.change), true
+		}
+	}
+	if !isChanged {
+		return nil, errs
+	}
+	return &reserved.Status, errs
 }
 
-// limits tells whether a space limits anything that a change adds to.
+// checkSpace checks that a policy space has room for a change. If it has no room for the change of several requests,
+// but for that of one of them, it returns a webhook.Deferred, so that the clients try again. Otherwise the error is that
+// of one request, because each client has to read what it requested.
+func checkSpace(space *v1alpha1.PolicySpace, change quota.Change) error {
+	err := quota.Check(space, change)
+	if _, isExceeded := errors.AsType[*quota.ExceededError](err); !isExceeded {
+		return err
+	}
+	one, isOfSeveral := change.One()
+	if !isOfSeveral {
+		return err
+	}
+	if errOfOne := quota.Check(space, one); errOfOne != nil {
+		return errOfOne
+	}
+	return &webhook.Deferred{Message: fmt.Sprintf(
+		"policyspace %s has room for some of the requests that arrived at the same time, but not for all: try again",
+		space.Name)}
+}
+
+// limits reports whether a policy space limits a resource of which a change uses more.
 func limits(space *v1alpha1.PolicySpace, change quota.Change) bool {
 	hard := quota.Hard(space)
 	for _, name := range change.Adds() {
-		if _, limited := hard[name]; limited {
+		if _, isLimited := hard[name]; isLimited {
 			return true
 		}
 	}
 	return false
-}
-
-// newer returns the later state of a space. Either may be missing; a space that is another one by now is that of the
-// cache.
-func newer(last, cached *v1alpha1.PolicySpace) *v1alpha1.PolicySpace {
-	if last == nil || cached == nil || last.UID != cached.UID {
-		return cached
-	}
-	if order, err := resourceversion.CompareResourceVersion(last.ResourceVersion, cached.ResourceVersion); err == nil &&
-		order > 0 {
-		return last
-	}
-	return cached
 }

@@ -9,44 +9,45 @@ import (
 )
 
 const (
-	// decisionTime is how long the usage of a request may take to be written until the next request goes on. The usage
-	// of a request that another plugin denies is never written.
+	// decisionTime is how long the usage of a request may take to be written until the next request is released. The
+	// usage of a request that another plugin denies is never written.
 	decisionTime = 100 * time.Millisecond
-	// longDecisionTime is that time while the API server turns out to be slower: for contendedTime after requests of a
-	// namespace came together all the same. Otherwise clients that try again would always come together again, and none
-	// would be allowed.
+	// longDecisionTime replaces decisionTime in a namespace for contendedTime after requests arrived together although
+	// they were sequenced, because the API server was slower than decisionTime. Otherwise clients that try again could
+	// arrive together again and again, and none would be allowed.
 	longDecisionTime = 2 * time.Second
 	contendedTime    = time.Minute
-	// retries is how often the API server tries again to write usage that was denied.
+	// retries is how often the API server tries again to write usage after a denial.
 	retries = 3
 )
 
-// sequence lets one request of a namespace go on at a time, until its usage has been written or denied. It is safe for
-// concurrent use.
+// sequence releases the requests of a namespace one at a time: the next one is released when the usage of the request
+// before has been written or denied. It is safe for concurrent use.
 type sequence struct {
 	mu sync.Mutex
-	// waiters are by namespace, where a request has gone on.
+	// waiters are the requests that wait, by namespace. A namespace in which no request has been released is missing.
 	waiters map[string]*waiters
-	// contended is when requests of a namespace came together last, if that was not long ago.
+	// contended is when requests of a namespace arrived together last. Times before contendedTime may be missing.
 	contended map[string]time.Time
 }
 
-// waiters are the requests of a namespace that wait for one that has gone on.
+// waiters are the requests of a namespace that wait for a decision on the request that was released.
 type waiters struct {
-	// timeout lets the next request go on if no decision does.
+	// timeout releases the next request if there is no decision.
 	timeout *time.Timer
 	waiting []chan struct{}
-	// last is the decision that let a request go on last, and repeats how often it was seen since.
+	// last is the decision that released a request last, and repeats is how often it has been repeated since.
 	last    decision
 	repeats int
 }
 
 // decision is whether a change of usage was allowed or denied.
 type decision struct {
-	// since is the resourceVersion that the change goes on from, and used the usage after it if it is denied.
+	// since is the resourceVersion of the usage quota that the change goes on from. used is the usage after a change
+	// that was denied.
 	since, used string
 	denied      bool
-	// contended reports whether the change is the sum of several requests, and denied for that alone.
+	// contended is whether the change is the sum of several requests, and was denied only for that reason.
 	contended bool
 }
 
@@ -54,7 +55,7 @@ func newSequence() *sequence {
 	return &sequence{waiters: map[string]*waiters{}, contended: map[string]time.Time{}}
 }
 
-// acquire returns when a request may go on. It returns false if ctx ended before.
+// acquire waits until a request of a namespace is released. It returns false if ctx ended before.
 func (s *sequence) acquire(ctx context.Context, namespace string) bool {
 	s.mu.Lock()
 	queue := s.waiters[namespace]
@@ -77,17 +78,17 @@ func (s *sequence) acquire(ctx context.Context, namespace string) bool {
 		queue.waiting = slices.Delete(queue.waiting, i, i+1)
 		return false
 	}
-	return true // it was released just then
+	return true // it was released at the same time
 }
 
-// decided releases the next request once for each decision, though more than one replica may see a decision, and the
-// API server tries again what was denied.
+// decided releases the next request of a namespace after a decision. Repetitions of a decision release none: several
+// replicas and policy spaces report the same decision, and the API server tries again to write denied usage.
 func (s *sequence) decided(namespace string, what decision) {
 	s.mu.Lock()
 	if what.contended {
 		maps.DeleteFunc(s.contended, func(_ string, at time.Time) bool { return time.Since(at) > contendedTime })
 		s.contended[namespace] = time.Now()
-		what.contended = false // it may be exceeded when it is tried again
+		what.contended = false // a retry may be denied for another reason, and is the same decision
 	}
 	queue := s.waiters[namespace]
 	if queue == nil {
@@ -104,7 +105,7 @@ func (s *sequence) decided(namespace string, what decision) {
 	}
 }
 
-// release lets the next request of a namespace go on.
+// release releases the next request of a namespace.
 func (s *sequence) release(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *sequence) release(namespace string) {
 	queue.timeout = s.releaseLater(namespace)
 }
 
-// releaseLater releases the next request of a namespace if no decision does before.
+// releaseLater releases the next request of a namespace after decisionTime, or longDecisionTime where it applies.
 func (s *sequence) releaseLater(namespace string) *time.Timer {
 	limit := decisionTime
 	if time.Since(s.contended[namespace]) < contendedTime {

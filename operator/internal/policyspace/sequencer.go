@@ -17,14 +17,14 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// atOnce is more than the requests that an API server has under way: --max-requests-inflight and
-// --max-mutating-requests-inflight.
-const atOnce = 600
+// maxSimultaneous is more than the number of requests that an API server handles at the same time: the sum of
+// --max-requests-inflight and --max-mutating-requests-inflight.
+const maxSimultaneous = 600
 
 // Sequencer admits the requests of a namespace one after the other where the quota of a policy space has little room
-// left. The API server adds up the usage of requests that come at once: QuotaAdmission could only allow or deny them
-// together, and would allow fewer than there is room for. It also denies at once, dry runs included, what there is no
-// room for, so that no other quota is charged. The decision is QuotaAdmission's.
+// left. The API server adds up the usage of requests that arrive at the same time: QuotaAdmission could only allow or
+// deny them together, and would allow fewer than there is room for. Sequencer also denies requests for which there is
+// no room, dry runs included, before the API server charges any ResourceQuota. QuotaAdmission decides on all others.
 type Sequencer struct {
 	quota *QuotaAdmission
 }
@@ -32,27 +32,19 @@ type Sequencer struct {
 // NewSequencer returns the validator.
 func NewSequencer(quota *QuotaAdmission) *Sequencer { return &Sequencer{quota: quota} }
 
-// Webhooks is for the table: the API server asks about what quotas of policyspaces limit, and about nothing as long as
-// there are none.
-func (t *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
+// Webhooks returns the webhook through which the API server asks about the creation of objects that quotas of policy
+// spaces limit. It returns none if there are no limits.
+func (s *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	list := &v1alpha1.PolicySpaceList{}
-	if err := t.quota.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.quota.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	var created []schema.GroupResource
-	for i := range list.Items {
-		for name := range quota.Hard(&list.Items[i]) {
-			if one := quota.Requested(name); !slices.Contains(created, one) {
-				created = append(created, one)
-			}
-		}
-	}
-	if len(created) == 0 {
+	limited := limitedResources(list.Items)
+	if len(limited) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(created, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
-	rules := make([]admissionregistrationv1.RuleWithOperations, 0, len(created))
-	for _, one := range created {
+	rules := make([]admissionregistrationv1.RuleWithOperations, 0, len(limited))
+	for _, one := range limited {
 		rules = append(rules,
 			webhook.Rule(one.Group, "*", admissionregistrationv1.NamespacedScope, []string{one.Resource},
 				admissionregistrationv1.Create))
@@ -60,98 +52,123 @@ func (t *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	return []webhook.Webhook{{Rules: rules, Revision: webhook.OwnWebhook}}, nil
 }
 
-// namespacesInSpaces leaves out what no quota of a policyspace can be about.
+// limitedResources returns the resources whose creation adds to a usage that some policy space limits, sorted.
+func limitedResources(spaces []v1alpha1.PolicySpace) []schema.GroupResource {
+	var limited []schema.GroupResource
+	for i := range spaces {
+		for name := range quota.Hard(&spaces[i]) {
+			if one := quota.Requested(name); !slices.Contains(limited, one) {
+				limited = append(limited, one)
+			}
+		}
+	}
+	slices.SortFunc(limited, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return limited
+}
+
+// namespacesInSpaces selects the namespaces that may be in a policy space.
 func namespacesInSpaces() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: v1alpha1.PolicySpaceLabel, Operator: metav1.LabelSelectorOpExists},
 	}}
 }
 
-// Validate is asked about creations, by its own webhook alone: a request has one turn.
-func (t *Sequencer) Validate(ctx context.Context, request *webhook.Request) error {
+// Validate implements webhook.Validator for creations. It handles only requests from its own webhook, so that a request
+// is not sequenced twice.
+func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Revision == "" || request.Operation != admissionv1.Create || request.SubResource != "" {
 		return nil
 	}
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
-	spaces, err := t.counted(ctx, request, created)
+	spaces, err := s.waitCounted(ctx, request, created)
 	if err != nil {
-		return t.refuse(request, err)
+		return s.deny(request, err)
 	}
 	if len(spaces) == 0 {
 		return nil
 	}
-	spacious, err := t.look(ctx, spaces, created, dryRun(request))
+	isSpacious, err := s.checkSpaces(ctx, spaces, created, isDryRun(request))
 	if err != nil {
-		return t.refuse(request, err)
+		return s.deny(request, err)
 	}
-	if spacious || dryRun(request) || !t.quota.sequence.acquire(ctx, request.Namespace) {
+	if isSpacious || isDryRun(request) || !s.quota.sequence.acquire(ctx, request.Namespace) {
 		return nil
 	}
-	// Those before may have taken what was left.
-	if _, err := t.look(ctx, spaces, created, false); err != nil {
-		t.quota.sequence.release(request.Namespace)
-		return t.refuse(request, err)
+	// The requests before this one may have used the remaining room.
+	if _, err := s.checkSpaces(ctx, spaces, created, false); err != nil {
+		s.quota.sequence.release(request.Namespace)
+		return s.deny(request, err)
 	}
 	return nil
 }
 
-// refuse is Quota's, but what is not counted yet is a reason to come again: nothing is charged for the request.
-func (t *Sequencer) refuse(request *webhook.Request, err error) error {
+// deny is like QuotaAdmission.deny, but asks the client to try again if usage has not been counted yet: no ResourceQuota
+// is charged for the request.
+func (s *Sequencer) deny(request *webhook.Request, err error) error {
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
 	}
-	return t.quota.refuse(request, err, false)
+	return s.quota.deny(request, err, false)
 }
 
-// look tells whether spaces have room for whatever may come at once. The error says that there is no room for one more.
-// A dry run takes no bookings away.
-func (t *Sequencer) look(
+// checkSpaces reports whether policy spaces have room for all objects of a resource that may be created at the same
+// time. The error is a quota.ExceededError if one has no room for one more object. A dry run ends no reservations.
+func (s *Sequencer) checkSpaces(
 	ctx context.Context, spaces []string, created schema.GroupResource, dryRun bool,
-) (spacious bool, err error) {
-	spacious = true
-	certain := true
+) (isSpacious bool, err error) {
+	isSpacious = true
+	countsOnly := true
 	for _, name := range spaces {
-		space, err := t.quota.get(ctx, t.quota.cached, name)
+		space, err := getSpace(ctx, s.quota.cached, name)
 		if err != nil {
 			return false, err
 		}
 		if space == nil {
 			continue
 		}
-		// Where a limit may be met that this request doesn't show, all that it exceeds is said together, by Quota.
-		certain = certain && quota.CountsOnly(space, created)
-		if certain && quota.Check(space, quota.OneMore(created)) != nil {
-			// What the cache has against it may be out of date.
-			if space, err = t.quota.get(ctx, t.quota.live, name); err != nil {
+		// If a policy space limits something that the resource alone does not show, such as cpu, QuotaAdmission decides:
+		// its error contains all limits that the request exceeds.
+		countsOnly = countsOnly && quota.CountsOnly(space, created)
+		if countsOnly && quota.Check(space, quota.OneMore(created)) != nil {
+			if space, err = s.checkLive(ctx, name, created, dryRun); err != nil {
 				return false, err
 			}
 			if space == nil {
 				continue
 			}
-			if dryRun {
-				err = quota.Check(space, quota.OneMore(created))
-			} else {
-				_, err = t.quota.makeRoom(ctx, space, quota.OneMore(created))
-			}
-			if err != nil {
-				return false, err
-			}
 		}
-		spacious = spacious && quota.Spacious(space, created, atOnce)
+		isSpacious = isSpacious && quota.Spacious(space, created, maxSimultaneous)
 	}
-	return spacious, nil
+	return isSpacious, nil
 }
 
-// Plugin returns the row of the chain.
-func (t *Sequencer) Plugin() webhook.Plugin {
+// checkLive reads a policy space from the API server, because the cache may be out of date, and checks that it has room
+// for one more object. It returns nil if the policy space does not exist.
+func (s *Sequencer) checkLive(
+	ctx context.Context, name string, created schema.GroupResource, dryRun bool,
+) (*v1alpha1.PolicySpace, error) {
+	space, err := getSpace(ctx, s.quota.live, name)
+	if err != nil || space == nil {
+		return nil, err
+	}
+	if dryRun {
+		return space, quota.Check(space, quota.OneMore(created))
+	}
+	_, err = s.quota.reclaimRoom(ctx, space, quota.OneMore(created))
+	return space, err
+}
+
+// Plugin returns the row of the admission chain.
+func (s *Sequencer) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "quota-turn", Validator: t, NamespaceSelector: namespacesInSpaces(),
+		Name: "quota-turn", Validator: s, NamespaceSelector: namespacesInSpaces(),
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"},
 				admissionregistrationv1.Create),
 		},
-		FailurePolicy: admissionregistrationv1.Ignore, // quota decides, and before anything is counted, hold
-		// As long as the API server waits for what it writes down itself.
-		TimeoutSeconds: 10, Webhooks: t.Webhooks, Changes: &t.quota.changes,
+		// While no replica answers, the plugin quota denies, and the plugin hold does until a namespace is counted.
+		FailurePolicy: admissionregistrationv1.Ignore,
+		// The API server waits as long for its own updates of ResourceQuotas.
+		TimeoutSeconds: 10, Webhooks: s.Webhooks, Changes: &s.quota.changes,
 	}
 }

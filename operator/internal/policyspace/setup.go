@@ -15,18 +15,18 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// Feature is what other features use of policy spaces.
+// Feature is what other packages use of policy spaces.
 type Feature struct {
-	// Spaces knows in which policy spaces namespaces are.
+	// Spaces computes in which policy spaces a namespace is.
 	Spaces *Spaces
-	// UsageQuotas keep the ResourceQuotas in which the API server counts.
+	// UsageQuotas reports whether the API server counts the usage of a namespace.
 	UsageQuotas *UsageQuotas
 	// Hierarchy, Quota and Sequencer are rows of the admission chain.
 	Hierarchy, Quota, Sequencer webhook.Plugin
 }
 
-// Setup adds the controllers of PolicySpaces to a manager. Namespaces that are to be populated again are added to
-// namespaces. The clients are those of a replica that may not lead.
+// Setup adds the controllers of policy spaces to a manager. They add namespaces that have to be reconciled again to
+// namespaces. Admission uses clients, which may write on a replica that is not the leader.
 func Setup(
 	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface,
 	namespaces *queue.Queue,
@@ -36,26 +36,26 @@ func Setup(
 		return nil, err
 	}
 	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Queue: namespaces, Metrics: spaceMetrics,
+		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: namespaces, Metrics: spaceMetrics,
 		Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
 	}
 	usageQuotas := &UsageQuotas{
-		Client: leader.Client, Queue: namespaces, Caches: leader.Caches, Queues: leader.Queues,
+		Client: leader.Client, Namespaces: namespaces, Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of quotas: %w", err)
+		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)
 	}
-	refusals, err := NewRefusals(clients.CoreV1(), mgr.GetEventRecorder(reporting.Controller), metrics.Registry)
+	denials, err := NewDenials(clients.CoreV1(), mgr.GetEventRecorder(reporting.Controller), metrics.Registry)
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(refusals); err != nil {
+	if err := mgr.Add(denials); err != nil {
 		return nil, err
 	}
-	quota, err := NewQuotaAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), refusals)
+	quota, err := NewQuotaAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), denials)
 	if err != nil {
 		return nil, err
 	}

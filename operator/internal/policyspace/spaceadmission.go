@@ -22,38 +22,66 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// Hierarchy admits PolicySpaces.
+// SpaceAdmission validates PolicySpaces.
 type SpaceAdmission struct {
 	live   client.Reader
 	quotas corev1client.ResourceQuotaInterface
 }
 
-// NewHierarchy returns the validator. The quotas are those of the operator's namespace, and nothing is ever stored
-// there.
+// NewSpaceAdmission returns the validator. quotas is for dry runs in the operator's namespace.
 func NewSpaceAdmission(live client.Reader, quotas corev1client.ResourceQuotaInterface) *SpaceAdmission {
 	return &SpaceAdmission{live: live, quotas: quotas}
 }
 
-// Validate is asked about creations and updates of PolicySpaces. It refuses a space above itself and limits that no
-// ResourceQuota could have, and warns of what may not be meant.
-func (h *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request) error {
+// Validate implements webhook.Validator for creations and updates of PolicySpaces. It denies a policy space that is its
+// own ancestor, and limits that are invalid in a ResourceQuota. It warns of a parent that does not exist, and of limits
+// above those of an ancestor.
+func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Object == nil || request.SubResource != "" {
 		return nil
 	}
-	space, before := &v1alpha1.PolicySpace{}, &v1alpha1.PolicySpace{}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(request.Object.Object, space)
-	if err == nil && request.OldObject != nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(request.OldObject.Object, before)
-	}
+	space, before, err := spacesIn(request)
 	if err != nil {
 		return webhook.Deny(fmt.Sprintf("policyspace %s: %v", request.Name, err))
 	}
 	if request.OldObject != nil && equality.Semantic.DeepEqual(space.Spec, before.Spec) {
 		return nil
 	}
+	lineage, err := a.lineageOf(ctx, space)
+	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
+	switch {
+	case isBroken && broken.Cycle:
+		return webhook.Deny(broken.Error())
+	case isBroken:
+		request.Warnings = append(request.Warnings, broken.Error())
+	case err != nil:
+		return err
+	default:
+		request.Warnings = append(request.Warnings, unreachableLimits(lineage)...)
+	}
+	if equality.Semantic.DeepEqual(space.Spec.Quota, before.Spec.Quota) {
+		return nil
+	}
+	return a.checkLimits(ctx, space)
+}
+
+// spacesIn returns the policy space of a request, and its state before, which is empty for a creation.
+func spacesIn(request *webhook.Request) (space, before *v1alpha1.PolicySpace, err error) {
+	space, before = &v1alpha1.PolicySpace{}, &v1alpha1.PolicySpace{}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(request.Object.Object, space)
+	if err == nil && request.OldObject != nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(request.OldObject.Object, before)
+	}
+	return space, before, err
+}
+
+// lineageOf returns a policy space and its ancestors, the nearest first. The error may be a hierarchy.BrokenError.
+func (a *SpaceAdmission) lineageOf(
+	ctx context.Context, space *v1alpha1.PolicySpace,
+) ([]*v1alpha1.PolicySpace, error) {
 	list := &v1alpha1.PolicySpaceList{}
-	if err := h.live.List(ctx, list); err != nil {
-		return fmt.Errorf("read the other policyspaces: %w", err)
+	if err := a.live.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list policyspaces: %w", err)
 	}
 	spaces := []*v1alpha1.PolicySpace{space}
 	for i := range list.Items {
@@ -61,34 +89,22 @@ func (h *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 			spaces = append(spaces, &list.Items[i])
 		}
 	}
-	lineage, err := hierarchy.NewForest(spaces).Lineage(space.Name)
-	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
-	switch {
-	case isBroken && broken.Cycle:
-		return webhook.Deny(broken.Error())
-	case isBroken:
-		request.Warnings = append(request.Warnings, broken.Error())
-	default:
-		request.Warnings = append(request.Warnings, useless(lineage)...)
-	}
-	if equality.Semantic.DeepEqual(space.Spec.Quota, before.Spec.Quota) {
-		return nil
-	}
-	return h.checkLimits(ctx, space)
+	return hierarchy.NewForest(spaces).Lineage(space.Name)
 }
 
-// useless warns of limits that can't be reached, because a space above has smaller ones.
-func useless(lineage []*v1alpha1.PolicySpace) []string {
+// unreachableLimits returns a warning for each limit of a policy space that usage cannot reach, because an ancestor has
+// a lower one. lineage is the policy space and its ancestors, the nearest first.
+func unreachableLimits(lineage []*v1alpha1.PolicySpace) []string {
 	var warnings []string
 	space := lineage[0]
 	hard := quota.Hard(space)
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
 		limit := hard[name]
-		for _, above := range lineage[1:] {
-			if smaller, limited := quota.Hard(above)[name]; limited && smaller.Cmp(limit) < 0 {
-				warnings = append(warnings,
-					fmt.Sprintf("policyspace %s limits %s to %s, and %s above it to %s: the latter is met first",
-						space.Name, name, limit.String(), above.Name, smaller.String()))
+		for _, ancestor := range lineage[1:] {
+			if lower, isLimited := quota.Hard(ancestor)[name]; isLimited && lower.Cmp(limit) < 0 {
+				warnings = append(warnings, fmt.Sprintf(
+					"policyspace %s limits %s to %s, but usage reaches the limit %s of its ancestor %s first",
+					space.Name, name, limit.String(), lower.String(), ancestor.Name))
 				break
 			}
 		}
@@ -96,36 +112,36 @@ func useless(lineage []*v1alpha1.PolicySpace) []string {
 	return warnings
 }
 
-// checkLimits has the API server itself say whether a ResourceQuota could have the limits.
-func (h *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.PolicySpace) error {
+// checkLimits lets the API server validate the limits of a policy space, by a dry run that creates a ResourceQuota.
+func (a *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.PolicySpace) error {
 	hard := quota.Hard(space)
 	if len(hard) == 0 {
 		return nil
 	}
-	_, err := h.quotas.Create(ctx, &corev1.ResourceQuota{
+	_, err := a.quotas.Create(ctx, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsInvalid(err) {
-		return webhook.Deny(fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name,
-			err))
+		return webhook.Deny(fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err))
 	}
 	if err != nil {
-		return fmt.Errorf("ask the API server about the limits of policyspace %s: %w", space.Name, err)
+		return fmt.Errorf("validate the limits of policyspace %s with a dry run: %w", space.Name, err)
 	}
 	return nil
 }
 
-// Plugin returns the row of the chain.
-func (h *SpaceAdmission) Plugin() webhook.Plugin {
+// Plugin returns the row of the admission chain.
+func (a *SpaceAdmission) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "hierarchy", Validator: h,
+		Name: "hierarchy", Validator: a,
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version,
 				admissionregistrationv1.ClusterScope,
 				[]string{v1alpha1.PolicySpaces.Resource},
 				admissionregistrationv1.Create, admissionregistrationv1.Update),
 		},
-		FailurePolicy:  admissionregistrationv1.Ignore, // what it refuses does nothing, and the status says so
+		// A policy space that should have been denied has no effect, and its condition Ready contains the reason.
+		FailurePolicy:  admissionregistrationv1.Ignore,
 		TimeoutSeconds: 5,
 	}
 }

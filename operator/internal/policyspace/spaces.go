@@ -3,14 +3,12 @@ package policyspace
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -30,247 +28,181 @@ import (
 )
 
 const (
-	// countDelay gathers what is counted in the namespaces of a policyspace into one look at it.
-	countDelay = 20 * time.Millisecond
-	// statusDelay gathers what changes a policy space's status into one write.
+	// usageDelay is how long a change of usage waits, so that one write of the status follows several changes.
+	usageDelay = 20 * time.Millisecond
+	// statusDelay is the same for changes that do not affect usage, such as the number of namespaces.
 	statusDelay = time.Second
-	// requeueSoon is when a policy space is reconciled again while the cache is behind.
-	requeueSoon = 250 * time.Millisecond
-	// manyBookings that are written down are taken out of a status, even if nothing else is new.
-	manyBookings = 100
-	// bookingTime is how long a booking may take to be written down. What was not by then is let go.
-	bookingTime = 5 * time.Second
+	// freshnessPoll is when a policy space is reconciled again while the cache is behind.
+	freshnessPoll = 250 * time.Millisecond
 )
 
-// PolicySpaces knows where namespaces are, and keeps what policyspaces say of themselves.
+// Spaces is the controller of PolicySpaces. It computes in which policy spaces a namespace is, and keeps the statuses
+// of the policy spaces. Its exported methods are safe for concurrent use.
 type Spaces struct {
 	// Client reads from the cache, Live from the API server.
 	Client client.Client
 	Live   client.Reader
-	// Queue is that of the namespaces.
-	Queue   *queue.Queue
-	Metrics *Metrics
-	// Caches are as new as the leadership before anything is done.
+	// Namespaces is the queue of the controller of namespaces.
+	Namespaces *queue.Queue
+	Metrics    *Metrics
+	// Caches makes Reconcile wait until the caches are at least as new as the leadership.
 	Caches *leadership.Caches
 	// Queues makes the controller's queue.
 	Queues *backoff.Queues
 
-	mu     sync.Mutex
-	loaded bool
-	// fresh says that the cache is known to have what was counted before this process was asked.
-	fresh bool
-	// since is when this process began to remember which namespaces are counted.
-	since  time.Time
-	forest hierarchy.Forest
-	// asOf is the newest resourceVersion of a policy space in the forest.
-	asOf string
-	// counted are the young namespaces of which it was known in a space what they use, and when they were created.
-	counted map[inSpace]time.Time
-	// open are bookings that are not written down, by space and namespace, and since when that is known.
-	open map[openReservation]time.Time
-	due  workqueue.TypedRateLimitingInterface[reconcile.Request]
+	requests    workqueue.TypedRateLimitingInterface[reconcile.Request]
+	placement   placement
+	freshness   freshness
+	firstCounts firstCounts
+	unwritten   unwritten
 }
 
-type openReservation struct{ space, namespace, since string }
-
-type inSpace struct {
-	space     string
-	namespace types.UID
+// freshness is whether the cache is known to contain all usage that an earlier leader may have seen.
+type freshness struct {
+	mu      sync.Mutex
+	isFresh bool
 }
 
-// SetupWithManager has policyspaces looked at as they change, and as namespaces in them do or use more or less.
+// SetupWithManager starts the controller. It reconciles a policy space when its spec changes, and when the usage, the
+// number or the place of the namespaces in it changes.
 func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
-	r.open, r.counted = map[openReservation]time.Time{}, map[inSpace]time.Time{}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, placeIndex, indexPlaces); err != nil {
 		return err
 	}
-	r.due = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
-	// How many namespaces there are may be said a little later than what they use.
-	in := func(ctx context.Context, object client.Object, after time.Duration) {
-		if ns, ok := object.(*corev1.Namespace); ok {
-			charged, err := chargedBy(ctx, r.Client, ns)
-			if err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "can't tell which policyspaces a namespace counts in", "namespace",
-					ns.Name)
-			}
-			r.countSoon(after, charged...)
-		}
-	}
+	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
+	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
-		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
-				// if what is booked is never written down, nothing else tells of it
-				r.countSoon(statusDelay, space.Name)
-			}
-			return watch.MoreThanStatus(e) ||
-				e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
-		}})).
-		Watches(&corev1.Namespace{}, handler.Funcs{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, _ backoff.Queue) {
-				in(ctx, e.Object, statusDelay)
-			},
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ backoff.Queue) {
-				if moved(e) {
-					// What moves brings along what it uses.
-					after := statusDelay
-					if ns, ok := e.ObjectOld.(*corev1.Namespace); ok && len(hierarchy.OwnDepthLabels(ns)) > 0 {
-						after = countDelay
-					}
-					in(ctx, e.ObjectOld, after)
-					in(ctx, e.ObjectNew, after)
-				}
-			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ backoff.Queue) {
-				in(ctx, e.Object, countDelay)
-			},
-		}).
-		Watches(&corev1.ResourceQuota{},
-			handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-				ns := &corev1.Namespace{}
-				if r.Client.Get(ctx, client.ObjectKey{Name: object.GetNamespace()}, ns,
-					client.UnsafeDisableDeepCopy) == nil {
-					in(ctx, ns, countDelay)
-				}
-				return nil
-			})).
-		WithOptions(controller.Options{NewQueue: func(string, backoff.Limiter) backoff.Queue { return r.due }}).
+		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
+		Watches(&corev1.Namespace{}, r.namespaceHandler()).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.enqueueOnUsage)).
+		WithOptions(controller.Options{NewQueue: newQueue}).
 		Complete(r.Caches.Before(r))
 }
 
-// moved reports whether an update may change in which policy spaces a namespace is, or whether it counts in them.
-func moved(e event.UpdateEvent) bool {
-	before, isNamespace := e.ObjectOld.(*corev1.Namespace)
-	after, isStill := e.ObjectNew.(*corev1.Namespace)
-	return isNamespace && isStill &&
+// isUpdateReconciled reports whether an update of a PolicySpace is reconciled at once. An update that leaves
+// reservations in the status is reconciled after a delay, because a reservation that is never written causes no event.
+func (r *Spaces) isUpdateReconciled(e event.UpdateEvent) bool {
+	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
+		r.enqueueAfter(statusDelay, space.Name)
+	}
+	return watch.MoreThanStatus(e) ||
+		e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
+}
+
+// namespaceHandler enqueues the policy spaces in which a namespace is counted when the namespace is created, moves or
+// is deleted. A created namespace has no usage yet, so its policy spaces can wait longer.
+func (r *Spaces) namespaceHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ backoff.Queue) {
+			r.enqueueSpacesOf(ctx, e.Object, statusDelay)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ backoff.Queue) {
+			if !mayChangeSpaces(e) {
+				return
+			}
+			delay := statusDelay
+			if ns, ok := e.ObjectOld.(*corev1.Namespace); ok && len(hierarchy.OwnDepthLabels(ns)) > 0 {
+				delay = usageDelay // its usage moves with it
+			}
+			r.enqueueSpacesOf(ctx, e.ObjectOld, delay)
+			r.enqueueSpacesOf(ctx, e.ObjectNew, delay)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ backoff.Queue) {
+			r.enqueueSpacesOf(ctx, e.Object, usageDelay)
+		},
+	}
+}
+
+// enqueueOnUsage enqueues the policy spaces in which the namespace of a ResourceQuota is counted. It returns no
+// requests, because it adds them to the queue with a delay.
+func (r *Spaces) enqueueOnUsage(ctx context.Context, usageQuota client.Object) []reconcile.Request {
+	ns := &corev1.Namespace{}
+	key := client.ObjectKey{Name: usageQuota.GetNamespace()}
+	if r.Client.Get(ctx, key, ns, client.UnsafeDisableDeepCopy) == nil {
+		r.enqueueSpacesOf(ctx, ns, usageDelay)
+	}
+	return nil
+}
+
+// enqueueSpacesOf enqueues the policy spaces in which a namespace is counted.
+func (r *Spaces) enqueueSpacesOf(ctx context.Context, object client.Object, delay time.Duration) {
+	ns, ok := object.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	charged, err := chargedBy(ctx, r.Client, ns)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the policyspaces in which a namespace is counted", "namespace",
+			ns.Name)
+	}
+	r.enqueueAfter(delay, charged...)
+}
+
+func (r *Spaces) enqueueAfter(delay time.Duration, spaces ...string) {
+	for _, space := range spaces {
+		r.requests.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: space}}, delay)
+	}
+}
+
+// mayChangeSpaces reports whether an update may change in which policy spaces a namespace is, or whether it is counted
+// in them.
+func mayChangeSpaces(e event.UpdateEvent) bool {
+	before, isOldNamespace := e.ObjectOld.(*corev1.Namespace)
+	after, isNewNamespace := e.ObjectNew.(*corev1.Namespace)
+	return isOldNamespace && isNewNamespace &&
 		(!maps.Equal(hierarchy.OwnDepthLabels(before), hierarchy.OwnDepthLabels(after)) ||
 			before.Labels[v1alpha1.PolicySpaceLabel] != after.Labels[v1alpha1.PolicySpaceLabel] ||
 			(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil))
 }
 
-func (r *Spaces) countSoon(after time.Duration, spaces ...string) {
-	for _, space := range spaces {
-		r.due.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: space}}, after)
-	}
-}
-
-// Place returns a namespace with the labels that say where it is: itself, if it has them. The error is a
-// hierarchy.BrokenError or a hierarchy.NotAdoptedError, or says that the forest could not be read.
-func (r *Spaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.loaded {
-		forest, asOf, err := r.read(ctx)
-		if err != nil {
-			return nil, err
-		}
-		r.forest, r.asOf, r.loaded = forest, asOf, true
-	}
-	return r.forest.Placed(ns)
-}
-
-// AsOf returns the resourceVersion of what decided where a namespace is: of the namespace, or of the policy space that
-// changed last.
-func (r *Spaces) AsOf(ns *corev1.Namespace) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return newerVersion(ns.ResourceVersion, r.asOf)
-}
-
-// read returns the forest of the cache, and the newest resourceVersion of a policy space in it.
-func (r *Spaces) read(ctx context.Context) (forest hierarchy.Forest, asOf string, err error) {
-	list := &v1alpha1.PolicySpaceList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return forest, "", err
-	}
-	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
-	for i := range list.Items {
-		spaces = append(spaces, &list.Items[i])
-		asOf = newerVersion(list.Items[i].ResourceVersion, asOf)
-	}
-	return hierarchy.NewForest(spaces), asOf, nil
-}
-
-// newerVersion returns the newer of two resourceVersions. An empty one is older than all others.
-func newerVersion(a, b string) string {
-	if order, err := resourceversion.CompareResourceVersion(a, b); a == "" || err == nil && order < 0 {
-		return b
-	}
-	return a
-}
-
-// Reconcile takes the forest in and keeps the status of a policyspace.
+// Reconcile reads the hierarchy from the cache and updates the status of a policy space.
 func (r *Spaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.updateForest(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	fresh, err := r.isFresh(ctx)
+	isFresh, err := r.isFresh(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !fresh {
-		return reconcile.Result{RequeueAfter: requeueSoon}, nil
+	if !isFresh {
+		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
 	}
 	space := &v1alpha1.PolicySpace{}
 	if err := r.Client.Get(ctx, req.NamespacedName, space); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Metrics.forgetQuota(req.Name)
+			r.Metrics.deleteQuota(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	return r.keepStatus(ctx, space)
+	return r.updateStatus(ctx, space)
 }
 
-// updateForest replaces the forest by that of the cache, and queues the namespaces whose place differs.
-func (r *Spaces) updateForest(ctx context.Context) error {
-	next, asOf, err := r.read(ctx)
+// isFresh reports whether the cache contains every usage quota that existed when isFresh was called first. An earlier
+// leader may have seen more usage than a late cache contains, and may have dropped the reservations for it. With a late
+// cache, the status would undercount usage, and admission would allow too much.
+func (r *Spaces) isFresh(ctx context.Context) (bool, error) {
+	r.freshness.mu.Lock()
+	defer r.freshness.mu.Unlock()
+	if r.freshness.isFresh {
+		return true, nil
+	}
+	list := &corev1.ResourceQuotaList{}
+	stored, err := leadership.List(ctx, r.Client, r.Live, list,
+		client.MatchingFields{metav1.ObjectNameField: v1alpha1.QuotaName})
 	if err != nil {
-		return err
+		return false, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	affected := differing(r.forest, next)
-	if r.loaded && len(affected) == 0 {
-		return nil
+	if missing, err := stored.Missing(ctx, r.Client, list); err != nil || len(missing) > 0 {
+		return false, err
 	}
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	var elsewhere []string
-	for i := range list.Items {
-		ns := &list.Items[i]
-		before, errBefore := r.forest.Placed(ns)
-		after, errAfter := next.Placed(ns)
-		if !maps.Equal(hierarchy.OwnDepthLabels(before), hierarchy.OwnDepthLabels(after)) ||
-			hierarchy.InTree(before) != hierarchy.InTree(after) ||
-			(errBefore == nil) != (errAfter == nil) {
-			elsewhere = append(elsewhere, ns.Name)
-		}
-	}
-	r.countSoon(countDelay, affected...)
-	r.forest, r.asOf, r.loaded = next, asOf, true
-	r.Queue.AddBulk(elsewhere...)
-	return nil
+	r.freshness.isFresh = true
+	r.firstCounts.start(time.Now())
+	return true, nil
 }
 
-// differing returns the policy spaces whose path or tree differs between two forests, and those that have other
-// children.
-func differing(a, b hierarchy.Forest) []string {
-	found := map[string]bool{}
-	for _, name := range slices.Concat(a.Names(), b.Names()) {
-		before, after := a.Get(name), b.Get(name)
-		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent &&
-			before.Labels[v1alpha1.TreeLabel] == after.Labels[v1alpha1.TreeLabel] {
-			continue
-		}
-		maps.Copy(found, a.Below(name))
-		maps.Copy(found, b.Below(name))
-		for _, space := range []*v1alpha1.PolicySpace{before, after} {
-			if space != nil && space.Spec.Parent != "" {
-				found[space.Spec.Parent] = true
-			}
-		}
-	}
-	return slices.Collect(maps.Keys(found))
+// expireFreshness makes the next call of isFresh compare the cache with the API server again.
+func (r *Spaces) expireFreshness() {
+	r.freshness.mu.Lock()
+	defer r.freshness.mu.Unlock()
+	r.freshness.isFresh = false
 }

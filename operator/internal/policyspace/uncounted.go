@@ -20,109 +20,131 @@ import (
 )
 
 const (
-	// unsettledAge is how old a namespace is at most, by the operator's clock, while the API server may not have
-	// counted its usage yet.
-	unsettledAge = 10 * time.Second
-	// countPatience is how long who creates something in it waits at most: as long as what nothing counts is not known
-	// to be that. lookAgain is how often it is looked at meanwhile.
-	countPatience, uncountedPoll = Uncountable + 2*time.Second, 20 * time.Millisecond
+	// countedTimeout is the longest time a create request waits until the API server counts its resource. After it,
+	// all resources are counted or known to be uncountable.
+	countedTimeout = uncountableTime + 2*time.Second
+	countedPoll    = 20 * time.Millisecond
 )
 
-// counted returns the policyspaces of a namespace once the API server counts in it what a request creates: what is
-// created before is not charged. It waits in a young namespace, where most users are held for as long, and where the
-// ResourceQuota is missing or was changed, until it is repaired. The operator does not wait: it counts in a namespace
-// after it has populated it.
-func (t *Sequencer) counted(
+// waitCounted returns the policy spaces in which the usage of a namespace is counted, once the API server charges the
+// namespace for the created resource. It does not charge for objects that are created earlier. A request waits in a new
+// namespace, where most users have to wait for the initializers anyway, and in one whose usage quota is missing or was
+// changed, until the operator has repaired it. The operator's own requests do not wait: the API server counts what it
+// populates afterwards.
+func (s *Sequencer) waitCounted(
 	ctx context.Context, request *webhook.Request, created schema.GroupResource,
 ) ([]string, error) {
-	ns, err := t.quota.namespace(ctx, request.Namespace)
+	ns, err := s.quota.getNamespace(ctx, request.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	patience := time.NewTimer(countPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(countedTimeout)
+	defer timeout.Stop()
 	for {
 		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil {
-			return t.quota.charged(ctx, ns)
+			return s.quota.chargedBy(ctx, ns)
 		}
-		uncounted, err := t.uncounted(ctx, ns, created)
-		if err != nil {
-			return nil, err
-		}
-		var waitsFor *webhook.Deferred
-		if uncounted == nil {
-			spaces, err := t.quota.charged(ctx, ns)
-			if !errors.As(err, &waitsFor) {
-				return spaces, err
-			}
-		} else {
-			waitsFor = &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
+		spaces, err := s.countedSpaces(ctx, ns, created)
+		deferred, isDeferred := errors.AsType[*webhook.Deferred](err)
+		if !isDeferred {
+			return spaces, err
 		}
 		select {
-		case <-time.After(uncountedPoll):
-		case <-patience.C:
-			return nil, waitsFor
+		case <-time.After(countedPoll):
+		case <-timeout.C:
+			return nil, deferred
 		case <-ctx.Done():
-			return nil, waitsFor
+			return nil, deferred
 		}
-		newer := &corev1.Namespace{}
-		if t.quota.cached.Get(ctx, client.ObjectKeyFromObject(ns), newer, client.UnsafeDisableDeepCopy) == nil {
-			ns = newer
+		current := &corev1.Namespace{}
+		if s.quota.cached.Get(ctx, client.ObjectKeyFromObject(ns), current, client.UnsafeDisableDeepCopy) == nil {
+			ns = current
 		}
 	}
 }
 
-// uncounted says what of a resource is not counted in a namespace, or nil. What there may be in every young namespace
-// is counted again later.
-func (t *Sequencer) uncounted(
+// countedSpaces returns the policy spaces in which the usage of a namespace is counted, or a webhook.Deferred if the API
+// server does not charge the namespace for a resource yet.
+func (s *Sequencer) countedSpaces(
 	ctx context.Context, ns *corev1.Namespace, created schema.GroupResource,
-) (*quota.UncountedError, error) {
-	lineage, placed, err := t.lineage(ctx, ns)
+) ([]string, error) {
+	uncounted, err := s.uncounted(ctx, ns, created)
 	if err != nil {
 		return nil, err
 	}
-	isYoung := time.Since(ns.CreationTimestamp.Time) <= unsettledAge
-	if !placed && !isYoung {
-		return nil, nil // it moves into them later, with all that it uses then
+	if uncounted != nil {
+		return nil, &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
 	}
-	counter := &corev1.ResourceQuota{}
-	err = t.quota.cached.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter,
-		client.UnsafeDisableDeepCopy)
+	return s.quota.chargedBy(ctx, ns)
+}
+
+// uncounted returns which limit of a resource the API server does not charge a namespace for, or nil.
+func (s *Sequencer) uncounted(
+	ctx context.Context, ns *corev1.Namespace, created schema.GroupResource,
+) (*quota.UncountedError, error) {
+	lineage, isPlaced, err := s.lineage(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	isSettling := time.Since(ns.CreationTimestamp.Time) <= settlingAge
+	if !isPlaced && !isSettling {
+		return nil, nil // its whole usage is counted when it is placed
+	}
+	usageQuota := &corev1.ResourceQuota{}
+	err = s.quota.cached.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read ResourceQuota %s of namespace %s: %w", v1alpha1.QuotaName, ns.Name, err)
 	}
-	used := CountedUsage(counter)
+	var used corev1.ResourceList
+	if isPlaced {
+		used = countedUsage(usageQuota)
+	}
 	for _, name := range lineage {
-		space, err := t.quota.get(ctx, t.quota.cached, name)
+		space, err := getSpace(ctx, s.quota.cached, name)
 		if err != nil {
 			return nil, err
 		}
 		if space == nil {
 			continue
 		}
-		for limit := range quota.Hard(space) {
-			if _, counted := used[limit]; (!counted || !placed) && (!isYoung || !quota.Early(limit)) &&
-				quota.Requested(limit) == created {
-				return &quota.UncountedError{Space: name, Resources: []string{string(limit)}}, nil
-			}
+		if uncounted := uncountedLimit(space, used, created, isSettling); uncounted != nil {
+			return uncounted, nil
 		}
 	}
 	return nil, nil
 }
 
-// lineage returns the policyspaces that a namespace is in, or is to be in, and whether it has its place already. What
-// has none because something above it is missing, or above itself, is in none, nor is one that a tree leaves alone.
-func (t *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, placed bool, err error) {
-	if in := hierarchy.SpacesOf(ns); len(in) > 0 || match.OfTheSystem(ns.Name) {
-		return in, true, nil
+// uncountedLimit returns a limit of a policy space to which a created object adds and that is missing in the counted
+// usage of the namespace, or nil if there is none. In a settling namespace, resources of which Kubernetes or templates
+// create objects in every namespace may be uncounted: they are counted a second time.
+func uncountedLimit(
+	space *v1alpha1.PolicySpace, used corev1.ResourceList, created schema.GroupResource, isSettling bool,
+) *quota.UncountedError {
+	for limit := range quota.Hard(space) {
+		if quota.Requested(limit) != created || isSettling && quota.Early(limit) {
+			continue
+		}
+		if _, isCounted := used[limit]; !isCounted {
+			return &quota.UncountedError{Space: space.Name, Resources: []string{string(limit)}}
+		}
 	}
-	for at := ns.Labels[v1alpha1.PolicySpaceLabel]; at != ""; {
-		space, err := t.quota.get(ctx, t.quota.cached, at)
-		if err != nil || space == nil || slices.Contains(names, at) ||
+	return nil
+}
+
+// lineage returns the policy spaces that contain a namespace or will contain it, and whether the namespace has its depth
+// labels already. Without them, a namespace will be in no policy space if one of the ancestors does not exist or is its
+// own ancestor, or if a tree does not adopt the namespace.
+func (s *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, isPlaced bool, err error) {
+	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.OfTheSystem(ns.Name) {
+		return spaces, true, nil
+	}
+	for name := ns.Labels[v1alpha1.PolicySpaceLabel]; name != ""; {
+		space, err := getSpace(ctx, s.quota.cached, name)
+		if err != nil || space == nil || slices.Contains(names, name) ||
 			space.Labels[v1alpha1.TreeLabel] != "" && !hierarchy.MayBeInTree(ns) {
 			return nil, false, err
 		}
-		names, at = append(names, at), space.Spec.Parent
+		names, name = append(names, name), space.Spec.Parent
 	}
 	return names, false, nil
 }

@@ -1,5 +1,3 @@
-// Package counters reads the ResourceQuota in which the API server counts what a namespace uses of what policyspaces
-// limit.
 package policyspace
 
 import (
@@ -19,57 +17,65 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// ManagedByLabel has the value ManagedBy on the operator's own ResourceQuotas.
+// managedByLabel has the value managedBy on usage quotas.
 const (
-	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "nstpl"
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "nstpl"
 )
 
-// Uncountable is after how long a resource that MayBeUncountable and is not counted is taken for one that Kubernetes
-// never counts.
-const Uncountable = 5 * time.Second
+// uncountableTime is how long after a recount was requested a resource that mayBeUncountable and has no count is taken
+// for one that Kubernetes never counts.
+const uncountableTime = 5 * time.Second
 
-// MayBeUncountable reports whether Kubernetes may never count a resource: count/ of a resource that no API has, or an
-// extended resource without the prefix requests. It counts all others, however late.
-func MayBeUncountable(name corev1.ResourceName) bool {
+// mayBeUncountable reports whether Kubernetes may never count a resource: an object count (count/…) of a resource that
+// no API serves, or an extended resource without the prefix "requests.". Kubernetes counts all others, sooner or later.
+func mayBeUncountable(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 
-// ToldAt is when the API server was told last what to count; long ago if that is not known.
-func ToldAt(counter *corev1.ResourceQuota) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, counter.Annotations[v1alpha1.RecountAnnotation])
+// usageQuotaKey returns the key of the usage quota of a namespace.
+func usageQuotaKey(namespace string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}
+}
+
+// recountedAt returns when the operator wrote a usage quota last, so that the API server counts again. It is the
+// creation time if the annotation is missing, malformed or in the future.
+func recountedAt(usageQuota *corev1.ResourceQuota) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, usageQuota.Annotations[v1alpha1.RecountAnnotation])
 	if err != nil || time.Until(at) > 0 {
-		return counter.CreationTimestamp.Time
+		return usageQuota.CreationTimestamp.Time
 	}
 	return at
 }
 
-// Now returns the value of the annotation that says when the API server was told.
-func RecountNow() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+// recountTimestamp returns the value of the RecountAnnotation in a usage quota that is written now.
+func recountTimestamp() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
-// Renew writes the ResourceQuota of a namespace anew and returns it: a write that goes on from an earlier state of it
-// fails. It decides nothing else, so it does no harm if it comes late.
-func RenewCounter(ctx context.Context, writer client.Writer, namespace string) (*corev1.ResourceQuota, error) {
-	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
-	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, RecountNow())
-	return counter, writer.Patch(ctx, counter, client.RawPatch(types.MergePatchType, []byte(body)))
+// renewUsageQuota gives the usage quota of a namespace a new resourceVersion and returns it. The API server can no
+// longer write usage that goes on from an earlier one. The write changes no limit, so it does no harm if it arrives
+// late.
+func renewUsageQuota(ctx context.Context, writer client.Writer, namespace string) (*corev1.ResourceQuota, error) {
+	usageQuota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.QuotaName}}
+	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RecountAnnotation, recountTimestamp())
+	return usageQuota, writer.Patch(ctx, usageQuota, client.RawPatch(types.MergePatchType, []byte(body)))
 }
 
-// Intact reports whether a ResourceQuota is as the operator writes it. The resources that it counts may be any: they
-// change with the policyspaces. What another one has counted is not what the namespace uses.
-func IsIntact(counter *corev1.ResourceQuota) bool {
-	_, told := counter.Annotations[v1alpha1.RecountAnnotation]
-	return told && !MustBeReplaced(counter) && counter.Labels[ManagedByLabel] == ManagedBy &&
-		limitsNothing(counter.Spec.Hard) && limitsNothing(counter.Status.Hard)
+// isIntact reports whether a usage quota is as the operator writes it. Any resources may be limited, because they
+// change with the policy spaces. If it is not intact, its status may be the usage of something else than the namespace.
+func isIntact(usageQuota *corev1.ResourceQuota) bool {
+	_, isAnnotated := usageQuota.Annotations[v1alpha1.RecountAnnotation]
+	return isAnnotated && !mustBeReplaced(usageQuota) && usageQuota.Labels[managedByLabel] == managedBy &&
+		limitsNothing(usageQuota.Spec.Hard) && limitsNothing(usageQuota.Status.Hard)
 }
 
-// MustBeReplaced reports whether no patch can make a ResourceQuota what the operator writes. Scopes are immutable, and
-// what was counted within them is not what the namespace uses; what a template declares is populated again, and pruned.
-func MustBeReplaced(counter *corev1.ResourceQuota) bool {
-	_, populated := counter.Labels[v1alpha1.TemplateNameLabel]
-	return populated || len(counter.Spec.Scopes) > 0 || counter.Spec.ScopeSelector != nil
+// mustBeReplaced reports whether a usage quota cannot be repaired by a patch. Scopes are immutable, and the usage within
+// them is not that of the namespace. A template that declares the ResourceQuota would overwrite or prune it.
+func mustBeReplaced(usageQuota *corev1.ResourceQuota) bool {
+	_, isDeclared := usageQuota.Labels[v1alpha1.TemplateNameLabel]
+	return isDeclared || len(usageQuota.Spec.Scopes) > 0 || usageQuota.Spec.ScopeSelector != nil
 }
 
+// limitsNothing reports whether all limits are those of a usage quota.
 func limitsNothing(hard corev1.ResourceList) bool {
 	for name, limit := range hard {
 		if name == v1alpha1.RecountResource && limit.IsZero() {
@@ -82,34 +88,36 @@ func limitsNothing(hard corev1.ResourceList) bool {
 	return true
 }
 
-// Used returns what is used: nothing of what the API server doesn't count, and nothing at all if somebody changed what
-// it counts.
-func CountedUsage(counter *corev1.ResourceQuota) corev1.ResourceList {
+// countedUsage returns the usage of a namespace from its usage quota. Resources that have not been counted are missing.
+// Nothing is counted if the usage quota is not intact.
+func countedUsage(usageQuota *corev1.ResourceQuota) corev1.ResourceList {
 	used := corev1.ResourceList{}
-	if !IsIntact(counter) {
+	if !isIntact(usageQuota) {
 		return used
 	}
-	if time.Since(ToldAt(counter)) >= Uncountable {
-		for name := range counter.Spec.Hard {
-			if MayBeUncountable(name) {
+	if time.Since(recountedAt(usageQuota)) >= uncountableTime {
+		for name := range usageQuota.Spec.Hard {
+			if mayBeUncountable(name) {
 				used[name] = resource.Quantity{}
 			}
 		}
 	}
-	maps.Copy(used, counter.Status.Used)
+	maps.Copy(used, usageQuota.Status.Used)
 	maps.DeleteFunc(used, func(name corev1.ResourceName, _ resource.Quantity) bool {
-		_, charged := counter.Status.Hard[name] // of other resources the API server writes down nothing more
-		return !charged
+		_, isCharged := usageQuota.Status.Hard[name] // the API server no longer updates the usage of other resources
+		return !isCharged
 	})
 	return used
 }
 
-// newSpace is how old a policyspace is at most while it is taken for one that takes the place of another, though it has
-// namespaces.
-const newSpace = 2 * time.Minute
-
-// MayReplace reports whether a policyspace may take the place of another one when a namespace moves there: it has no
-// namespaces, or is new.
-func MayReplace(space *v1alpha1.PolicySpace, namespaces int) bool {
-	return namespaces == 0 || time.Since(space.CreationTimestamp.Time) < newSpace
+// untilUncountable returns how long until the uncounted resources of a usage quota are taken for uncountable: 0 if all
+// are counted, or none may be uncountable.
+func untilUncountable(usageQuota *corev1.ResourceQuota) time.Duration {
+	used := countedUsage(usageQuota)
+	for name := range usageQuota.Spec.Hard {
+		if _, isCounted := used[name]; !isCounted && mayBeUncountable(name) {
+			return max(uncountableTime-time.Since(recountedAt(usageQuota)), 0) + time.Millisecond
+		}
+	}
+	return 0
 }

@@ -20,7 +20,7 @@ func TestUsed(t *testing.T) {
 	const pods, gpus = corev1.ResourcePods, corev1.ResourceName("nvidia.com/gpu")
 	counted := corev1.ResourceList{pods: resource.MustParse("3")}
 	all := corev1.ResourceList{pods: resource.MustParse("3"), gpus: {}}
-	long := time.Now().Add(-2 * Uncountable)
+	long := time.Now().Add(-2 * uncountableTime)
 	limits := corev1.ResourceList{pods: quota.Unlimited, gpus: quota.Unlimited}
 	for name, test := range map[string]struct {
 		told    string
@@ -41,8 +41,8 @@ func TestUsed(t *testing.T) {
 			Spec:   corev1.ResourceQuotaSpec{Hard: limits},
 			Status: corev1.ResourceQuotaStatus{Hard: limits, Used: counted},
 		}
-		counter.Labels = map[string]string{ManagedByLabel: ManagedBy}
-		require.Equal(t, test.want, CountedUsage(counter), name)
+		counter.Labels = map[string]string{managedByLabel: managedBy}
+		require.Equal(t, test.want, countedUsage(counter), name)
 		require.Len(t, counter.Status.Used, 1, "it is of a cache, and not to be changed")
 	}
 }
@@ -55,7 +55,7 @@ func TestIntact(t *testing.T) {
 		limits := corev1.ResourceList{pods: quota.Unlimited, v1alpha1.RecountResource: {}}
 		return &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{
-				Labels:      map[string]string{ManagedByLabel: ManagedBy},
+				Labels:      map[string]string{managedByLabel: managedBy},
 				Annotations: map[string]string{v1alpha1.RecountAnnotation: time.Now().Format(time.RFC3339Nano)},
 			},
 			Spec: corev1.ResourceQuotaSpec{Hard: limits},
@@ -64,8 +64,8 @@ func TestIntact(t *testing.T) {
 			},
 		}
 	}
-	require.True(t, IsIntact(made()))
-	require.Len(t, CountedUsage(made()), 1)
+	require.True(t, isIntact(made()))
+	require.Len(t, countedUsage(made()), 1)
 	for name, test := range map[string]struct {
 		change   func(*corev1.ResourceQuota)
 		replaced bool
@@ -87,13 +87,13 @@ func TestIntact(t *testing.T) {
 	} {
 		counter := made()
 		test.change(counter)
-		require.False(t, IsIntact(counter), name)
-		require.Empty(t, CountedUsage(counter), name)
-		require.Equal(t, test.replaced, MustBeReplaced(counter), name)
+		require.False(t, isIntact(counter), name)
+		require.Empty(t, countedUsage(counter), name)
+		require.Equal(t, test.replaced, mustBeReplaced(counter), name)
 	}
 	uncharged := made()
 	delete(uncharged.Status.Hard, pods)
-	require.Empty(t, CountedUsage(uncharged), "the API server no longer writes down what is used of it")
+	require.Empty(t, countedUsage(uncharged), "the API server no longer writes down what is used of it")
 }
 
 // A resource that Kubernetes counts is never taken for unused because it is counted late.
@@ -104,17 +104,17 @@ func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
 		"requests.nvidia.com/gpu": false,
 		"nvidia.com/gpu":          true, "count/deployments": true, "count/widgets.example.com": true,
 	} {
-		require.Equal(t, may, MayBeUncountable(name), name)
+		require.Equal(t, may, mayBeUncountable(name), name)
 	}
 	limits := corev1.ResourceList{corev1.ResourcePods: quota.Unlimited}
 	counter := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
-			Labels: map[string]string{ManagedByLabel: ManagedBy},
+			Labels: map[string]string{managedByLabel: managedBy},
 			Annotations: map[string]string{
 				v1alpha1.RecountAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano),
 			},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: limits}, Status: corev1.ResourceQuotaStatus{Hard: limits},
 	}
-	require.Empty(t, CountedUsage(counter))
+	require.Empty(t, countedUsage(counter))
 }

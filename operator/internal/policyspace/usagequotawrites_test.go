@@ -41,7 +41,7 @@ func TestLateLimitsAreRefused(t *testing.T) {
 		{before: pods, meanwhile: `{"metadata": {"labels": {"a": "c"}}}`},
 		{before: pods, meanwhile: `{"spec": {"hard": {"services": "1"}}}`, late: true},
 		{before: pods, meanwhile: `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "b"}}}`, late: true},
-		{before: pods, meanwhile: annotations(v1alpha1.RecountAnnotation, RecountNow()), late: true},
+		{before: pods, meanwhile: annotations(v1alpha1.RecountAnnotation, recountTimestamp()), late: true},
 	} {
 		counter := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{
@@ -59,7 +59,7 @@ func TestLateLimitsAreRefused(t *testing.T) {
 		if !c.late {
 			require.NoError(t, err, i)
 			require.Equal(t, services, counter.Spec.Hard, i)
-			require.Equal(t, ManagedBy, counter.Labels[ManagedByLabel], i)
+			require.Equal(t, managedBy, counter.Labels[managedByLabel], i)
 		}
 	}
 }

@@ -1,0 +1,127 @@
+package policyspace
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+// spacesOf returns the policy spaces in which the usage of a namespace is counted, the nearest first.
+func (q *QuotaAdmission) spacesOf(ctx context.Context, namespace string) ([]string, error) {
+	ns, err := q.getNamespace(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return q.chargedBy(ctx, ns)
+}
+
+// getNamespace reads a namespace from the cache, or from the API server if the cache does not contain it yet.
+func (q *QuotaAdmission) getNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := q.cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		err = q.live.Get(ctx, client.ObjectKey{Name: name}, ns)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	return ns, nil
+}
+
+// chargedBy returns the policy spaces in which the usage of a namespace is counted, the nearest first. It returns a
+// webhook.Deferred if the namespace is moving to a policy space that does not count its usage yet.
+func (q *QuotaAdmission) chargedBy(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
+	names, err := chargedBy(ctx, q.cached, ns)
+	if err != nil {
+		return nil, err
+	}
+	hasDeleted, err := q.hasDeletedSpace(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	if hasDeleted {
+		// The namespace may be moving to another policy space in a change that the cache does not contain yet.
+		ns = ns.DeepCopy()
+		if err := q.live.Get(ctx, client.ObjectKeyFromObject(ns), ns); err != nil {
+			return nil, err
+		}
+		if names, err = chargedBy(ctx, q.cached, ns); err != nil {
+			return nil, err
+		}
+	}
+	return names, q.checkMoves(ctx, ns)
+}
+
+// hasDeletedSpace reports whether the depth labels of a namespace name a policy space that does not exist.
+func (q *QuotaAdmission) hasDeletedSpace(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	for _, name := range hierarchy.SpacesOf(ns) {
+		if space, err := getSpace(ctx, q.cached, name); err != nil || space == nil {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// checkMoves returns a webhook.Deferred if a namespace is moving to a policy space that does not count usage of the one
+// that it replaces yet.
+func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) error {
+	entering, err := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+		return getSpace(ctx, q.cached, name)
+	})
+	if err != nil {
+		return err
+	}
+	for _, replacement := range hierarchy.Replacements(hierarchy.SpacesOf(ns), entering) {
+		space, err := getSpace(ctx, q.cached, replacement.New)
+		if err != nil {
+			return err
+		}
+		if space != nil && !countsUsageOf(space, replacement.Old) {
+			return &webhook.Deferred{
+				Message: fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name, space.Name),
+				After:   webhook.RetryAfter,
+			}
+		}
+	}
+	return nil
+}
+
+// countsUsageOf reports whether a policy space counts the usage of another one that a namespace leaves for it, or does
+// not have to, because it has no quota or does not replace the other one.
+func countsUsageOf(space *v1alpha1.PolicySpace, other string) bool {
+	return !hasQuota(space) || !mayReplace(space, int(space.Status.Namespaces)) ||
+		shareIndex(space.Status, other) >= 0
+}
+
+// checkRoom checks that all policy spaces have room for a change before usage is reserved in any of them. It reads a
+// policy space from the API server before it denies a change, because the cache may be out of date.
+func (q *QuotaAdmission) checkRoom(ctx context.Context, spaces []string, change quota.Change) error {
+	for _, name := range spaces {
+		cached, err := getSpace(ctx, q.cached, name)
+		if err == nil && cached != nil && quota.Check(cached, change) == nil {
+			continue
+		}
+		space, err := getSpace(ctx, q.live, name)
+		if err != nil {
+			return err
+		}
+		if space == nil {
+			if cached != nil {
+				return outdated(change.Namespace) // by now it may be in another policy space
+			}
+			continue
+		}
+		if _, err := q.reclaimRoom(ctx, space, change); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package policyspace
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+// observe returns the namespaces that are counted in a policy space, and their counted usage. A namespace that is being
+// deleted is counted until its usage quota is deleted. The usage of a namespace is unknown if its usage quota is
+// missing, was changed or has not been counted yet. New namespaces, in which usage was never counted, are the
+// exception: they use nothing that the policy space limits.
+func (r *Spaces) observe(
+	ctx context.Context, space *v1alpha1.PolicySpace,
+) ([]string, map[string]quota.Observed, error) {
+	members, err := r.members(ctx, space)
+	if err != nil {
+		return nil, nil, err
+	}
+	observed := map[string]quota.Observed{}
+	var names []string
+	for _, ns := range members {
+		usageQuota := &corev1.ResourceQuota{}
+		err := r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, nil, err
+		}
+		if err != nil && ns.DeletionTimestamp != nil {
+			continue
+		}
+		observation := observationOf(usageQuota)
+		if countsAll(observation.Used, space) {
+			r.firstCounts.add(space, ns)
+		} else {
+			observation.Unknown = ns.DeletionTimestamp == nil && !r.firstCounts.isNew(space, ns)
+		}
+		observed[ns.Name] = observation
+		names = append(names, ns.Name)
+	}
+	return names, observed, nil
+}
+
+// observationOf returns the counted usage in a usage quota, which has no name if it does not exist.
+func observationOf(usageQuota *corev1.ResourceQuota) quota.Observed {
+	return quota.Observed{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
+}
+
+// countsAll reports whether the counted usage of a namespace contains every resource for which a policy space enforces
+// a limit.
+func countsAll(used corev1.ResourceList, space *v1alpha1.PolicySpace) bool {
+	for name := range quota.Hard(space) {
+		_, isEnforced := space.Status.Hard[name]
+		if _, isCounted := used[name]; isEnforced && !isCounted {
+			return false
+		}
+	}
+	return true
+}
+
+// uncountedNamespaces returns the namespaces in which some resource that a policy space limits has not been counted.
+func uncountedNamespaces(
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed,
+) []string {
+	var uncounted []string
+	for _, ns := range namespaces {
+		if !containsAll(observed[ns].Used, quota.Hard(space)) {
+			uncounted = append(uncounted, ns)
+		}
+	}
+	return uncounted
+}
+
+// containsAll reports whether a list contains every resource of another list.
+func containsAll(list, other corev1.ResourceList) bool {
+	for name := range other {
+		if _, isContained := list[name]; !isContained {
+			return false
+		}
+	}
+	return true
+}

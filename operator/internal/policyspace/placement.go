@@ -1,0 +1,142 @@
+package policyspace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+// placement holds the hierarchy of policy spaces that namespaces are placed in.
+type placement struct {
+	mu       sync.Mutex
+	isLoaded bool
+	forest   hierarchy.Forest
+	// version is the newest resourceVersion of a policy space in the forest.
+	version string
+}
+
+// Place returns a namespace with the depth labels for its place in the hierarchy. It returns ns itself if the labels
+// are correct. The error is a hierarchy.BrokenError, a hierarchy.NotAdoptedError, or an error of reading the policy
+// spaces.
+func (r *Spaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+	p := &r.placement
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isLoaded {
+		forest, version, err := r.readForest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.forest, p.version, p.isLoaded = forest, version, true
+	}
+	return p.forest.Placed(ns)
+}
+
+// AsOf returns the newest resourceVersion that Place depends on: that of the namespace, or that of the policy space
+// that changed last.
+func (r *Spaces) AsOf(ns *corev1.Namespace) string {
+	r.placement.mu.Lock()
+	defer r.placement.mu.Unlock()
+	return newerVersion(ns.ResourceVersion, r.placement.version)
+}
+
+// readForest returns the hierarchy of all cached policy spaces, and the newest of their resourceVersions.
+func (r *Spaces) readForest(ctx context.Context) (forest hierarchy.Forest, version string, err error) {
+	list := &v1alpha1.PolicySpaceList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return forest, "", err
+	}
+	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
+	for i := range list.Items {
+		spaces = append(spaces, &list.Items[i])
+		version = newerVersion(list.Items[i].ResourceVersion, version)
+	}
+	return hierarchy.NewForest(spaces), version, nil
+}
+
+// updateForest replaces the hierarchy by that of the cache. It enqueues the policy spaces that changed, and the
+// namespaces whose place changed.
+func (r *Spaces) updateForest(ctx context.Context) error {
+	next, version, err := r.readForest(ctx)
+	if err != nil {
+		return err
+	}
+	p := &r.placement
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := changedSpaces(p.forest, next)
+	if p.isLoaded && len(changed) == 0 {
+		return nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	var moved []string
+	for i := range list.Items {
+		if isPlacedDifferently(&list.Items[i], p.forest, next) {
+			moved = append(moved, list.Items[i].Name)
+		}
+	}
+	r.enqueueAfter(usageDelay, changed...)
+	p.forest, p.version, p.isLoaded = next, version, true
+	r.Namespaces.AddBulk(moved...)
+	return nil
+}
+
+// isPlacedDifferently reports whether the place of a namespace differs between two hierarchies.
+func isPlacedDifferently(ns *corev1.Namespace, a, b hierarchy.Forest) bool {
+	inA, errA := a.Placed(ns)
+	inB, errB := b.Placed(ns)
+	return !maps.Equal(hierarchy.OwnDepthLabels(inA), hierarchy.OwnDepthLabels(inB)) ||
+		hierarchy.InTree(inA) != hierarchy.InTree(inB) || (errA == nil) != (errB == nil)
+}
+
+// changedSpaces returns the policy spaces whose ancestors, children or tree differ between two hierarchies.
+func changedSpaces(a, b hierarchy.Forest) []string {
+	changed := map[string]bool{}
+	for _, name := range slices.Concat(a.Names(), b.Names()) {
+		before, after := a.Get(name), b.Get(name)
+		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent &&
+			before.Labels[v1alpha1.TreeLabel] == after.Labels[v1alpha1.TreeLabel] {
+			continue
+		}
+		maps.Copy(changed, a.Below(name))
+		maps.Copy(changed, b.Below(name))
+		for _, space := range []*v1alpha1.PolicySpace{before, after} {
+			if space != nil && space.Spec.Parent != "" {
+				changed[space.Spec.Parent] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(changed))
+}
+
+// position is where a policy space is in the hierarchy.
+type position struct {
+	path string
+	// broken is a hierarchy.BrokenError if the policy space has no path.
+	broken error
+	// namespaces is the number of namespaces in and below the policy space.
+	namespaces  int
+	hasChildren bool
+}
+
+// positionOf returns the position of a policy space in and below which there are so many namespaces.
+func (r *Spaces) positionOf(space string, namespaces int) position {
+	r.placement.mu.Lock()
+	defer r.placement.mu.Unlock()
+	lineage, broken := r.placement.forest.Lineage(space)
+	return position{
+		path: hierarchy.Path(lineage), broken: broken, namespaces: namespaces,
+		hasChildren: len(r.placement.forest.Children(space)) > 0,
+	}
+}
