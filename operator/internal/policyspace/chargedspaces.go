@@ -86,8 +86,9 @@ func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) e
 		}
 		if space != nil && !countsUsageOf(space, replacement.Old) {
 			return &webhook.Deferred{
-				Message: fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name, space.Name),
-				After:   webhook.RetryAfter,
+				Message: fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name,
+					space.Name),
+				After: webhook.RetryAfter,
 			}
 		}
 	}

@@ -135,7 +135,9 @@ func withShares(space client.Object) []string {
 
 // chargedBy returns the policy spaces in which the usage of a namespace is counted, the nearest first.
 func chargedBy(ctx context.Context, reader client.Reader, ns *corev1.Namespace) ([]string, error) {
-	return hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) { return getSpace(ctx, reader, name) })
+	return hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+		return getSpace(ctx, reader, name)
+	})
 }
 
 // getSpace returns a policy space, or nil if it does not exist. The caller must not change it if reader is a cache.

@@ -69,8 +69,10 @@ func NewQuotaAdmission(
 		return nil, err
 	}
 	_, err = spaces.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { q.spaceChanged(&v1alpha1.PolicySpace{}, object.(*v1alpha1.PolicySpace)) },
-		UpdateFunc: func(old, object any) { q.spaceChanged(old.(*v1alpha1.PolicySpace), object.(*v1alpha1.PolicySpace)) },
+		AddFunc: func(object any) { q.spaceChanged(&v1alpha1.PolicySpace{}, object.(*v1alpha1.PolicySpace)) },
+		UpdateFunc: func(old, object any) {
+			q.spaceChanged(old.(*v1alpha1.PolicySpace), object.(*v1alpha1.PolicySpace))
+		},
 		DeleteFunc: func(object any) {
 			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
 				q.forgetReservations(name.Name)

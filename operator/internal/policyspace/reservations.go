@@ -95,8 +95,8 @@ type reservationWriter struct {
 	mu        sync.Mutex
 	isRunning bool
 	waiting   []*reservation
-	// last is the policy space after the last write, which the cache may not contain yet. Only the goroutine of run uses
-	// it.
+	// last is the policy space after the last write, which the cache may not contain yet. Only the goroutine of run
+	// uses it.
 	last *v1alpha1.PolicySpace
 
 	// reclaiming is held while a request waits for the end of reservations.
@@ -227,8 +227,8 @@ func reserveBatch(space *v1alpha1.PolicySpace, batch []*reservation) (*v1alpha1.
 }
 
 // checkSpace checks that a policy space has room for a change. If it has no room for the change of several requests,
-// but for that of one of them, it returns a webhook.Deferred, so that the clients try again. Otherwise the error is that
-// of one request, because each client has to read what it requested.
+// but for that of one of them, it returns a webhook.Deferred, so that the clients try again. Otherwise the error is
+// that of one request, because each client has to read what it requested.
 func checkSpace(space *v1alpha1.PolicySpace, change quota.Change) error {
 	err := quota.Check(space, change)
 	if _, isExceeded := errors.AsType[*quota.ExceededError](err); !isExceeded {

@@ -102,8 +102,8 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 	return nil
 }
 
-// deny is like QuotaAdmission.deny, but asks the client to try again if usage has not been counted yet: no ResourceQuota
-// is charged for the request.
+// deny is like QuotaAdmission.deny, but asks the client to try again if usage has not been counted yet: no
+// ResourceQuota is charged for the request.
 func (s *Sequencer) deny(request *webhook.Request, err error) error {
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
@@ -126,8 +126,8 @@ func (s *Sequencer) checkSpaces(
 		if space == nil {
 			continue
 		}
-		// If a policy space limits something that the resource alone does not show, such as cpu, QuotaAdmission decides:
-		// its error contains all limits that the request exceeds.
+		// If a policy space limits something that the resource alone does not show, such as cpu, QuotaAdmission
+		// decides: its error contains all limits that the request exceeds.
 		countsOnly = countsOnly && quota.CountsOnly(space, created)
 		if countsOnly && quota.Check(space, quota.OneMore(created)) != nil {
 			if space, err = s.checkLive(ctx, name, created, dryRun); err != nil {

@@ -122,7 +122,8 @@ func (a *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.Policy
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsInvalid(err) {
-		return webhook.Deny(fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err))
+		return webhook.Deny(fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name,
+			err))
 	}
 	if err != nil {
 		return fmt.Errorf("validate the limits of policyspace %s with a dry run: %w", space.Name, err)

@@ -63,8 +63,8 @@ func (s *Sequencer) waitCounted(
 	}
 }
 
-// countedSpaces returns the policy spaces in which the usage of a namespace is counted, or a webhook.Deferred if the API
-// server does not charge the namespace for a resource yet.
+// countedSpaces returns the policy spaces in which the usage of a namespace is counted, or a webhook.Deferred if the
+// API server does not charge the namespace for a resource yet.
 func (s *Sequencer) countedSpaces(
 	ctx context.Context, ns *corev1.Namespace, created schema.GroupResource,
 ) ([]string, error) {
@@ -131,9 +131,9 @@ func uncountedLimit(
 	return nil
 }
 
-// lineage returns the policy spaces that contain a namespace or will contain it, and whether the namespace has its depth
-// labels already. Without them, a namespace will be in no policy space if one of the ancestors does not exist or is its
-// own ancestor, or if a tree does not adopt the namespace.
+// lineage returns the policy spaces that contain a namespace or will contain it, and whether the namespace has its
+// depth labels already. Without them, a namespace will be in no policy space if one of the ancestors does not exist or
+// is its own ancestor, or if a tree does not adopt the namespace.
 func (s *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, isPlaced bool, err error) {
 	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.OfTheSystem(ns.Name) {
 		return spaces, true, nil

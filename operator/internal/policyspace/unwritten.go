@@ -70,8 +70,8 @@ func (u *unwritten) remove(key reservationKey) {
 }
 
 // endExpired ends the reservations in a status for which the API server has not written usage in time. The usage quotas
-// that they go on from are renewed, so that the API server cannot write it any more. It returns how long until the other
-// reservations for namespaces expire: 0 if there are none.
+// that they go on from are renewed, so that the API server cannot write it any more. It returns how long until the
+// other reservations for namespaces expire: 0 if there are none.
 func (r *Spaces) endExpired(
 	ctx context.Context, space string, status v1alpha1.PolicySpaceStatus, namespaces []string,
 ) (time.Duration, error) {

@@ -68,8 +68,8 @@ func isIntact(usageQuota *corev1.ResourceQuota) bool {
 		limitsNothing(usageQuota.Spec.Hard) && limitsNothing(usageQuota.Status.Hard)
 }
 
-// mustBeReplaced reports whether a usage quota cannot be repaired by a patch. Scopes are immutable, and the usage within
-// them is not that of the namespace. A template that declares the ResourceQuota would overwrite or prune it.
+// mustBeReplaced reports whether a usage quota cannot be repaired by a patch. Scopes are immutable, and the usage
+// within them is not that of the namespace. A template that declares the ResourceQuota would overwrite or prune it.
 func mustBeReplaced(usageQuota *corev1.ResourceQuota) bool {
 	_, isDeclared := usageQuota.Labels[v1alpha1.TemplateNameLabel]
 	return isDeclared || len(usageQuota.Spec.Scopes) > 0 || usageQuota.Spec.ScopeSelector != nil

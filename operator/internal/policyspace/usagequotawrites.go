@@ -45,7 +45,8 @@ func usageQuotaAnnotations() map[string]string {
 }
 
 // remove deletes a usage quota that is not wanted any more, if the operator created it. If the write of an earlier
-// leader arrives late, requests for limited resources are denied until the controller has created the usage quota again.
+// leader arrives late, requests for limited resources are denied until the controller has created the usage quota
+// again.
 func (r *UsageQuotas) remove(ctx context.Context, usageQuota *corev1.ResourceQuota) error {
 	if usageQuota.Labels[managedByLabel] != managedBy {
 		return nil

@@ -1,0 +1,178 @@
+package policyspace
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	const outdatedA = "the usage of namespace a changed while the request was checked: try again"
+	limit := resourceList("pods", "3")
+	for name, test := range map[string]struct {
+		space *v1alpha1.PolicySpace
+		batch []*reservation
+		errs  []string
+		// used and reservations are in the status that is written; there is none if used is empty.
+		used         string
+		reservations []v1alpha1.QuotaBooking
+	}{
+		"room for all": {
+			space: countedSpace(limit, resourceList("pods", "1")),
+			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}, {change: podsChange("b", "0", "1", "7")}},
+			errs:  []string{"", ""}, used: "3",
+			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "5"), reserved("b", "1", "7")},
+		},
+		"room for the first": {
+			space: countedSpace(limit, resourceList("pods", "2")),
+			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}, {change: podsChange("b", "1", "2", "7")}},
+			errs:  []string{"", `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`}, used: "3",
+			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "5")},
+		},
+		"room for the second, which is smaller": {
+			space: countedSpace(limit, resourceList("pods", "2"), reserved("a", "2", "5")),
+			batch: []*reservation{{change: podsChange("b", "0", "1", "7")}, {change: podsChange("a", "1", "2", "6")}},
+			errs:  []string{"", ""}, used: "3",
+			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "6"), reserved("b", "1", "7")},
+		},
+		"no room": {
+			space: countedSpace(limit, resourceList("pods", "3")),
+			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}},
+			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+		},
+		"room for one of several requests in a change": {
+			space: countedSpace(limit, resourceList("pods", "2")),
+			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}},
+			errs: []string{
+				"policyspace s has room for some of the requests that arrived at the same time, but not for all: try again",
+			},
+		},
+		"room for none of several requests in a change": {
+			space: countedSpace(limit, resourceList("pods", "3")),
+			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}},
+			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+		},
+		"a resource without a limit": {
+			space: countedSpace(resourceList("services", "1"), nil),
+			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}},
+			errs:  []string{""},
+		},
+		"room of a reservation that has ended": {
+			space: countedSpace(limit, resourceList("pods", "3"), reserved("b", "3", "5")),
+			batch: []*reservation{{
+				change:   podsChange("a", "0", "1", "7"),
+				observed: map[string]quota.Observed{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
+			}},
+			errs: []string{""}, used: "2",
+			reservations: []v1alpha1.QuotaBooking{reserved("b", "1", "6"), reserved("a", "1", "7")},
+		},
+		"no room of a reservation that has been made again": {
+			space: countedSpace(limit, resourceList("pods", "3"), reserved("b", "3", "8")),
+			batch: []*reservation{{
+				change:   podsChange("a", "0", "1", "7"),
+				observed: map[string]quota.Observed{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
+			}},
+			errs: []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+		},
+		"a policy space that does not exist": {
+			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}}, errs: []string{outdatedA},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := test.space.DeepCopy()
+			status, errs := reserveBatch(test.space, test.batch)
+			require.Equal(t, before, test.space, "the policy space may be of a cache")
+			require.Equal(t, test.errs, errorStrings(errs))
+			if test.used == "" {
+				require.Nil(t, status)
+				return
+			}
+			require.Equal(t, test.used, status.Used.Pods().String())
+			require.Equal(t, len(test.reservations), len(status.Bookings))
+			for i, want := range test.reservations {
+				got := status.Bookings[i]
+				require.Equal(t, []string{want.Namespace, want.Used.Pods().String(), want.Since},
+					[]string{got.Namespace, got.Used.Pods().String(), got.Since})
+			}
+		})
+	}
+}
+
+func TestRoomForSomeOfSeveralRequestsIsDeferred(t *testing.T) {
+	t.Parallel()
+	err := checkSpace(countedSpace(resourceList("pods", "3"), resourceList("pods", "2")), podsChange("a", "0", "2", "5"))
+	var deferred *webhook.Deferred
+	require.ErrorAs(t, err, &deferred)
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	space := countedSpace(resourceList("pods", "3"), nil)
+	require.True(t, limits(space, podsChange("a", "0", "1", "5")))
+	require.False(t, limits(space, podsChange("a", "1", "1", "5")), "the change adds nothing")
+	require.False(t, limits(space, quota.Change{New: resourceList("services", "1")}))
+	require.False(t, limits(&v1alpha1.PolicySpace{}, podsChange("a", "0", "1", "5")))
+}
+
+func TestNewReservations(t *testing.T) {
+	t.Parallel()
+	old := v1alpha1.PolicySpaceStatus{Bookings: []v1alpha1.QuotaBooking{
+		reserved("same", "1", "5"), reserved("later", "1", "5"), reserved("ended", "1", "5"),
+	}}
+	status := v1alpha1.PolicySpaceStatus{Bookings: []v1alpha1.QuotaBooking{
+		reserved("same", "2", "5"), reserved("later", "2", "6"), reserved("first", "1", "5"),
+	}}
+	require.Equal(t, status.Bookings[1:], newReservations(old, status))
+}
+
+func TestReclaimableReservations(t *testing.T) {
+	t.Parallel()
+	space := countedSpace(resourceList("pods", "9"), resourceList("pods", "6"),
+		reserved("written", "2", "5"), reserved("unwritten", "3", "5"), reserved("deleted", "1", "5"))
+	used := map[string]corev1.ResourceList{
+		"written": resourceList("pods", "2"), "unwritten": resourceList("pods", "1"), "deleted": nil,
+	}
+	reclaimable := reclaimableReservations(space, used)
+	require.Equal(t, space.Status.Bookings[1:], reclaimable)
+	without := withoutReservations(space, reclaimable, used)
+	require.EqualValues(t, 3, without.Status.Used.Pods().Value())
+	require.EqualValues(t, 6, space.Status.Used.Pods().Value())
+}
+
+// A reservation that is not seen to be written expires after reservationTime. It expires later if it was made again.
+func TestReservationsExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		known := &unwritten{}
+		keys := func(since string, namespaces ...string) []reservationKey {
+			return reservationKeys("s",
+				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")}, namespaces)
+		}
+		expired, remaining := known.update("s", keys("5", "a", "b"))
+		require.Empty(t, expired)
+		require.Equal(t, reservationTime, remaining)
+		time.Sleep(reservationTime - time.Second)
+		_, remaining = known.update("s", keys("6", "a", "b"))
+		require.Equal(t, reservationTime, remaining, "the reservation of a was made again")
+		known.update("other", nil)
+		time.Sleep(time.Second)
+		expired, remaining = known.update("s", keys("6", "a", "b"))
+		require.Equal(t, []reservationKey{{"s", "b", "5"}}, expired)
+		require.Equal(t, reservationTime-time.Second, remaining)
+		known.remove(expired[0])
+		_, remaining = known.update("s", keys("6", "b"))
+		require.Equal(t, reservationTime, remaining, "the reservation of b was ended, and is still in the status")
+		_, remaining = known.update("s", nil)
+		require.Zero(t, remaining)
+		require.Empty(t, known.since)
+	})
+}
