@@ -1,5 +1,9 @@
-// Package patch holds patches that the API server refuses if the object changed meanwhile. A write of an earlier leader
-// may arrive late; it must not undo what the next leader has decided since.
+// Package patch provides patches that the API server rejects if the object, or the part of it on which the patch
+// depends, has changed since it was read.
+//
+// A write of an earlier leader may reach the API server after the next leader has written. Without such a patch it would
+// undo a newer decision. A rejected patch is not an error of the caller: IsStale recognizes it, and the caller
+// reconciles the object again with what is stored now.
 package patch
 
 import (
@@ -20,7 +24,7 @@ func WhileUnchanged(object client.Object) client.Patch {
 	return client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
 }
 
-// IsStale reports whether a write was refused because the object changed meanwhile. The API server answers a JSON patch
+// IsStale reports whether a write was rejected because the object had changed. The API server answers a JSON patch
 // whose test fails with status 422, like an invalid object, but then the answer names no object.
 func IsStale(err error) bool {
 	status, is := errors.AsType[*apierrors.StatusError](err)
@@ -28,8 +32,8 @@ func IsStale(err error) bool {
 		(status.ErrStatus.Details == nil || status.ErrStatus.Details.Kind == "")
 }
 
-// Tested is a JSON patch that tests the fields on which its changes depend. The API server refuses it with status 422
-// if one of them has another value. Unlike a patch with a resourceVersion, it may be applied after other fields
+// Tested is a JSON patch that tests the fields on which its changes depend. The API server rejects it with status 422
+// if one of them has another value. Unlike a patch with a resourceVersion, it is applied even if other fields have
 // changed.
 type Tested []operation
 
@@ -58,8 +62,8 @@ func (p Tested) Set(path string, value any) Tested {
 	return append(p, operation{"add", path, value})
 }
 
-// SetIn sets keys of a map of strings, such as annotations. It requires that these keys and others have the values that
-// they have in before.
+// SetIn sets keys of a map of strings, such as annotations. It tests that these keys, and others, still have the
+// values that they have in before.
 func (p Tested) SetIn(path string, before, changes map[string]string, others ...string) Tested {
 	if len(before) == 0 {
 		return p.Test(path, nil).Set(path, changes)
@@ -67,11 +71,11 @@ func (p Tested) SetIn(path string, before, changes map[string]string, others ...
 	tested := slices.AppendSeq(slices.Clone(others), maps.Keys(changes))
 	slices.Sort(tested)
 	for _, key := range slices.Compact(tested) {
-		var known any
-		if value, there := before[key]; there {
-			known = value
+		var current any
+		if value, exists := before[key]; exists {
+			current = value
 		}
-		p = p.Test(path+pointer(key), known)
+		p = p.Test(path+pointer(key), current)
 	}
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
 		p = p.Set(path+pointer(key), changes[key])

@@ -1,4 +1,4 @@
-// Package reporting holds what the conditions and Events of all controllers have in common.
+// Package reporting contains what all controllers share when they write conditions and Events.
 package reporting
 
 import (
@@ -7,20 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Controller is the reporting controller of Events.
+// Controller is the name of the reporting controller in Events.
 const Controller = "nstpl-operator"
 
-// MaxMessage is the length in bytes at which Shorten cuts a message. A condition is stored with its object, which must
-// stay small.
+// MaxMessage is the length in bytes to which Shorten cuts a message. A condition is part of its object, which must stay
+// small.
 const MaxMessage = 1000
 
-// InNamespace returns a reference to a namespace for Events about it. Its own namespace field is set, too, so that the
-// Events are stored in the namespace, where its users may read them.
+// InNamespace returns a reference to a namespace for Events about it. The namespace field of the reference is set, so
+// that the Events are stored in that namespace, where its users may read them.
 func InNamespace(ns *corev1.Namespace) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, Namespace: ns.Name, UID: ns.UID}
 }
 
-// Shorten cuts a message after MaxMessage bytes, between characters.
+// Shorten returns a message that is cut between two characters if it is longer than MaxMessage.
 func Shorten(message string) string {
 	if len(message) <= MaxMessage {
 		return message

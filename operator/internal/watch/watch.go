@@ -1,4 +1,4 @@
-// Package watch holds predicates that several controllers share.
+// Package watch contains predicates that several controllers share.
 package watch
 
 import (

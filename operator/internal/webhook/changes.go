@@ -5,14 +5,15 @@ import (
 	"sync"
 )
 
-// Changes notify when something changed that the webhook configurations or a status depend on. They notify after those
-// who changed it know about it, which a watch of one's own would not wait for. The zero value is ready for use.
+// Changes calls functions when the data changes on which webhook configurations or a status depend. It calls them after
+// the data's owner has seen the change. A watch of the caller's own could run before that. The zero value is ready for
+// use.
 type Changes struct {
 	mu        sync.Mutex
 	listeners []func()
 }
 
-// Listen has a function called now and after every change.
+// Listen calls a function now and after every change.
 func (c *Changes) Listen(listener func()) {
 	c.mu.Lock()
 	c.listeners = append(c.listeners, listener)
@@ -20,7 +21,7 @@ func (c *Changes) Listen(listener func()) {
 	listener()
 }
 
-// Notify calls the listeners.
+// Notify calls the functions that were passed to Listen.
 func (c *Changes) Notify() {
 	c.mu.Lock()
 	listeners := slices.Clone(c.listeners)

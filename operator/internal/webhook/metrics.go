@@ -6,40 +6,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Verdicts of plugins.
+// The verdicts of plugins, as label values of the metric.
 const (
 	verdictAllowed   = "allowed"
 	verdictChanged   = "changed"
-	verdictRefused   = "refused"
-	verdictLater     = "later"
+	verdictDenied    = "refused"
+	verdictDeferred  = "later"
 	verdictUndecided = "undecided"
 )
 
-// Metrics count decisions; controller-runtime adds the durations.
+// Metrics counts the decisions of plugins. controller-runtime measures durations.
 type Metrics struct {
 	decisions *prometheus.CounterVec
 }
 
-// NewMetrics returns metrics registered with registerer.
+// NewMetrics returns metrics that are registered with registerer.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "nstpl_admission_decisions_total", Help: "Decisions on requests.",
+		Name: "nstpl_admission_decisions_total", Help: "Number of decisions of admission plugins, by verdict.",
 	}, []string{"plugin", "verdict"})}
 	return m, registerer.Register(m.decisions)
 }
 
+// verdictOf returns the verdict of a plugin that returned err and, if it is a mutator, changed the object.
 func verdictOf(err error, changed bool) string {
-	var refused *Denied
-	var later *Deferred
+	var denied *Denied
+	var deferred *Deferred
 	switch {
 	case err == nil && changed:
 		return verdictChanged
 	case err == nil:
 		return verdictAllowed
-	case errors.As(err, &refused):
-		return verdictRefused
-	case errors.As(err, &later):
-		return verdictLater
+	case errors.As(err, &denied):
+		return verdictDenied
+	case errors.As(err, &deferred):
+		return verdictDeferred
 	}
 	return verdictUndecided
 }

@@ -8,10 +8,11 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
+// kubelets is the group of all kubelets.
 const kubelets = "system:nodes"
 
-// notAMirrorPod leaves out what kubelets show of what they run from their own files, which nobody has asked the API
-// server for.
+// NotMirrorPod returns a match condition that excludes mirror pods. A kubelet creates a mirror pod to show a static pod
+// that it runs from a file on its node. Denying the mirror pod would not stop the static pod.
 func NotMirrorPod() admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{
 		Name: "not-a-mirror-pod",
@@ -22,7 +23,7 @@ func NotMirrorPod() admissionregistrationv1.MatchCondition {
 	}
 }
 
-// ofAMirrorPod decides as notAMirrorPod does.
+// IsMirrorPod reports whether NotMirrorPod excludes a request.
 func IsMirrorPod(request *Request) bool {
 	who := attributes.Requester{Groups: request.UserInfo.Groups}
 	if request.Resource.Resource != "pods" || !who.Is(attributes.Subject{Group: true, Name: kubelets}) {

@@ -2,47 +2,51 @@ package webhook
 
 import (
 	"context"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Plugin is a row of the chain: what is asked, about which requests, and what becomes of those that can't be decided.
-// The webhook configurations are made of these rows. Selectors and match conditions only spare the API server calls: a
-// plugin decides rightly about every request that its rules match, since it is also asked when another row's webhook is
-// called.
+// Plugin is a row of the chain. The webhook configurations are generated from these rows. Selectors and match
+// conditions only save calls: a plugin must decide correctly about every request that its Rules match, because it is
+// also called for requests that the API server sends because of another plugin's webhook.
 type Plugin struct {
 	Name string
-	// Mutator or Validator, one of them.
+	// Exactly one of Mutator and Validator is set.
 	Mutator   Mutator
 	Validator Validator
 
 	Rules             []admissionregistrationv1.RuleWithOperations
 	NamespaceSelector *metav1.LabelSelector
 	MatchConditions   []admissionregistrationv1.MatchCondition
-	FailurePolicy     admissionregistrationv1.FailurePolicyType
-	// TimeoutSeconds bounds a call, 1 to 30.
+	// FailurePolicy decides about requests that the plugin cannot decide about.
+	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// TimeoutSeconds is the longest time that the API server waits for an answer, from 1 to 30.
 	TimeoutSeconds int32
-	// Webhooks, if set, returns what the API server is to ask about at the moment, in place of all that the Rules
-	// match: nothing as long as nothing is in use.
+	// Webhooks, if set, returns the webhooks that the plugin needs at the moment. It returns none while nothing uses
+	// the feature. Otherwise the plugin has one webhook with all of its Rules and MatchConditions.
 	Webhooks func(ctx context.Context) ([]Webhook, error)
-	// Changes, if set, notify when Webhooks may return something else.
+	// Changes, if set, notifies when the result of Webhooks may have changed.
 	Changes *Changes
 }
 
-// Webhook is a set of requests that the API server asks about.
+// Webhook is a set of requests that the API server sends to a plugin.
 type Webhook struct {
 	Rules           []admissionregistrationv1.RuleWithOperations
 	MatchConditions []admissionregistrationv1.MatchCondition
-	// Revision comes back with every request of a validating webhook, so that the plugin knows what the API server goes
-	// by. Empty is none.
+	// Revision, if not empty, is part of the URL of a validating webhook. Request.Revision contains it, so that the
+	// plugin knows which version of the webhook the API server used.
 	Revision string
 }
 
-// webhooks returns what the API server is to ask about.
+// webhooks returns the webhooks that the plugin needs at the moment.
 func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 	if p.Webhooks == nil {
 		return []Webhook{{Rules: p.Rules, MatchConditions: p.MatchConditions}}, nil
@@ -50,20 +54,29 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 	return p.Webhooks(ctx)
 }
 
-// Chain holds the plugins in the order in which mutators change a request.
-type Chain []Plugin
+// validatingPath returns the URL path of a validating webhook of the plugin.
+func (p *Plugin) validatingPath(w Webhook) string {
+	if w.Revision == "" {
+		return validatePath
+	}
+	return path.Join(validatePath, p.Name, w.Revision)
+}
 
-// MutatorFunc is a Mutator.
-type MutatorFunc func(ctx context.Context, request *Request) error
+// webhookName returns the name of the plugin's webhook with an index. The names of all but the first are numbered.
+func (p *Plugin) webhookName(index int) string {
+	name := p.Name
+	if index > 0 {
+		name += "-" + strconv.Itoa(index+1)
+	}
+	return name + "." + v1alpha1.GroupVersion.Group
+}
 
-// Mutate calls the function.
-func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { return f(ctx, request) }
-
-// allObjects matches all objects that webhooks are called for, and their subresources.
+// AllObjects returns a rule that matches all resources for which the API server calls webhooks, and their subresources.
 func AllObjects(operations ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
 	return Rule("*", "*", admissionregistrationv1.AllScopes, []string{"*/*"}, operations...)
 }
 
+// Rule returns a rule that matches resources of one API group and version.
 func Rule(group, version string, scope admissionregistrationv1.ScopeType, resources []string,
 	operations ...admissionregistrationv1.OperationType,
 ) admissionregistrationv1.RuleWithOperations {
@@ -75,23 +88,24 @@ func Rule(group, version string, scope admissionregistrationv1.ScopeType, resour
 	}
 }
 
-// handles tells whether one of a plugin's rules matches a request, as the API server reads rules.
+// handles reports whether one of the plugin's rules matches a request. It reads rules as the API server does.
 func (p *Plugin) handles(request *Request) bool {
 	return slices.ContainsFunc(p.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return oneOf(r.Operations, admissionregistrationv1.OperationType(request.Operation)) &&
-			oneOf(r.APIGroups, request.Resource.Group) && oneOf(r.APIVersions, request.Resource.Version) &&
-			inScope(*r.Scope, request) &&
+		return containsOrAll(r.Operations, admissionregistrationv1.OperationType(request.Operation)) &&
+			containsOrAll(r.APIGroups, request.Resource.Group) &&
+			containsOrAll(r.APIVersions, request.Resource.Version) && inScope(*r.Scope, request) &&
 			slices.ContainsFunc(r.Resources, func(pattern string) bool {
 				return matchesResource(pattern, request.Resource.Resource, request.SubResource)
 			})
 	})
 }
 
-func oneOf[T ~string](values []T, value T) bool {
+func containsOrAll[T ~string](values []T, value T) bool {
 	return slices.Contains(values, value) || slices.Contains(values, "*")
 }
 
-// inScope counts namespaces among what is not in a namespace, though the API server calls each its own.
+// inScope reports whether the scope of a rule includes the object of a request. In requests for Namespaces, the API
+// server sets the request's namespace to the Namespace itself, although they are cluster-scoped.
 func inScope(scope admissionregistrationv1.ScopeType, request *Request) bool {
 	namespaced := request.Namespace != "" &&
 		(request.Resource.Group != corev1.GroupName || request.Resource.Resource != "namespaces")

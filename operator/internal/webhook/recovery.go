@@ -16,23 +16,24 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// podNamespaces are those whose pods can be deleted and evicted whatever attributes they have. Otherwise, while the
-// operator is down, its own pods and those it depends on could not be replaced. Users who may delete pods there can
-// stop the cluster anyway.
-var podNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
+// recoveryNamespaces are the namespaces whose pods can be deleted and evicted without a decision of a plugin.
+// Otherwise, while the operator is down, its own pods and those that it depends on could not be replaced. Users who may
+// delete pods there can stop the cluster anyway.
+var recoveryNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
 
-// kubeletAttributes matches the labels and annotations that kubelets keep on their nodes, and without which they do not
-// register. It leaves out those that NodeRestriction keeps from kubelets, such as node-restriction.kubernetes.io/ and
-// node-role.kubernetes.io/.
+// kubeletAttributes matches the labels and annotations that kubelets set on their nodes, and without which they do not
+// register. It does not match those that the admission plugin NodeRestriction denies to kubelets, such as
+// node-restriction.kubernetes.io/ and node-role.kubernetes.io/.
 var kubeletAttributes = regexp.MustCompile(
 	`^((node|kubelet|topology|beta|failure-domain[.]beta|volumes|csi[.]volume|alpha)[.])?kubernetes[.]io/`)
 
-// notSpared leaves out what the cluster needs to recover while the operator is down: deletions and evictions of pods in
-// podNamespaces, and the registration of nodes. A kubelet may create its node with any attributes, as its flag
-// --node-labels says, and later change those that kubelets keep.
+// NotNeededToRecover returns a match condition that excludes the requests without which the cluster cannot recover
+// while the operator is down: deletions and evictions of pods in recoveryNamespaces, and the registration of nodes. A
+// kubelet may create its node with any attributes, as its flag --node-labels sets them, and may change
+// kubeletAttributes later.
 func NotNeededToRecover() admissionregistrationv1.MatchCondition {
-	quoted := make([]string, 0, len(podNamespaces))
-	for _, name := range podNamespaces {
+	quoted := make([]string, 0, len(recoveryNamespaces))
+	for _, name := range recoveryNamespaces {
 		quoted = append(quoted, "'"+name+"'")
 	}
 	return admissionregistrationv1.MatchCondition{
@@ -46,14 +47,14 @@ func NotNeededToRecover() admissionregistrationv1.MatchCondition {
 	}
 }
 
-// spared decides as notSpared does.
+// IsNeededToRecover reports whether NotNeededToRecover excludes a request.
 func IsNeededToRecover(request *Request) bool {
 	if request.Resource.Group != corev1.GroupName {
 		return false
 	}
 	switch request.Resource.Resource {
 	case "pods":
-		return slices.Contains(podNamespaces, request.Namespace) &&
+		return slices.Contains(recoveryNamespaces, request.Namespace) &&
 			(request.Operation == admissionv1.Delete || request.SubResource == "eviction")
 	case "nodes":
 		who := attributes.Requester{Groups: request.UserInfo.Groups}
@@ -65,11 +66,11 @@ func IsNeededToRecover(request *Request) bool {
 
 func changesOnlyKubeletAttributes(before, after *unstructured.Unstructured) bool {
 	return before != nil && after != nil &&
-		differOnlyByKubelets(before.GetLabels(), after.GetLabels()) &&
-		differOnlyByKubelets(before.GetAnnotations(), after.GetAnnotations())
+		differOnlyInKubeletAttributes(before.GetLabels(), after.GetLabels()) &&
+		differOnlyInKubeletAttributes(before.GetAnnotations(), after.GetAnnotations())
 }
 
-func differOnlyByKubelets(a, b map[string]string) bool {
+func differOnlyInKubeletAttributes(a, b map[string]string) bool {
 	for _, sides := range [][2]map[string]string{{a, b}, {b, a}} {
 		for key, value := range sides[0] {
 			if other, ok := sides[1][key]; (!ok || other != value) && !kubeletAttributes.MatchString(key) {

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-func TestSpared(t *testing.T) {
+func TestIsNeededToRecover(t *testing.T) {
 	t.Parallel()
 	pods := func(operation admissionv1.Operation, namespace, subresource string) *admissionv1.AdmissionRequest {
 		return &admissionv1.AdmissionRequest{
@@ -47,7 +48,7 @@ func TestSpared(t *testing.T) {
 		},
 		"a deletion elsewhere":  {request: pods(admissionv1.Delete, "kube-public", "")},
 		"an eviction elsewhere": {request: pods(admissionv1.Create, "team-a", "eviction")},
-		"a registration": {
+		"the registration of a node": {
 			request: nodes(admissionv1.Create, "system:nodes"), after: labels(map[string]string{"tenant": "a"}),
 			want: true,
 		},
@@ -70,15 +71,15 @@ func TestSpared(t *testing.T) {
 			nodes(admissionv1.Update, "system:nodes"), labels(map[string]string{"tenant": "a"}),
 			labels(map[string]string{"tenant": "b"}), false,
 		},
-		"a label that is not a kubelet's": {
+		"a label that NodeRestriction denies to kubelets": {
 			nodes(admissionv1.Update, "system:nodes"), labels(nil),
 			labels(map[string]string{"node-restriction.kubernetes.io/a": "b"}), false,
 		},
-		"a label in a domain of a like name": {
+		"a label whose domain ends like a kubelet's": {
 			nodes(admissionv1.Update, "system:nodes"), labels(nil), labels(map[string]string{"mykubernetes.io/a": "b"}),
 			false,
 		},
-		"a name that only begins like theirs": {
+		"a label whose domain begins like a kubelet's": {
 			nodes(admissionv1.Update, "system:nodes"), labels(nil),
 			labels(map[string]string{"kubernetes.io.example.com/a": "b"}), false,
 		},
@@ -96,4 +97,32 @@ func TestSpared(t *testing.T) {
 	custom.Resource.Group = "example.com"
 	require.False(t, IsNeededToRecover(&Request{Request: ctrladmission.Request{AdmissionRequest: *custom}}),
 		"pods of another group")
+}
+
+func TestIsMirrorPod(t *testing.T) {
+	t.Parallel()
+	mirror, plain := &unstructured.Unstructured{Object: map[string]any{}},
+		&unstructured.Unstructured{Object: map[string]any{}}
+	mirror.SetAnnotations(map[string]string{corev1.MirrorPodAnnotationKey: "x"})
+	for name, test := range map[string]struct {
+		resource, group string
+		object, old     *unstructured.Unstructured
+		want            bool
+	}{
+		"a creation by a kubelet":                  {"pods", kubelets, mirror, nil, true},
+		"a deletion by a kubelet":                  {"pods", kubelets, nil, mirror, true},
+		"an update that removes the annotation":    {"pods", kubelets, plain, mirror, true},
+		"another pod of a kubelet":                 {"pods", kubelets, plain, nil, false},
+		"a pod with the annotation, by a user":     {"pods", "system:authenticated", mirror, nil, false},
+		"a ConfigMap with the annotation":          {"configmaps", kubelets, mirror, nil, false},
+		"a connection, which has no object at all": {"pods", kubelets, nil, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := &Request{Object: test.object, OldObject: test.old}
+			request.Resource = metav1.GroupVersionResource{Version: "v1", Resource: test.resource}
+			request.UserInfo.Groups = []string{test.group}
+			require.Equal(t, test.want, IsMirrorPod(request))
+		})
+	}
 }

@@ -1,12 +1,3 @@
-// Package webhook answers the admission reviews of the API server.
-//
-// It decides nothing itself. Features decide: each exports rows of the chain (Plugin), which say what they are asked
-// about, which Mutator or Validator decides, and what happens to a request that cannot be decided. The webhook
-// configurations are generated from the rows. Mutators run first and in the order of the chain, validators after them;
-// the client receives the objections of all validators at once.
-//
-// A feature uses a webhook only for what CEL cannot decide in the API server: a look-up, an allocation or a wait. The
-// other policies are in manifests/admission.
 package webhook
 
 import (
@@ -17,49 +8,58 @@ import (
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Request is what the API server asks about.
+// Request is an admission request.
 type Request struct {
 	ctrladmission.Request
-	// Object is what would be stored, nil for a deletion or a connection. Mutators change it.
+	// Object is the object that would be stored, or nil if the request deletes an object or connects to one. Mutators
+	// change it.
 	Object *unstructured.Unstructured
-	// OldObject is what is stored, nil for a creation or a connection.
+	// OldObject is the stored object, or nil if the request creates an object or connects to one.
 	OldObject *unstructured.Unstructured
-	// Revision is that of the Webhook by which the API server asks, while the plugin is asked whose it is; otherwise it
-	// is empty.
+	// Revision is the revision of the Webhook because of which the API server sent the request. It is set only while
+	// the plugin that owns that webhook is called.
 	Revision string
-	// Warnings are shown to the client whatever is decided.
+	// Warnings are shown to the client whether the request is allowed or denied.
 	Warnings []string
 }
 
-// Mutator changes the object of a request, or objects to it by the error Refused. It is never asked about deletions and
-// connections.
+// Mutator changes the object of a request, or returns a Denied error. It is not called for deletions and connections.
 type Mutator interface {
 	Mutate(ctx context.Context, request *Request) error
 }
 
-// Validator objects to a request by an error: Refused or Later. Any other error says that it could not decide, and then
-// the plugin's failure policy does. It changes nothing but Warnings.
+// Validator allows a request by returning nil, denies it by Denied, and defers it by Deferred. After any other error,
+// the failure policy of the plugin decides. A validator changes nothing in the request but Warnings.
 type Validator interface {
 	Validate(ctx context.Context, request *Request) error
 }
 
-// Refused is an objection: which rule, which object, and what would make the request pass.
+// MutatorFunc is a function that implements Mutator.
+type MutatorFunc func(ctx context.Context, request *Request) error
+
+// Mutate calls the function.
+func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { return f(ctx, request) }
+
+// Denied is the error with which a plugin denies a request. The message names the rule, the object, and what would make
+// the API server allow the request.
 type Denied struct{ Message string }
 
-// Deny returns an error with which a plugin denies a request.
+// Deny returns a Denied error.
 func Deny(message string) error { return &Denied{Message: message} }
 
-func (r *Denied) Error() string { return r.Message }
+func (d *Denied) Error() string { return d.Message }
 
-// Later asks the client to repeat the request after a while, or at once if After is 0.
+// Deferred is the error with which a plugin asks the client to repeat the request after some time, or at once if After
+// is 0. The API server reports it with HTTP status 429.
 type Deferred struct {
 	Message string
 	After   time.Duration
 }
 
-func (l *Deferred) Error() string { return l.Message }
+func (d *Deferred) Error() string { return d.Message }
 
-// givenName is the name of an object, or as much of it as is known before the API server makes the rest.
+// GivenName returns the name of the request's object. It returns the generateName if the API server has yet to generate
+// the name.
 func GivenName(request *Request) string {
 	if request.Name == "" && request.Object != nil {
 		return request.Object.GetGenerateName()
@@ -67,8 +67,9 @@ func GivenName(request *Request) string {
 	return request.Name
 }
 
-// ownWebhook is the revision of the webhooks of a plugin that is to be asked by its own webhook alone.
+// OwnWebhook is the revision of a webhook whose content never changes. Its plugin can recognize by it the requests that
+// the API server sent because of its own webhook.
 const OwnWebhook = "own"
 
-// RetryAfter is when a client repeats a request that waits for something which comes soon.
+// RetryAfter is the delay of a Deferred request that waits for something which usually takes less than a second.
 const RetryAfter = time.Second

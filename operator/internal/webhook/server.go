@@ -23,27 +23,28 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
-// Options are what Setup needs.
+// Options are the arguments of Setup.
 type Options struct {
 	Leader *leadership.Leader
-	// Clients are those of a replica that may not lead.
+	// Clients may be used by replicas that do not lead.
 	Clients kubernetes.Interface
 	Chain   Chain
 	// Address is the host:port at which the webhooks are served.
 	Address string
-	// URL is where the API server finds them if the operator runs outside of the cluster.
+	// URL is the address of the webhooks for the API server if the operator runs outside of the cluster.
 	URL string
-	// CertDir holds tls.crt and tls.key if another program, such as cert-manager, writes them.
+	// CertDir contains tls.crt and tls.key if another program, such as cert-manager, writes them.
 	CertDir string
-	// ClientCAFile holds, as PEM, the authorities that must have signed the API server's client certificate. Without
-	// it, every client is answered.
+	// ClientCAFile contains, as PEM, the authorities of which one must have signed the API server's client certificate.
+	// If it is empty, every client gets answers.
 	ClientCAFile string
-	// Ending is closed when the operator is about to end.
+	// Ending is closed when the operator starts to shut down.
 	Ending <-chan struct{}
 }
 
-// Setup adds the server of the webhooks to a manager, which every replica runs, and the controller of the webhook
-// configurations, which the leader runs. The operator is not ready before both have done their work.
+// Setup adds the webhook server, which every replica runs, and the controller of the webhook configurations, which the
+// leader runs, to a manager. The operator is not ready before the server serves its certificate and the leader has
+// written the configurations.
 func Setup(mgr ctrl.Manager, o Options) error {
 	decisions, err := NewMetrics(metrics.Registry)
 	if err != nil {
@@ -53,7 +54,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Client: o.Leader.Client, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL},
 		Written: make(chan struct{}), Queues: o.Leader.Queues,
 	}
-	serving := ctrlwebhook.Options{CertDir: o.CertDir}
+	serving, err := o.serverOptions()
+	if err != nil {
+		return err
+	}
 	var renewed <-chan struct{}
 	if o.CertDir == "" {
 		keeper, err := newKeeper(o)
@@ -63,21 +67,13 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		if err := mgr.Add(keeper); err != nil {
 			return err
 		}
-		serving.TLSOpts = []func(*tls.Config){func(config *tls.Config) {
+		serving.TLSOpts = append(serving.TLSOpts, func(config *tls.Config) {
 			config.GetCertificate = keeper.GetCertificate
-		}}
+		})
 		configurations.Endpoint.Bundle, renewed = keeper.Bundle, keeper.Changed()
 	}
 	if o.ClientCAFile != "" {
-		serving.TLSOpts = append(serving.TLSOpts, identifyClients(o.ClientCAFile))
-	}
-	host, port, err := net.SplitHostPort(o.Address)
-	if err == nil {
-		serving.Host = host
-		serving.Port, err = strconv.Atoi(port)
-	}
-	if err != nil {
-		return fmt.Errorf("--webhook-bind-address is %q, not host:port: %w", o.Address, err)
+		serving.TLSOpts = append(serving.TLSOpts, verifyClients(o.ClientCAFile))
 	}
 	server := ctrlwebhook.NewServer(serving)
 	o.Chain.Serve(server, decisions, o.ClientCAFile != "", o.Ending)
@@ -90,15 +86,30 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, o, configurations))
 }
 
-// identifyClients has client certificates verified. A client without one completes the handshake, as the readiness
-// probe does, and is answered no review. The file is read for every connection, so that authorities can be replaced.
-func identifyClients(file string) func(*tls.Config) {
+// serverOptions returns the options of the server without those about certificates that the operator issues.
+func (o Options) serverOptions() (ctrlwebhook.Options, error) {
+	serving := ctrlwebhook.Options{CertDir: o.CertDir}
+	host, port, err := net.SplitHostPort(o.Address)
+	if err == nil {
+		serving.Host = host
+		serving.Port, err = strconv.Atoi(port)
+	}
+	if err != nil {
+		return serving, fmt.Errorf("--webhook-bind-address is %q, not host:port: %w", o.Address, err)
+	}
+	return serving, nil
+}
+
+// verifyClients returns a TLS option that verifies client certificates. A client without a certificate completes the
+// handshake, as the readiness check does, but Serve answers its requests with status 401. The file is read for every
+// connection, so that authorities can be replaced while the operator runs.
+func verifyClients(file string) func(*tls.Config) {
 	return func(config *tls.Config) {
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			authorities := x509.NewCertPool()
 			data, err := os.ReadFile(file)
 			if err == nil && !authorities.AppendCertsFromPEM(data) {
-				err = errors.New("it holds no certificate")
+				err = errors.New("the file contains no certificate")
 			}
 			if err != nil {
 				return nil, fmt.Errorf("--webhook-client-ca-file %s: %w", file, err)
@@ -111,7 +122,7 @@ func identifyClients(file string) func(*tls.Config) {
 	}
 }
 
-// newKeeper makes the certificate good for the Service, and for the host of the URL in its place.
+// newKeeper returns a keeper of a certificate that is valid for the Service and for the host of the URL.
 func newKeeper(o Options) (*certificates.Keeper, error) {
 	hosts := []string{v1alpha1.WebhookService + "." + v1alpha1.OperatorNamespace + ".svc"}
 	if o.URL != "" {
@@ -125,7 +136,8 @@ func newKeeper(o Options) (*certificates.Keeper, error) {
 	return certificates.NewKeeper(secrets, v1alpha1.WebhookSecret, hosts, certificates.DefaultLifetimes()), nil
 }
 
-// ready says what is missing until the certificate is served and, by the leader, the API server was told.
+// ready returns a readiness check. It fails until the replica serves its certificate and, if the replica leads, has
+// written the webhook configurations.
 func ready(
 	mgr ctrl.Manager, server ctrlwebhook.Server, o Options, configurations *Configurations,
 ) func(*http.Request) error {
@@ -148,12 +160,12 @@ func ready(
 		case <-configurations.Written:
 			return nil
 		default:
-			return errors.New("the webhook configurations are not written yet")
+			return errors.New("the webhook configurations have not been written yet")
 		}
 	}
 }
 
-// verify makes a TLS handshake as the API server would.
+// verify performs a TLS handshake with the webhook server as the API server would.
 func verify(ctx context.Context, address string, bundle []byte) error {
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM(bundle) {
@@ -166,7 +178,7 @@ func verify(ctx context.Context, address string, bundle []byte) error {
 	}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("the webhooks' certificate is not served: %w", err)
+		return fmt.Errorf("the webhook server does not serve its certificate: %w", err)
 	}
 	return connection.Close()
 }

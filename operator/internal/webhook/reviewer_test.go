@@ -1,9 +1,14 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
@@ -65,7 +71,7 @@ func creation(t *testing.T, object map[string]any) ctrladmission.Request {
 	}}
 }
 
-func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
+func TestMutatorsRunInTheOrderOfTheChain(t *testing.T) {
 	object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"kept": "1"}}
 	request := creation(t, object)
 	tests := []struct {
@@ -74,9 +80,12 @@ func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
 		want    string
 	}{
 		{"in order", []Plugin{mutator("a", nil), mutator("b", nil), mutator("c", nil)}, "abc"},
-		{"half a change is none", []Plugin{mutator("a", nil), mutator("b", errors.New("no")), mutator("c", nil)}, "ac"},
 		{
-			"validators have no part in it",
+			"the change of a mutator that fails is dropped",
+			[]Plugin{mutator("a", nil), mutator("b", errors.New("no")), mutator("c", nil)}, "ac",
+		},
+		{
+			"validators change nothing",
 			[]Plugin{mutator("a", nil), validator("b", admissionregistrationv1.Fail, errors.New("no"))}, "a",
 		},
 	}
@@ -96,12 +105,18 @@ func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
 			require.JSONEq(t, string(want), string(patched))
 		})
 	}
+	t.Run("a denial", func(t *testing.T) {
+		response := chainOf(t, mutator("a", nil), mutator("b", Deny("no"))).mutate(t.Context(), request)
+		require.False(t, response.Allowed)
+		require.EqualValues(t, 403, response.Result.Code)
+		require.Equal(t, "no", response.Result.Message)
+	})
 	t.Run("nothing to change", func(t *testing.T) {
 		response := chainOf(t).mutate(t.Context(), request)
 		require.True(t, response.Allowed)
 		require.Empty(t, response.Patches)
 	})
-	t.Run("failure that may not be overlooked", func(t *testing.T) {
+	t.Run("a failure under the failure policy Fail", func(t *testing.T) {
 		strict := mutator("a", errors.New("no"))
 		strict.FailurePolicy = admissionregistrationv1.Fail
 		response := chainOf(t, strict).mutate(t.Context(), request)
@@ -110,7 +125,7 @@ func TestMutatorsChangeARequestInTheTablesOrder(t *testing.T) {
 	})
 }
 
-func TestMutatorsAreNotAskedAboutDeletions(t *testing.T) {
+func TestMutatorsAreNotCalledForDeletions(t *testing.T) {
 	request := creation(t, nil)
 	request.Operation, request.OldObject, request.Object = admissionv1.Delete, request.Object, runtime.RawExtension{}
 	response := chainOf(t, mutator("a", nil)).mutate(t.Context(), request)
@@ -118,35 +133,35 @@ func TestMutatorsAreNotAskedAboutDeletions(t *testing.T) {
 	require.Empty(t, response.Patches)
 }
 
-func TestAllObjectionsAreSaidTogether(t *testing.T) {
+func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
-	later := &Deferred{Message: "not yet", After: 2 * time.Second}
+	deferred := &Deferred{Message: "not yet", After: 2 * time.Second}
 	tests := []struct {
 		name    string
 		plugins []Plugin
 		code    int32
 		message string
 	}{
-		{"nobody objects", []Plugin{validator("a", fail, nil)}, 200, ""},
+		{"all allow", []Plugin{validator("a", fail, nil)}, 200, ""},
 		{
-			"two object", []Plugin{validator("a", fail, Deny("one")), validator("b", ignore, Deny("two"))}, 403,
+			"two deny", []Plugin{validator("a", fail, Deny("one")), validator("b", ignore, Deny("two"))}, 403,
 			"one\ntwo",
 		},
 		{
-			"a refusal counts for more than a wait",
-			[]Plugin{validator("a", fail, later), validator("b", fail, Deny("one"))}, 403, "one",
+			"a denial takes precedence over a deferral",
+			[]Plugin{validator("a", fail, deferred), validator("b", fail, Deny("one"))}, 403, "one",
 		},
 		{
-			"a refusal counts for more than a failure",
+			"a denial takes precedence over a failure",
 			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, Deny("one"))}, 403, "one",
 		},
-		{"later", []Plugin{validator("a", fail, nil), validator("b", fail, later)}, 429, "not yet"},
+		{"a deferral", []Plugin{validator("a", fail, nil), validator("b", fail, deferred)}, 429, "not yet"},
 		{
-			"a failure counts for more than a wait",
-			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, later)}, 500,
+			"a failure takes precedence over a deferral",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, deferred)}, 500,
 			"a could not decide: down",
 		},
-		{"a failure that may be overlooked", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
+		{"a failure under the failure policy Ignore", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
 		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error {
 			return Deny("one")
 		})}}, 200, ""},
@@ -166,7 +181,7 @@ func TestAllObjectionsAreSaidTogether(t *testing.T) {
 	}
 }
 
-func TestRulesAreReadAsTheAPIServerReadsThem(t *testing.T) {
+func TestPluginHandlesTheRequestsThatItsRulesMatch(t *testing.T) {
 	const namespaced, cluster = admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope
 	tests := []struct {
 		rule                                             admissionregistrationv1.RuleWithOperations
@@ -195,5 +210,82 @@ func TestRulesAreReadAsTheAPIServerReadsThem(t *testing.T) {
 			Resource: metav1.GroupVersionResource{Group: test.group, Version: test.version, Resource: test.resource},
 		}}}
 		require.Equal(t, test.want, p.handles(request), "%+v", test)
+	}
+}
+
+// revisions records the revision with which the validator of a plugin is called.
+func revisions(name string, into map[string]string) Plugin {
+	return Plugin{Name: name, Rules: everything, Validator: validatorFunc(func(request *Request) error {
+		into[name] = request.Revision
+		request.Warnings = append(request.Warnings, "warning of "+name)
+		return nil
+	})}
+}
+
+func TestOnlyTheOwnerOfAWebhookReceivesItsRevision(t *testing.T) {
+	t.Parallel()
+	received := map[string]string{}
+	ctx := context.WithValue(t.Context(), callerKey{}, caller{"b", "rev1"})
+	chain := chainOf(t, revisions("a", received), revisions("b", received), revisions("c", received))
+	response := chain.validate(ctx, creation(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}))
+	require.True(t, response.Allowed)
+	require.Equal(t, map[string]string{"a": "", "b": "rev1", "c": ""}, received)
+	require.Equal(t, []string{"warning of a", "warning of b", "warning of c"}, response.Warnings)
+}
+
+// handlers collects the handlers that a chain registers.
+type handlers struct {
+	ctrlwebhook.Server
+	mux *http.ServeMux
+}
+
+func (h handlers) Register(path string, hook http.Handler) { h.mux.Handle(path, hook) }
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}
+	open, closed := make(chan struct{}), make(chan struct{})
+	close(closed)
+	for name, test := range map[string]struct {
+		path       string
+		identified bool
+		connection *tls.ConnectionState
+		ending     <-chan struct{}
+		code       int
+		revision   string
+		closes     bool
+	}{
+		"any client":                  {path: "/validate", ending: open, code: 200},
+		"a client with a certificate": {"/validate", true, verified, open, 200, "", false},
+		"a client without one":        {"/validate", true, &tls.ConnectionState{}, open, 401, "", false},
+		"a client without TLS":        {path: "/validate", identified: true, ending: open, code: 401},
+		"a shutdown":                  {path: "/validate", ending: closed, code: 200, closes: true},
+		"a revision":                  {path: "/validate/a/rev1", ending: open, code: 200, revision: "rev1"},
+		"another plugin's revision":   {path: "/validate/b/rev1", ending: open, code: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			metrics, err := NewMetrics(prometheus.NewRegistry())
+			require.NoError(t, err)
+			received := map[string]string{}
+			server := handlers{mux: http.NewServeMux()}
+			Chain{revisions("a", received)}.Serve(server, metrics, test.identified, test.ending)
+			review := creation(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+			body, err := json.Marshal(admissionv1.AdmissionReview{
+				TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+				Request:  &review.AdmissionRequest,
+			})
+			require.NoError(t, err)
+			request := httptest.NewRequest(http.MethodPost, test.path, bytes.NewReader(body))
+			request.Header.Set("Content-Type", "application/json")
+			request.TLS = test.connection
+			recorder := httptest.NewRecorder()
+			server.mux.ServeHTTP(recorder, request)
+			require.Equal(t, test.code, recorder.Code, recorder.Body)
+			require.Equal(t, test.closes, recorder.Header().Get("Connection") == "close")
+			if test.code == 200 {
+				require.Equal(t, map[string]string{"a": test.revision}, received)
+			}
+		})
 	}
 }

@@ -5,7 +5,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// reviewOf returns a question about a user, without what is asked.
+// ReviewOf returns a SubjectAccessReview for a user. The caller sets ResourceAttributes or NonResourceAttributes.
 func ReviewOf(user authenticationv1.UserInfo) *authorizationv1.SubjectAccessReview {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: map[string]authorizationv1.ExtraValue{},
