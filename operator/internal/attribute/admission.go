@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,91 +21,61 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// Attributes sees to it that protected labels and annotations are set, changed and removed by those who hold the roles
-// for it ("Protected attributes"). It goes by caches, on every replica.
+// Admission is the validator of writes that change protected labels and annotations. Every replica runs it, with its
+// own cache of rules and bindings.
 type Admission struct {
-	cached, live client.Reader
-	bindings     *bindings.Watch
-	exempt       Exempt
-	changes      webhook.Changes
-
-	mu sync.Mutex
-	// rules are the cached ones, or nil if they changed since.
-	rules *attributes.Rules
-	// known are the revisions that the cache has reached, or passed.
-	known map[string]bool
+	rules    *RuleCache
+	live     client.Reader
+	bindings *bindings.Watch
+	exempt   Exempt
 }
 
-// Exempt are those who are not asked about: who makes objects of templates whose authors were, and who cleans up.
-type Exempt struct {
-	Users, Groups []string
-}
-
-func (e Exempt) has(who attributes.Requester) bool {
-	for _, name := range e.Users {
-		if who.Is(attributes.Subject{Name: name}) {
-			return true
-		}
-	}
-	for _, name := range e.Groups {
-		if who.Is(attributes.Subject{Group: true, Name: name}) {
-			return true
-		}
-	}
-	return false
-}
-
-// bindingsTimeout is how long the API server is not told of rules because nobody could answer its questions.
+// bindingsTimeout is how long Webhooks waits for the bindings. Without them, the operator could not decide about the
+// requests that the API server would send.
 const bindingsTimeout = 30 * time.Second
 
-// maxKnown bounds what is remembered; what is forgotten is learned anew.
-const maxKnown = 1000
+// NewAdmission returns the validator. Its rules follow the informers of the cache; live reads from the API server.
+func NewAdmission(
+	ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt,
+) (*Admission, error) {
+	rules, err := newRuleCache(ctx, cached, live)
+	if err != nil {
+		return nil, err
+	}
+	return &Admission{rules: rules, live: live, bindings: watch, exempt: exempt}, nil
+}
+
+// Plugin returns the row of the chain.
+func (a *Admission) Plugin() webhook.Plugin {
+	return webhook.Plugin{
+		Name: "attributes", Validator: a,
+		Rules: []admissionregistrationv1.RuleWithOperations{
+			webhook.AllObjects(admissionregistrationv1.Create, admissionregistrationv1.Update,
+				admissionregistrationv1.Delete),
+		},
+		FailurePolicy:  admissionregistrationv1.Fail, // other policies select objects by these attributes
+		TimeoutSeconds: 10,
+		Webhooks:       a.Webhooks, Changes: &a.rules.changes,
+	}
+}
+
+// Rules returns rules that are not older than a revision; an empty revision stands for any.
+func (a *Admission) Rules(ctx context.Context, revision string) (*attributes.Rules, error) {
+	return a.rules.At(ctx, revision)
+}
 
 // IsExempt reports whether the rules do not apply to a user.
-func (a *Admission) IsExempt(who attributes.Requester) bool { return a.exempt.has(who) }
+func (a *Admission) IsExempt(who attributes.Requester) bool { return a.exempt.includes(who) }
 
-// Bindings returns the index of who holds which role, once all bindings have been read.
+// Bindings returns the index of role holders after all bindings have been read.
 func (a *Admission) Bindings(ctx context.Context) (*bindings.Index, error) {
 	return a.bindings.Index(ctx)
 }
 
-// NewAdmission returns the validator. Its rules follow the informers of the cache.
-func NewAdmission(
-	ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt,
-) (*Admission, error) {
-	a := &Admission{cached: cached, live: live, bindings: watch, exempt: exempt, known: map[string]bool{}}
-	for _, kind := range []client.Object{&v1alpha1.ClusterProtectedAttribute{}, &v1alpha1.ProtectedAttribute{}} {
-		informer, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			return nil, err
-		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { a.change() },
-			UpdateFunc: func(old, updated any) {
-				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() ||
-					before.GetGeneration() != now.GetGeneration() {
-					a.change()
-				}
-			},
-			DeleteFunc: func(any) { a.change() },
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
-}
-
-func (a *Admission) change() {
-	a.mu.Lock()
-	a.rules = nil
-	a.mu.Unlock()
-	a.changes.Notify()
-}
-
-// Start keeps the bindings watched as long as there are rules. It is a Runnable of every replica.
+// Start watches the bindings while there are rules. It implements manager.Runnable.
 func (a *Admission) Start(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
-	a.changes.Listen(func() {
+	a.rules.changes.Listen(func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -119,10 +87,10 @@ func (a *Admission) Start(ctx context.Context) error {
 			return nil
 		case <-changed:
 		}
-		rules, err := a.Current(ctx)
+		rules, err := a.rules.Cached(ctx)
 		switch {
 		case err != nil:
-			ctrl.LoggerFrom(ctx).Error(err, "can't read the rules on attributes")
+			ctrl.LoggerFrom(ctx).Error(err, "cannot read the rules about protected attributes")
 		case rules.Empty():
 			a.bindings.Stop()
 		default:
@@ -131,74 +99,16 @@ func (a *Admission) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection tells that every replica answers.
+// NeedLeaderElection returns false: every replica answers requests.
 func (a *Admission) NeedLeaderElection() bool { return false }
 
-// Current returns the rules of the cache.
-func (a *Admission) Current(ctx context.Context) (*attributes.Rules, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.rules != nil {
-		return a.rules, nil
-	}
-	rules, err := readRules(ctx, a.cached, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
-	}
-	a.rules = rules
-	a.learn(rules.Revision())
-	return rules, nil
-}
-
-// learn is called with the lock held.
-func (a *Admission) learn(revision string) {
-	if len(a.known) >= maxKnown {
-		clear(a.known)
-	}
-	a.known[revision] = true
-}
-
-func readRules(ctx context.Context, from client.Reader, options ...client.ListOption) (*attributes.Rules, error) {
-	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
-	if err := from.List(ctx, cluster, options...); err != nil {
-		return nil, fmt.Errorf("read ClusterProtectedAttributes: %w", err)
-	}
-	if err := from.List(ctx, namespaced, options...); err != nil {
-		return nil, fmt.Errorf("read ProtectedAttributes: %w", err)
-	}
-	return attributes.NewRules(cluster.Items, namespaced.Items), nil
-}
-
-// At returns rules that are no older than those of a revision. If the cache is behind it, which it is for moments, they
-// are read anew.
-func (a *Admission) At(ctx context.Context, revision string) (*attributes.Rules, error) {
-	cached, err := a.Current(ctx)
-	a.mu.Lock()
-	known := err == nil && (revision == "" || a.known[revision])
-	a.mu.Unlock()
-	if known {
-		return cached, nil
-	}
-	live, err := readRules(ctx, a.live)
-	if err != nil {
-		return nil, err
-	}
-	if cached != nil && cached.Revision() == live.Revision() {
-		a.mu.Lock()
-		a.learn(revision)
-		a.mu.Unlock()
-	}
-	return live, nil
-}
-
-// Webhooks returns what the API server is to ask about: requests that touch a protected attribute, and nothing while
-// there is no rule.
+// Webhooks returns webhooks for the requests that change a protected attribute, and none if there are no rules.
 func (a *Admission) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
-	rules, err := a.Current(ctx)
+	rules, err := a.rules.Cached(ctx)
 	if err != nil || rules.Empty() {
 		return nil, err
 	}
-	// Requests would wait for it.
+	// Once the API server sends requests, they wait for the bindings. So read the bindings first.
 	ctx, cancel := context.WithTimeout(ctx, bindingsTimeout)
 	defer cancel()
 	if _, err := a.bindings.Index(ctx); err != nil {
@@ -212,14 +122,14 @@ func (a *Admission) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	}
 	marker := Marker(rules.Revision())
 	var webhooks []webhook.Webhook
-	for _, touches := range rules.Conditions(marker) {
+	for _, changes := range rules.Conditions(marker) {
 		webhooks = append(webhooks, webhook.Webhook{
 			Rules: []admissionregistrationv1.RuleWithOperations{webhook.AllObjects(operations...)},
 			MatchConditions: []admissionregistrationv1.MatchCondition{
-				{Name: "not-exempt", Expression: a.exempt.condition(marker)},
+				a.exempt.matchCondition(marker),
 				webhook.NotMirrorPod(),
 				webhook.NotNeededToRecover(),
-				{Name: "touches-a-protected-attribute", Expression: touches},
+				{Name: "changes-a-protected-attribute", Expression: changes},
 			},
 			Revision: rules.Revision(),
 		})
@@ -227,58 +137,71 @@ func (a *Admission) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	return webhooks, nil
 }
 
-// Marker is an annotation that is refused to everybody while the API server asks about the rules of a revision.
+// Marker returns an annotation that Validate denies to every user while the API server enforces the rules of a
+// revision.
 func Marker(revision string) string {
 	return v1alpha1.RulesAnnotationPrefix + revision
 }
 
-// condition spares those who are exempt the call, but for the marker.
-func (e Exempt) condition(marker string) string {
-	return fmt.Sprintf("!(request.userInfo.username in %s || request.userInfo.?groups.orValue([]).exists(group, group in %s)) || "+
-		"object != null && %q in object.metadata.?annotations.orValue({})", celList(e.Users), celList(e.Groups), marker)
-}
-
-// list is a list of strings in CEL.
-func celList(values []string) string {
-	quoted := make([]string, 0, len(values))
-	for _, value := range values {
-		quoted = append(quoted, fmt.Sprintf("%q", value))
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// Validate is asked about all writes.
+// Validate decides about a write.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
-	if marker := Marker(request.Revision); request.Revision != "" && request.Object != nil &&
-		request.Object.GetAnnotations()[marker] != "" {
-		return webhook.Deny(
-			fmt.Sprintf("the annotation %s is refused to everybody, by which it is seen that the rules are enforced",
-				marker),
-		)
+	if err := denyMarker(request); err != nil {
+		return err
 	}
-	who := attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
-	if a.exempt.has(who) || webhook.IsMirrorPod(request) || webhook.IsNeededToRecover(request) {
+	if a.exempt.includes(requesterOf(request)) || webhook.IsMirrorPod(request) || webhook.IsNeededToRecover(request) {
 		return nil
 	}
-	rules, err := a.At(ctx, request.Revision)
+	rules, err := a.rules.At(ctx, request.Revision)
 	if err != nil || rules.Empty() {
 		return err
 	}
-	change, err := a.changeBy(ctx, request, rules)
-	if err != nil {
-		return err
-	}
-	var unread error
-	violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool {
-		index, err := a.bindings.Index(ctx)
-		if err != nil {
-			unread = err
-			return false
+	var evicted *unstructured.Unstructured
+	if isEviction(request) && rules.GuardDeletion() {
+		if evicted, err = a.evictedPod(ctx, request); err != nil {
+			return err
 		}
-		return index.Holds(who, role, change.Namespace)
-	})
-	if unread != nil || len(violations) == 0 {
+	}
+	// Most requests change no protected attribute, and then nothing has to wait for the bindings.
+	var unread error
+	denial := decide(request, evicted, rules,
+		func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool {
+			index, err := a.bindings.Index(ctx)
+			if err != nil {
+				unread = err
+				return false
+			}
+			return index.Holds(who, role, namespace)
+		})
+	if unread != nil {
 		return unread
+	}
+	return denial
+}
+
+// denyMarker denies a request that sets the marker of the revision by which the API server sent it. Only Enforcement
+// sends such a request: the denial proves that the API server enforces the rules.
+func denyMarker(request *webhook.Request) error {
+	marker := Marker(request.Revision)
+	if request.Revision == "" || request.Object == nil || request.Object.GetAnnotations()[marker] == "" {
+		return nil
+	}
+	return webhook.Deny(fmt.Sprintf(
+		"annotation %s is reserved for the operator's check that the rules about protected attributes are enforced: "+
+			"remove it from the request", marker))
+}
+
+// decide denies a request by which the requester changes a protected attribute without a role for it. evicted is the
+// pod that an eviction deletes, or nil.
+func decide(
+	request *webhook.Request, evicted *unstructured.Unstructured, rules *attributes.Rules,
+	holds func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool,
+) error {
+	who, change := requesterOf(request), changeOf(request, evicted)
+	violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool {
+		return holds(who, role, change.Namespace)
+	})
+	if len(violations) == 0 {
+		return nil
 	}
 	lines := make([]string, 0, len(violations))
 	for _, violation := range violations {
@@ -288,29 +211,25 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	return webhook.Deny(strings.Join(lines, "\n"))
 }
 
-// changeBy returns what a request does. An eviction deletes a pod that the request doesn't show.
-func (a *Admission) changeBy(
-	ctx context.Context, request *webhook.Request, rules *attributes.Rules,
-) (attributes.Change, error) {
+func requesterOf(request *webhook.Request) attributes.Requester {
+	return attributes.Requester{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
+}
+
+func isEviction(request *webhook.Request) bool {
+	return request.SubResource == "eviction" && request.Operation == admissionv1.Create
+}
+
+// changeOf returns the change that a request makes. The object of an eviction is not the pod that it deletes.
+func changeOf(request *webhook.Request, evicted *unstructured.Unstructured) attributes.Change {
 	change := attributes.Change{Namespace: request.Namespace}
 	if request.Resource.Group == corev1.GroupName && request.Resource.Resource == "namespaces" {
 		change.Namespace = ""
 	}
-	if request.SubResource == "eviction" && request.Operation == admissionv1.Create {
-		if !rules.GuardDeletion() {
-			return change, nil
+	if isEviction(request) {
+		if evicted != nil {
+			change.Old = evicted.Object
 		}
-		pod := &unstructured.Unstructured{}
-		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-		err := a.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, pod)
-		if err != nil {
-			if apierrors.IsNotFound(err) {
-				return change, nil // nothing is evicted
-			}
-			return change, fmt.Errorf("read pod %s/%s that is to be evicted: %w", request.Namespace, request.Name, err)
-		}
-		change.Old = pod.Object
-		return change, nil
+		return change
 	}
 	if request.OldObject != nil {
 		change.Old = request.OldObject.Object
@@ -318,28 +237,31 @@ func (a *Admission) changeBy(
 	if request.Object != nil {
 		change.New = request.Object.Object
 	}
-	return change, nil
+	return change
 }
 
-// nameOf is how messages call the object of a request.
+// evictedPod returns the pod that an eviction deletes, or nil if it does not exist.
+func (a *Admission) evictedPod(ctx context.Context, request *webhook.Request) (*unstructured.Unstructured, error) {
+	pod := &unstructured.Unstructured{}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := a.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, pod)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get the evicted pod %s/%s: %w", request.Namespace, request.Name, err)
+	}
+	return pod, nil
+}
+
+// nameOf returns the name of the request's object in messages.
 func nameOf(request *webhook.Request) string {
-	name := webhook.GivenName(request)
-	if request.Namespace != "" && request.Kind.Kind != "Namespace" {
+	kind, name := request.Kind.Kind, webhook.GivenName(request)
+	if isEviction(request) {
+		kind = "Pod"
+	}
+	if request.Namespace != "" && kind != "Namespace" {
 		name = request.Namespace + "/" + name
 	}
-	return request.Kind.Kind + " " + name
-}
-
-// Plugin returns the row of the chain.
-func (a *Admission) Plugin() webhook.Plugin {
-	return webhook.Plugin{
-		Name: "attributes", Validator: a,
-		Rules: []admissionregistrationv1.RuleWithOperations{
-			webhook.AllObjects(admissionregistrationv1.Create, admissionregistrationv1.Update,
-				admissionregistrationv1.Delete),
-		},
-		FailurePolicy:  admissionregistrationv1.Fail, // policies go by the attributes
-		TimeoutSeconds: 10,
-		Webhooks:       a.Webhooks, Changes: &a.changes,
-	}
+	return kind + " " + name
 }

@@ -34,29 +34,30 @@ const (
 	reasonNotReached = "NotReached"
 )
 
-// probeAgain is how soon the API server is asked again whether it goes by a configuration that it has just got.
-const probeAgain = 20 * time.Millisecond
+// probeInterval is the time between two probes while the API server does not use a new configuration yet.
+const probeInterval = 20 * time.Millisecond
 
-// probePatience is how long probes may fail before the conditions say so: a replica that has just started has yet to
-// read its certificate.
-const probePatience = time.Second
+// probeTolerance is how long probes may fail before the conditions report it. A replica that has just started serves
+// its certificate within that time.
+const probeTolerance = time.Second
 
-// Enforcement says of the rules on attributes whether they are enforced: whether the API server asks about them, which
-// it is seen to do.
+// Enforcement writes the Enforced condition of all rules: whether the API server sends the requests that change the
+// attributes. It is a controller of the leader.
 type Enforcement struct {
 	Client client.Client
-	// Admission has the rules that are to be enforced.
-	Admission *Admission
-	// Queues makes the controller's queue.
+	// Rules are the rules that Admission enforces.
+	Rules *RuleCache
+	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
-	// seen is the revision that the API server was last seen to ask about.
-	seen string
-	// failing is when probes began to fail.
-	failing time.Time
+	// enforced is the revision of the last probe that succeeded, or empty.
+	enforced string
+	// failingSince is the time of the first of the probes that have failed since one succeeded.
+	failingSince time.Time
 }
 
-// SetupWithManager has all rules looked at together as one of them changes, and what the API server is told.
+// SetupWithManager adds a controller that reconciles all rules together when one of them changes, and when the webhook
+// configuration changes.
 func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
@@ -64,78 +65,93 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("protectedattribute").
 		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.Admission.changes.Listen(func() { queue.Add(reconcile.Request{}) })
+			r.Rules.changes.Listen(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
 
-// Reconcile brings the conditions up to date.
+// Reconcile updates the conditions.
 func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	failing := r.failing
-	r.failing = time.Time{}
-	rules, err := r.Admission.Current(ctx)
+	failingSince := r.failingSince
+	r.failingSince = time.Time{}
+	rules, err := r.Rules.Cached(ctx)
 	if err != nil || rules.Empty() {
 		return reconcile.Result{}, err
 	}
 	revision := rules.Revision()
-	missing, gone, err := r.missing(ctx, Marker(revision))
+	state, err := r.configured(ctx, Marker(revision))
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case gone || missing != "" && r.seen == revision: // it was there
-		r.seen = ""
-		return reconcile.Result{}, r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, missing)
-	case missing != "":
-		return reconcile.Result{}, nil // it is yet to come, and the watch will tell
-	}
-	if r.seen != revision {
+	case state == configurationDeleted || state == webhookMissing && r.enforced == revision:
+		r.enforced = ""
+		return reconcile.Result{}, r.report(ctx, rules, metav1.ConditionFalse, string(state))
+	case state == webhookMissing:
+		return reconcile.Result{}, nil // the operator is about to write it, and the watch reports that
+	case r.enforced != revision:
 		asked, err := r.probe(ctx, revision)
-		if err != nil && failing.IsZero() {
-			failing = time.Now()
+		if err != nil {
+			return reconcile.Result{}, r.probeFailed(ctx, rules, failingSince, err)
 		}
-		switch {
-		case err != nil && time.Since(failing) < probePatience:
-			r.failing = failing
-			return reconcile.Result{}, err
-		case err != nil:
-			r.failing = failing
-			return reconcile.Result{},
-				errors.Join(err,
-					r.say(ctx, rules, metav1.ConditionFalse, reasonNotReached, reporting.Shorten(err.Error())))
-		case !asked:
-			return reconcile.Result{RequeueAfter: probeAgain}, nil
+		if !asked {
+			return reconcile.Result{RequeueAfter: probeInterval}, nil
 		}
-		r.seen = revision
+		r.enforced = revision
 	}
 	return reconcile.Result{},
-		r.say(ctx, rules, metav1.ConditionTrue, reasonEnforced, "the API server asks about the attribute")
+		r.report(ctx, rules, metav1.ConditionTrue, "the API server enforces the rule")
 }
 
-// missing says what is not there of what the API server asks by, and whether all of it is gone.
-func (r *Enforcement) missing(ctx context.Context, marker string) (text string, gone bool, err error) {
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	err = r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
-			" is gone, so that the API server asks nobody: apply the manifests again", true, nil
-	case err != nil:
-		return "", false, err
+// probeFailed returns the error of a probe, so that it is repeated. Once probes have failed for probeTolerance, the
+// conditions report the error.
+func (r *Enforcement) probeFailed(
+	ctx context.Context, rules *attributes.Rules, failingSince time.Time, failure error,
+) error {
+	if failingSince.IsZero() {
+		failingSince = time.Now()
 	}
-	for _, webhook := range configuration.Webhooks {
+	r.failingSince = failingSince
+	if time.Since(failingSince) < probeTolerance {
+		return failure
+	}
+	return errors.Join(failure, r.report(ctx, rules, metav1.ConditionFalse, reporting.Shorten(failure.Error())))
+}
+
+// configuration is the state of the webhook configuration. Where it is not empty, it is a message for users.
+type configuration string
+
+const (
+	webhookConfigured    configuration = ""
+	configurationDeleted configuration = "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+		" does not exist, so the API server enforces no rule: apply the manifests again"
+	webhookMissing configuration = "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+		" lacks the webhook of the rules: wait until the operator has written it again"
+)
+
+// configured returns whether the webhook configuration contains the webhook with a marker.
+func (r *Enforcement) configured(ctx context.Context, marker string) (configuration, error) {
+	stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored)
+	if apierrors.IsNotFound(err) {
+		return configurationDeleted, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, webhook := range stored.Webhooks {
 		for _, condition := range webhook.MatchConditions {
 			if strings.Contains(condition.Expression, marker) {
-				return "", false, nil
+				return webhookConfigured, nil
 			}
 		}
 	}
-	return "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
-		" lacks the webhook: the operator is about to write it again", false, nil
+	return webhookMissing, nil
 }
 
-// probe tells whether the API server asks about the rules of a revision. Nothing is stored.
+// probe reports whether the API server enforces the rules of a revision. It tries to set the marker, which Admission
+// denies, in a dry run.
 func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) {
 	marker := Marker(revision)
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}}
@@ -147,13 +163,18 @@ func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) 
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), marker):
 		return true, nil
 	}
-	return false, fmt.Errorf("see whether the API server asks about protected attributes: %w", err)
+	return false, fmt.Errorf("probe whether the API server enforces protected attributes: %w", err)
 }
 
-// say writes what differs from the conditions. Rules that changed meanwhile have their turn later.
-func (r *Enforcement) say(
-	ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, reason, message string,
+// report writes the condition of all rules. If the rules have changed meanwhile, it writes nothing: the change has
+// enqueued them again.
+func (r *Enforcement) report(
+	ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, message string,
 ) error {
+	reason := reasonEnforced
+	if status != metav1.ConditionTrue {
+		reason = reasonNotReached
+	}
 	condition := metav1.Condition{Type: v1alpha1.AttributeEnforced, Status: status, Reason: reason, Message: message}
 	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
 	if err := errors.Join(r.Client.List(ctx, cluster), r.Client.List(ctx, namespaced)); err != nil {
@@ -174,15 +195,16 @@ func (r *Enforcement) say(
 	return errors.Join(errs...)
 }
 
+// write writes the status of an object if the condition changes it.
 func (r *Enforcement) write(
 	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus,
 	condition metav1.Condition,
 ) error {
-	known := status.DeepCopy()
+	stored := status.DeepCopy()
 	condition.ObservedGeneration = object.GetGeneration()
 	status.ObservedGeneration = object.GetGeneration()
 	apimeta.SetStatusCondition(&status.Conditions, condition)
-	if equality.Semantic.DeepEqual(known, status) {
+	if equality.Semantic.DeepEqual(stored, status) {
 		return nil
 	}
 	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, object, patch.WhileUnchanged(before))); err != nil {

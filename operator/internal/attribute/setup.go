@@ -13,7 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
-// Setup adds what enforces protected attributes to a manager, and returns the validator.
+// Setup adds the enforcement of protected attributes to a manager, and returns the validator.
 func Setup(ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, exempt Exempt) (*Admission, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
@@ -26,7 +26,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, exe
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &Enforcement{Client: leader.Client, Admission: admission, Queues: leader.Queues}
+	enforcement := &Enforcement{Client: leader.Client, Rules: admission.rules, Queues: leader.Queues}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}

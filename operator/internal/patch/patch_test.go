@@ -16,18 +16,18 @@ func TestTestedPatch(t *testing.T) {
 		before map[string]string
 		want   string
 	}{
-		"nothing was there": {nil, `[
+		"no annotations": {nil, `[
 			{"op": "test", "path": "/metadata/uid", "value": "1"},
 			{"op": "test", "path": "/metadata/annotations", "value": null},
 			{"op": "add", "path": "/metadata/annotations", "value": {"example.com/a~b": "new", "c": "new"}}]`},
-		"something else was there": {map[string]string{"d": "old"}, `[
+		"other annotations": {map[string]string{"d": "old"}, `[
 			{"op": "test", "path": "/metadata/uid", "value": "1"},
 			{"op": "test", "path": "/metadata/annotations/c", "value": null},
 			{"op": "test", "path": "/metadata/annotations/e", "value": null},
 			{"op": "test", "path": "/metadata/annotations/example.com~1a~0b", "value": null},
 			{"op": "add", "path": "/metadata/annotations/c", "value": "new"},
 			{"op": "add", "path": "/metadata/annotations/example.com~1a~0b", "value": "new"}]`},
-		"one was there, and one was empty": {map[string]string{"example.com/a~b": "old", "c": "", "e": "old"}, `[
+		"one of the keys, and an empty value": {map[string]string{"example.com/a~b": "old", "c": "", "e": "old"}, `[
 			{"op": "test", "path": "/metadata/uid", "value": "1"},
 			{"op": "test", "path": "/metadata/annotations/c", "value": ""},
 			{"op": "test", "path": "/metadata/annotations/e", "value": "old"},

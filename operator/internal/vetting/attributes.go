@@ -20,7 +20,7 @@ import (
 // bind templates, which are the cluster's.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
-	rules, err := v.attributes.At(ctx, v.request.Revision)
+	rules, err := v.attributes.Rules(ctx, v.request.Revision)
 	if err != nil || !rules.OfCluster() || v.attributes.IsExempt(who) {
 		return nil, err
 	}

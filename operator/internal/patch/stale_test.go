@@ -12,8 +12,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// An invalid patch is not taken for one that came late.
-func TestInvalidPatchesAreNotStale(t *testing.T) {
+// The API server answers an invalid object and a stale patch with the same status, 422.
+func TestInvalidObjectsAreNotStale(t *testing.T) {
 	t.Parallel()
 	cluster := controlplane.New(t)
 	api, err := client.New(cluster.RESTConfig(), client.Options{})
@@ -21,7 +21,7 @@ func TestInvalidPatchesAreNotStale(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "invalid"}}
 	require.NoError(t, api.Create(t.Context(), ns))
 	err = api.Patch(t.Context(), ns,
-		Tested{}.Test("/metadata/uid", ns.UID).Set("/metadata/labels/a", "no value of a label"))
+		Tested{}.Test("/metadata/uid", ns.UID).Set("/metadata/labels/a", "not a label value"))
 	require.True(t, apierrors.IsInvalid(err), err)
 	require.False(t, IsStale(err), err)
 }
