@@ -34,36 +34,38 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// allocatedKey is, in the ConfigMap of allocations, the number of the block that is given next.
-const allocatedKey = "next"
+// nextBlockKey is the key, in the ConfigMap of allocations, of the number of the block that is given next.
+const nextBlockKey = "next"
 
-// requeueSoon is when namespaces that changed meanwhile are reconciled again.
-const requeueSoon = 250 * time.Millisecond
+// retryStale is when namespaces that changed before they could be patched are reconciled again.
+const retryStale = 250 * time.Millisecond
 
-// allocationWrites are under way at a time.
-const allocationWrites = 16
+// maxConcurrentPatches is the number of namespaces that are patched at the same time.
+const maxConcurrentPatches = 16
 
-// Allocations gives namespaces their blocks of user ids and SELinux levels, while there are SecurityContextConstraints.
-// What is given is written down before it is: another leader goes on from there, and no block is given twice.
+// Allocations is the controller that gives each namespace a block of user IDs and an SELinux level of its own, while
+// there are constraints. It writes down the next free block before it gives one away, so that another leader continues
+// after it and no block is given twice.
 type Allocations struct {
 	Client     client.Client
 	ConfigMaps corev1client.ConfigMapInterface
 	Recorder   events.EventRecorder
 	Pool       scc.Pool
-	// Exempt are given nothing.
+	// Exempt lists the namespaces that are given nothing.
 	Exempt []string
-	// Constraints are those of the cache. Without any, namespaces are given nothing.
-	Constraints *constraints
-	// Caches are as new as the leadership before anything is done.
+	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
+	Constraints *constraintCache
+	// Caches delays the controller until the caches have caught up with the start of the leadership.
 	Caches *leadership.Caches
-	// Queues makes the controller's queue.
+	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
-	// given is what the cache may not show yet, by namespace.
-	given map[types.UID]map[string]string
+	// written contains the annotations that the cache may not show yet, by namespace.
+	written map[types.UID]map[string]string
 }
 
-// SetupWithManager has all namespaces looked at together as they come, and as their annotations change.
+// SetupWithManager adds a controller that reconciles all namespaces together when one is created, when its annotations
+// change, and when constraints change.
 func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
@@ -75,8 +77,7 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		WatchesRawSource(source.Func(func(_ context.Context,
-			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
 			r.Constraints.changes.Listen(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
@@ -84,7 +85,7 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// allocationKeys are the annotations that a namespace is given together.
+// AllocationKeys are the annotations that a namespace is given together.
 var AllocationKeys = []string{
 	v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
 }
@@ -97,7 +98,7 @@ func allocationOf(ns client.Object) [3]string {
 	}
 }
 
-// Reconcile gives every namespace what it lacks.
+// Reconcile gives every namespace the annotations that it lacks.
 func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if constraints, err := r.Constraints.get(ctx); err != nil || len(constraints) == 0 {
 		return reconcile.Result{}, err
@@ -106,48 +107,55 @@ func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
-	namespaces := map[string]*corev1.Namespace{}
 	var holders []scc.Holder
-	seen := map[types.UID]map[string]string{}
-	for i := range list.Items {
-		ns := &list.Items[i]
-		if slices.Contains(r.Exempt, ns.Name) {
-			continue
-		}
-		holder := scc.Holder{Name: ns.Name, Created: ns.CreationTimestamp, Annotations: ns.Annotations}
-		if given := r.given[ns.UID]; given != nil && !has(ns.Annotations, given) {
-			holder.Annotations = maps.Clone(ns.Annotations)
-			if holder.Annotations == nil {
-				holder.Annotations = map[string]string{}
-			}
-			maps.Copy(holder.Annotations, given)
-			seen[ns.UID] = given
-		}
-		namespaces[ns.Name] = ns
-		holders = append(holders, holder)
-	}
-	r.given = seen
-	// Most often there is nothing to do, which is seen without a request.
+	holders, r.written = holdersOf(list.Items, r.Exempt, r.written)
+	// Usually nothing is lacking, and then no request is needed.
 	if allocations, _, err := scc.Allocate(r.Pool, 0, holders); len(allocations) == 0 && err == nil {
 		return reconcile.Result{}, nil
 	}
-	allocations, err := r.reserve(ctx, holders)
-	if err != nil && !errors.Is(err, scc.ErrPoolExhausted) {
-		if apierrors.IsConflict(err) {
-			return reconcile.Result{RequeueAfter: time.Millisecond}, nil // another leader's last write
+	allocations, exhausted := r.reserve(ctx, holders)
+	if exhausted != nil && !errors.Is(exhausted, scc.ErrPoolExhausted) {
+		if apierrors.IsConflict(exhausted) {
+			return reconcile.Result{RequeueAfter: time.Millisecond}, nil // with the last write of an earlier leader
 		}
+		return reconcile.Result{}, exhausted
+	}
+	stale, err := r.write(ctx, list.Items, allocations)
+	if err := errors.Join(exhausted, err); err != nil || !stale {
 		return reconcile.Result{}, err
 	}
-	stale, failed := r.write(ctx, namespaces, allocations)
-	if err := errors.Join(err, failed); err != nil || !stale {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: requeueSoon}, nil
+	return reconcile.Result{RequeueAfter: retryStale}, nil
 }
 
-// has tells whether the annotations are as they were given. What changed since is not ours to hide.
-func has(annotations, given map[string]string) bool {
-	for key := range given {
+// holdersOf returns the namespaces that can be given annotations, with those that they have. written contains the
+// annotations that were written and that the cache may not show yet; holdersOf adds them to the namespace, and returns
+// the part of written that the cache still does not show.
+func holdersOf(
+	namespaces []corev1.Namespace, exempt []string, written map[types.UID]map[string]string,
+) ([]scc.Holder, map[types.UID]map[string]string) {
+	var holders []scc.Holder
+	missing := map[types.UID]map[string]string{}
+	for i := range namespaces {
+		ns := &namespaces[i]
+		if slices.Contains(exempt, ns.Name) {
+			continue
+		}
+		holder := scc.Holder{Name: ns.Name, Created: ns.CreationTimestamp, Annotations: ns.Annotations}
+		if unseen := written[ns.UID]; unseen != nil && !hasAny(ns.Annotations, unseen) {
+			holder.Annotations = map[string]string{}
+			maps.Copy(holder.Annotations, ns.Annotations)
+			maps.Copy(holder.Annotations, unseen)
+			missing[ns.UID] = unseen
+		}
+		holders = append(holders, holder)
+	}
+	return holders, missing
+}
+
+// hasAny reports whether one of the written annotations exists. All were written at once, so the cache shows that write
+// or a later one, and its values count.
+func hasAny(annotations, written map[string]string) bool {
+	for key := range written {
 		if annotations[key] != "" {
 			return true
 		}
@@ -155,62 +163,74 @@ func has(annotations, given map[string]string) bool {
 	return false
 }
 
-// reserve writes down that blocks are given, before they are.
+// reserve allocates blocks, and writes down the next free one before any namespace is given one. If the pool is
+// exhausted, it returns the allocations that were possible and scc.ErrPoolExhausted.
 func (r *Allocations) reserve(ctx context.Context, holders []scc.Holder) ([]scc.Allocation, error) {
-	book, err := r.ConfigMaps.Get(ctx, v1alpha1.AllocationsConfigMap, metav1.GetOptions{})
+	record, err := r.ConfigMaps.Get(ctx, v1alpha1.AllocationsConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read where allocations are written down: %w", err)
+		return nil, fmt.Errorf("get the ConfigMap with the next block of user IDs: %w", err)
 	}
-	next, err := strconv.Atoi(book.Data[allocatedKey])
-	if err != nil || next < 0 {
-		next = 0 // nothing was given yet, or that is not known: blocks that namespaces have are passed over
-	}
+	next := nextBlock(record.Data)
 	allocations, after, exhausted := scc.Allocate(r.Pool, next, holders)
 	if after != next {
-		if book.Data == nil {
-			book.Data = map[string]string{}
+		if record.Data == nil {
+			record.Data = map[string]string{}
 		}
-		book.Data[allocatedKey] = strconv.Itoa(after)
-		if _, err := r.ConfigMaps.Update(ctx, book, metav1.UpdateOptions{}); err != nil {
-			return nil, fmt.Errorf("write down what is allocated: %w", err)
+		record.Data[nextBlockKey] = strconv.Itoa(after)
+		if _, err := r.ConfigMaps.Update(ctx, record, metav1.UpdateOptions{}); err != nil {
+			return nil, fmt.Errorf("reserve blocks of user IDs: %w", err)
 		}
 	}
 	return allocations, exhausted
 }
 
-// allocationPatch changes nothing in a namespace that has other ids by now, or in another namespace of the name: pods
-// that run keep the ids of an earlier allocation.
+// nextBlock returns the number of the block that is given next. It is 0 if the ConfigMap has no valid number: blocks
+// that namespaces have are skipped in any case.
+func nextBlock(data map[string]string) int {
+	next, err := strconv.Atoi(data[nextBlockKey])
+	if err != nil || next < 0 {
+		return 0
+	}
+	return next
+}
+
+// allocationPatch returns a patch that the API server rejects if the namespace has other allocation annotations by now,
+// or is another namespace of that name. Running pods keep the user IDs of an earlier allocation, so a namespace must
+// not be given two.
 func allocationPatch(ns *corev1.Namespace, allocation scc.Allocation) client.Patch {
 	return patch.Tested{}.Test("/metadata/uid", ns.UID).
 		SetIn("/metadata/annotations", ns.Annotations, allocation.Annotations, AllocationKeys...)
 }
 
-// write gives namespaces what is allocated. It reports whether some were changed meanwhile, and are to be looked at
-// again.
+// write annotates namespaces. It reports whether some of them had changed and have to be reconciled again.
 func (r *Allocations) write(
-	ctx context.Context, namespaces map[string]*corev1.Namespace, allocations []scc.Allocation,
+	ctx context.Context, namespaces []corev1.Namespace, allocations []scc.Allocation,
 ) (stale bool, err error) {
+	byName := make(map[string]*corev1.Namespace, len(namespaces))
+	for i := range namespaces {
+		byName[namespaces[i].Name] = &namespaces[i]
+	}
 	errs := make([]error, len(allocations))
-	workqueue.ParallelizeUntil(ctx, allocationWrites, len(allocations), func(i int) {
-		ns := namespaces[allocations[i].Namespace]
+	workqueue.ParallelizeUntil(ctx, maxConcurrentPatches, len(allocations), func(i int) {
+		ns := byName[allocations[i].Namespace]
 		target := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-		if err := r.Client.Status().Patch(ctx, target,
-			allocationPatch(ns, allocations[i])); client.IgnoreNotFound(err) != nil {
-			errs[i] = fmt.Errorf("give namespace %s its user ids: %w", ns.Name, err)
+		err := r.Client.Status().Patch(ctx, target, allocationPatch(ns, allocations[i]))
+		if client.IgnoreNotFound(err) != nil {
+			errs[i] = fmt.Errorf("allocate user IDs to namespace %s: %w", ns.Name, err)
 		}
 	})
 	for i, allocation := range allocations {
-		ns := namespaces[allocation.Namespace]
-		if patch.IsStale(errs[i]) {
+		ns := byName[allocation.Namespace]
+		switch {
+		case patch.IsStale(errs[i]):
 			stale, errs[i] = true, nil
-			continue
-		}
-		if errs[i] == nil && allocation.Repairs == "" {
-			r.given[ns.UID] = allocation.Annotations
-		}
-		if errs[i] == nil && allocation.Repairs != "" {
+		case errs[i] != nil:
+		case allocation.Repairs == "":
+			r.written[ns.UID] = allocation.Annotations
+		default:
 			r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, "AllocationRepaired", "Allocate",
-				"the namespace was given others: %s. Pods that are running keep theirs", allocation.Repairs)
+				"allocated other user IDs and another SELinux level to the namespace: %s. Running pods keep their user "+
+					"IDs: restart them", allocation.Repairs)
 		}
 	}
 	return stale, errors.Join(errs...)

@@ -2,6 +2,8 @@ package constraint
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,9 +18,9 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// An allocation that an earlier leader decided on changes nothing if the API server gets it after another write to the
-// annotations that it depends on.
-func TestLateAllocationsAreRefused(t *testing.T) {
+// A patch of an earlier leader changes nothing if the API server receives it after another write to the annotations on
+// which the allocation depends.
+func TestLateAllocationsAreRejected(t *testing.T) {
 	t.Parallel()
 	cluster := controlplane.New(t)
 	api, err := client.New(cluster.RESTConfig(), client.Options{})
@@ -42,7 +44,7 @@ func TestLateAllocationsAreRefused(t *testing.T) {
 		late          bool
 	}{
 		{given: given},
-		// it can't be told which annotations are there
+		// the patch cannot tell which annotations were added
 		{given: given, meanwhile: annotations("a", "b"), late: true},
 		{given: given, meanwhile: annotations(v1alpha1.UIDRangeAnnotation, "1000/10"), late: true},
 		{given: given, before: map[string]string{"a": "b"}},
@@ -79,4 +81,119 @@ func TestLateAllocationsAreRefused(t *testing.T) {
 		require.NoError(t, err, i)
 		require.Subset(t, after.Annotations, c.given, i)
 	}
+}
+
+func namespace(name string, created int64, annotations map[string]string) corev1.Namespace {
+	return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Unix(created, 0), Annotations: annotations,
+	}}
+}
+
+// block returns the annotations of a block of the pool of TestAllocationsOfNamespaces.
+func block(number int64) map[string]string {
+	ids := fmt.Sprintf("%d/10", 1000+10*number)
+	return map[string]string{
+		v1alpha1.UIDRangeAnnotation: ids, v1alpha1.SupplementalGroupsAnnotation: ids,
+		v1alpha1.MCSAnnotation: scc.Levels{Prefix: "s0:", Each: 2, PerNamespace: 1}.Level(int(number)),
+	}
+}
+
+// Which namespaces of a list are given which annotations.
+func TestAllocationsOfNamespaces(t *testing.T) {
+	t.Parallel()
+	pool, err := scc.NewPool("1000-1039/10", "s0:/2", 1)
+	require.NoError(t, err)
+	withoutLevel := block(1)
+	delete(withoutLevel, v1alpha1.MCSAnnotation)
+	for name, test := range map[string]struct {
+		namespaces []corev1.Namespace
+		written    map[types.UID]map[string]string
+		next       int
+		want       map[string]map[string]string
+		repaired   []string
+		// missing are the namespaces whose written annotations the cache still does not show.
+		missing []types.UID
+	}{
+		"the oldest first": {
+			namespaces: []corev1.Namespace{namespace("b", 2, nil), namespace("a", 3, nil), namespace("c", 1, nil)},
+			want:       map[string]map[string]string{"c": block(0), "b": block(1), "a": block(2)},
+		},
+		"from the next block": {
+			namespaces: []corev1.Namespace{namespace("a", 1, nil)}, next: 2,
+			want: map[string]map[string]string{"a": block(2)},
+		},
+		"exempt namespaces": {
+			namespaces: []corev1.Namespace{namespace("kube-system", 1, nil), namespace("a", 2, nil)},
+			want:       map[string]map[string]string{"a": block(0)},
+		},
+		"a block that a namespace has": {
+			namespaces: []corev1.Namespace{namespace("a", 2, block(0)), namespace("b", 1, nil)},
+			want:       map[string]map[string]string{"b": block(1)},
+		},
+		"a namespace that lacks a level": {
+			namespaces: []corev1.Namespace{namespace("a", 1, withoutLevel)},
+			want: map[string]map[string]string{
+				"a": {v1alpha1.MCSAnnotation: block(1)[v1alpha1.MCSAnnotation]},
+			},
+		},
+		"a block that two namespaces have": {
+			namespaces: []corev1.Namespace{namespace("young", 2, block(0)), namespace("old", 1, block(0))}, next: 1,
+			want: map[string]map[string]string{"young": block(1)}, repaired: []string{"young"},
+		},
+		"annotations that the cache does not show yet": {
+			namespaces: []corev1.Namespace{namespace("a", 1, nil), namespace("b", 2, nil)},
+			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
+			want: map[string]map[string]string{"b": block(1)}, missing: []types.UID{"a"},
+		},
+		"annotations that the cache shows": {
+			namespaces: []corev1.Namespace{namespace("a", 1, block(0))},
+			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
+		},
+		"annotations that a user changed since": {
+			namespaces: []corev1.Namespace{namespace("a", 1, block(3))},
+			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
+		},
+		"a deleted namespace of the same name": {
+			namespaces: []corev1.Namespace{namespace("a", 1, nil)},
+			written:    map[types.UID]map[string]string{"an older UID": block(0)}, next: 1,
+			want: map[string]map[string]string{"a": block(1)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holders, missing := holdersOf(test.namespaces, []string{"kube-system"}, test.written)
+			require.ElementsMatch(t, test.missing, slices.Collect(maps.Keys(missing)))
+			allocations, _, err := scc.Allocate(pool, test.next, holders)
+			require.NoError(t, err)
+			given := map[string]map[string]string{}
+			var repaired []string
+			for _, allocation := range allocations {
+				given[allocation.Namespace] = allocation.Annotations
+				if allocation.Repairs != "" {
+					repaired = append(repaired, allocation.Namespace)
+				}
+			}
+			if test.want == nil {
+				test.want = map[string]map[string]string{}
+			}
+			require.Equal(t, test.want, given)
+			require.Equal(t, test.repaired, repaired)
+		})
+	}
+}
+
+func TestHoldersDoNotChangeTheCache(t *testing.T) {
+	t.Parallel()
+	cached := namespace("a", 1, map[string]string{"x": "y"})
+	holders, _ := holdersOf([]corev1.Namespace{cached}, nil, map[types.UID]map[string]string{"a": block(0)})
+	require.Contains(t, holders[0].Annotations, v1alpha1.UIDRangeAnnotation)
+	require.Equal(t, map[string]string{"x": "y"}, cached.Annotations)
+}
+
+func TestNextBlock(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int{"7": 7, "0": 0, "-1": 0, "": 0, "seven": 0} {
+		require.Equal(t, want, nextBlock(map[string]string{nextBlockKey: value}), value)
+	}
+	require.Equal(t, 0, nextBlock(nil))
 }

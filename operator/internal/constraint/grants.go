@@ -19,36 +19,32 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Answers about the verb use are kept for a while, as the API server keeps those of a webhook: most pods are of service
-// accounts that made one before.
+// Answers about the verb use are cached, as the API server caches those of an authorization webhook. Most pods are
+// created by service accounts that have just created another one.
 const (
-	grantedFor  = 10 * time.Second
-	refusedFor  = time.Second
-	keptAnswers = 10_000
+	allowedLifetime = 10 * time.Second
+	deniedLifetime  = time.Second
+	maxAnswers      = 10_000
 )
 
-// Grants decide who may use which constraints.
+// Grants decides who may use which constraint: the users and groups that the constraint lists, and those who have the
+// RBAC verb use on it.
 type Grants struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
-	// current reads the UIDs of the objects that a reference names.
-	current func(ctx context.Context, reference scc.Reference) (scc.Identity, error)
+	live    client.Reader
 	answers *utilcache.LRUExpireCache
 }
 
-// NewGrants returns grants that ask the API server about the verb use, and read from it the UIDs of the objects that
-// constraints name.
+// NewGrants returns grants that ask the API server about the verb use. They read from live the UIDs of the objects that
+// constraints list.
 func NewGrants(reviews authorizationclient.SubjectAccessReviewInterface, live client.Reader) *Grants {
-	return &Grants{
-		reviews: reviews, answers: utilcache.NewLRUExpireCache(keptAnswers),
-		current: func(ctx context.Context, reference scc.Reference) (scc.Identity, error) {
-			return identity(ctx, live, reference)
-		},
-	}
+	return &Grants{reviews: reviews, live: live, answers: utilcache.NewLRUExpireCache(maxAnswers)}
 }
 
-// by returns by whose right a constraint is used: the service account's, which is asked about first, the requester's,
-// or nobody's. With intersection it must be both's, if the pod has a service account.
-func (g *Grants) by(
+// subject returns whose right permits a constraint for a pod: scc.ServiceAccountSubject, scc.UserSubject, or "" if it
+// is not permitted. The service account comes first. With intersection, both the requester and the pod's service
+// account, if it has one, need the right.
+func (g *Grants) subject(
 	ctx context.Context, request *webhook.Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints,
 	intersection bool,
 ) (string, error) {
@@ -57,7 +53,7 @@ func (g *Grants) by(
 			Username: "system:serviceaccount:" + request.Namespace + ":" + name,
 			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + request.Namespace},
 		}
-		allowed, err := g.may(ctx, account, request.Namespace, constraint)
+		allowed, err := g.mayUse(ctx, account, request.Namespace, constraint)
 		if err != nil || allowed && !intersection {
 			return subjectIf(allowed, scc.ServiceAccountSubject), err
 		}
@@ -65,7 +61,7 @@ func (g *Grants) by(
 			return "", nil
 		}
 	}
-	allowed, err := g.may(ctx, request.UserInfo, request.Namespace, constraint)
+	allowed, err := g.mayUse(ctx, request.UserInfo, request.Namespace, constraint)
 	return subjectIf(allowed, scc.UserSubject), err
 }
 
@@ -76,15 +72,19 @@ func subjectIf(allowed bool, subject string) string {
 	return subject
 }
 
-func (g *Grants) may(
+// mayUse reports whether a user may use a constraint in a namespace.
+func (g *Grants) mayUse(
 	ctx context.Context, who authenticationv1.UserInfo, namespace string,
 	constraint *v1alpha1.SecurityContextConstraints,
 ) (bool, error) {
-	if listed, err := g.listed(ctx, who, constraint); listed || err != nil {
+	listed, err := isListed(constraint, who, func(reference scc.Reference) (scc.Identity, error) {
+		return identity(ctx, g.live, reference)
+	})
+	if listed || err != nil {
 		return listed, err
 	}
 	key := fmt.Sprintf("%q %q %q %q %q %q", who.Username, who.UID, who.Groups, who.Extra, namespace, constraint.Name)
-	if answer, known := g.answers.Get(key); known {
+	if answer, cached := g.answers.Get(key); cached {
 		return answer.(bool), nil
 	}
 	review := webhook.ReviewOf(who)
@@ -95,31 +95,34 @@ func (g *Grants) may(
 	answer, err := g.reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false,
-			fmt.Errorf("ask whether %s may use SecurityContextConstraints %s: %w", who.Username, constraint.Name, err)
+			fmt.Errorf("review whether user %q may use SecurityContextConstraints %s: %w", who.Username,
+				constraint.Name, err)
 	}
-	allowed, lifetime := answer.Status.Allowed && !answer.Status.Denied, refusedFor
+	allowed, lifetime := answer.Status.Allowed && !answer.Status.Denied, deniedLifetime
 	if allowed {
-		lifetime = grantedFor
+		lifetime = allowedLifetime
 	}
 	g.answers.Add(key, allowed, lifetime)
 	return allowed, nil
 }
 
-// listed reports whether users or groups of a constraint name a user. An entry does not count for an object that was
-// created anew under a name whose owner was deleted: the operator has yet to remove that entry.
-func (g *Grants) listed(
-	ctx context.Context, who authenticationv1.UserInfo, constraint *v1alpha1.SecurityContextConstraints,
+// isListed reports whether the users or groups of a constraint include a user. An entry that names a ServiceAccount or
+// a Namespace does not count for an object that was created again after the recorded one was deleted, even before
+// References has removed the entry. current returns the UIDs of the objects that an entry names.
+func isListed(
+	constraint *v1alpha1.SecurityContextConstraints, who authenticationv1.UserInfo,
+	current func(scc.Reference) (scc.Identity, error),
 ) (bool, error) {
-	named := func(reference scc.Reference, isReference bool) (bool, error) {
-		seen, found := scc.Seen(constraint, reference)
-		if !isReference || !found {
+	counts := func(reference scc.Reference, isReference bool) (bool, error) {
+		recorded, isRecorded := scc.Seen(constraint, reference)
+		if !isReference || !isRecorded {
 			return true, nil
 		}
-		current, err := g.current(ctx, reference)
-		return err == nil && !seen.Stale(current), err
+		identity, err := current(reference)
+		return err == nil && !recorded.Stale(identity), err
 	}
 	if who.Username != "" && slices.Contains(constraint.Users, who.Username) {
-		if listed, err := named(scc.UserReference(who.Username)); listed || err != nil {
+		if listed, err := counts(scc.UserReference(who.Username)); listed || err != nil {
 			return listed, err
 		}
 	}
@@ -127,7 +130,7 @@ func (g *Grants) listed(
 		if !slices.Contains(constraint.Groups, group) {
 			continue
 		}
-		if listed, err := named(scc.GroupReference(group)); listed || err != nil {
+		if listed, err := counts(scc.GroupReference(group)); listed || err != nil {
 			return listed, err
 		}
 	}

@@ -1,7 +1,6 @@
 package constraint
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -13,9 +12,9 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Whoever creates a deleted ServiceAccount or Namespace again is not listed, even before the operator has removed the
-// entry.
-func TestListedByReferences(t *testing.T) {
+// A ServiceAccount or Namespace that was deleted and created again is not listed, even before the operator has removed
+// the entry.
+func TestIsListed(t *testing.T) {
 	t.Parallel()
 	seen := scc.Identity{Namespace: "1", Account: "2"}
 	constraint, _, err := scc.RemoveStale(&v1alpha1.SecurityContextConstraints{
@@ -44,36 +43,41 @@ func TestListedByReferences(t *testing.T) {
 		"a group": {
 			authenticationv1.UserInfo{Username: "joe", Groups: []string{"devs"}}, scc.Identity{}, true,
 		},
-		"nobody":                   {authenticationv1.UserInfo{Groups: []string{""}}, seen, false},
-		"the account":              {account("b"), seen, true},
-		"another account":          {account("b"), scc.Identity{Namespace: "1", Account: "3"}, false},
-		"in another namespace":     {account("b"), scc.Identity{Namespace: "3", Account: "2"}, false},
-		"a deleted account":        {account("b"), scc.Identity{Namespace: "1"}, false},
-		"one that was yet to come": {account("later"), scc.Identity{Namespace: "1", Account: "9"}, true},
-		"the namespace":            {account("x", "system:serviceaccounts", "system:serviceaccounts:a"), seen, true},
-		"another namespace": {
+		"a user and group without names": {
+			authenticationv1.UserInfo{Groups: []string{""}}, seen, false,
+		},
+		"the recorded account": {account("b"), seen, true},
+		"the account, created again": {
+			account("b"), scc.Identity{Namespace: "1", Account: "3"}, false,
+		},
+		"the account, in a namespace that was created again": {
+			account("b"), scc.Identity{Namespace: "3", Account: "2"}, false,
+		},
+		"a deleted account": {account("b"), scc.Identity{Namespace: "1"}, false},
+		"an account that was created after the entry": {
+			account("later"), scc.Identity{Namespace: "1", Account: "9"}, true,
+		},
+		"the recorded namespace": {account("x", "system:serviceaccounts",
+			"system:serviceaccounts:a"), seen, true},
+		"the namespace, created again": {
 			account("x", "system:serviceaccounts", "system:serviceaccounts:a"), scc.Identity{Namespace: "3"}, false,
 		},
-		"another, by another group": {
+		"the namespace, created again, and another group": {
 			account("x", "system:serviceaccounts:a", "devs"), scc.Identity{Namespace: "3"}, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			grants := NewGrants(nil, nil)
-			grants.current = func(context.Context, scc.Reference) (scc.Identity, error) {
+			listed, err := isListed(constraint, test.who, func(scc.Reference) (scc.Identity, error) {
 				return test.current, nil
-			}
-			listed, err := grants.listed(t.Context(), test.who, constraint)
+			})
 			require.NoError(t, err)
 			require.Equal(t, test.want, listed)
 		})
 	}
-	grants := NewGrants(nil, nil)
-	grants.current = func(context.Context, scc.Reference) (scc.Identity, error) {
+	listed, err := isListed(constraint, account("b"), func(scc.Reference) (scc.Identity, error) {
 		return scc.Identity{}, errors.New("unavailable")
-	}
-	listed, err := grants.listed(t.Context(), account("b"), constraint)
+	})
 	require.ErrorContains(t, err, "unavailable")
 	require.False(t, listed)
 }

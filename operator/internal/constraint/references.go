@@ -31,32 +31,33 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// References removes deleted ServiceAccounts and Namespaces from the users and groups of SecurityContextConstraints, so
-// that whoever creates an object of the same name inherits no constraint. Each constraint records the UIDs of what it
-// names. Deletions that happened while no operator was running are found by that record.
+// References is the controller that removes deleted ServiceAccounts and Namespaces from the users and groups of
+// SecurityContextConstraints, so that a user who creates an object of the same name may not use the constraint. An
+// annotation of each constraint records the UIDs of the objects that it names. By that record, References also
+// recognizes deletions that happened while no operator was running.
 type References struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live     client.Reader
 	Cache    cache.Cache
 	Recorder events.EventRecorder
-	// Caches are as new as the leadership before anything is done.
+	// Caches delays the controller until the caches have caught up with the start of the leadership.
 	Caches *leadership.Caches
-	// Queues makes the controller's queue.
+	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
 	queue backoff.Queue
-	// watching is whether ServiceAccounts are watched: only while a constraint names one.
-	watching bool
+	// watchesAccounts reports whether ServiceAccounts are watched, which they are while a constraint names one.
+	watchesAccounts bool
 
 	mu sync.Mutex
-	// namespaces and accounts are those that constraints name.
+	// namespaces and accounts are the objects that constraints name.
 	namespaces map[string]bool
 	accounts   map[types.NamespacedName]bool
 }
 
-// SetupWithManager has all constraints reconciled together when one of them changes, and when an object that one names
-// is created or deleted.
+// SetupWithManager adds a controller that reconciles all constraints together when one of them changes, and when an
+// object that one names is created or deleted.
 func (r *References) SetupWithManager(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
@@ -84,7 +85,7 @@ func (r *References) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
-	// First, so that every change after it is queued.
+	// Start the watches first, so that every later change enqueues the constraints again.
 	if err := r.watch(ctx, list.Items); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -98,8 +99,8 @@ func (r *References) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// removeStale decides by the cache whether there is anything to do, and what to do by the API server: a cache may be
-// late.
+// removeStale removes the stale references of one constraint. If the cache shows a stale reference, removeStale decides
+// again by what the API server returns, because the cache may be late.
 func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints) error {
 	from := func(reader client.Reader) func(scc.Reference) (scc.Identity, error) {
 		return func(reference scc.Reference) (scc.Identity, error) { return identity(ctx, reader, reference) }
@@ -113,7 +114,7 @@ func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.Secur
 	}
 	err = r.Client.Patch(ctx, changed, patch.WhileUnchanged(constraint))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the watch brings the newer one
+		return nil // the watch enqueues the newer version
 	}
 	if err != nil || len(stale) == 0 {
 		return err
@@ -123,48 +124,50 @@ func (r *References) removeStale(ctx context.Context, constraint *v1alpha1.Secur
 		names[i] = reference.String()
 	}
 	r.Recorder.Eventf(constraint, nil, corev1.EventTypeNormal, "StaleReferencesRemoved", "RemoveStaleReferences",
-		"removed from users and groups, since the object was deleted: %s. If it was created again, add it again",
+		"removed from users and groups, because the objects were deleted: %s. To permit objects that were created again under "+
+			"these names, add them again",
 		strings.Join(names, ", "))
 	ctrl.LoggerFrom(ctx).Info("removed stale references", "constraint", constraint.Name, "references", names)
 	return nil
 }
 
-// identity reads the UIDs of the objects that a reference names.
+// identity returns the UIDs of the objects that a reference names.
 func identity(ctx context.Context, from client.Reader, reference scc.Reference) (scc.Identity, error) {
-	found := scc.Identity{}
+	current := scc.Identity{}
 	namespace := &corev1.Namespace{}
 	err := from.Get(ctx, client.ObjectKey{Name: reference.Namespace}, namespace)
 	if client.IgnoreNotFound(err) != nil {
-		return found, err
+		return current, err
 	}
-	if found.Namespace = namespace.UID; reference.Account == "" {
-		return found, nil
+	if current.Namespace = namespace.UID; reference.Account == "" {
+		return current, nil
 	}
 	account := ServiceAccount()
 	err = from.Get(ctx, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Account}, account)
-	found.Account = account.UID
-	return found, client.IgnoreNotFound(err)
+	current.Account = account.UID
+	return current, client.IgnoreNotFound(err)
 }
 
-// ServiceAccount returns the type of ServiceAccounts as the cache of a manager keeps them: their metadata.
+// ServiceAccount returns an empty ServiceAccount of the type by which the cache of a manager keeps them: metadata only.
 func ServiceAccount() *metav1.PartialObjectMetadata {
 	account := &metav1.PartialObjectMetadata{}
 	account.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
 	return account
 }
 
-// IdentityOnly keeps of an object what identifies it. A cluster has tens of thousands of ServiceAccounts.
+// IdentityOnly is a cache.TransformFunc that keeps the name, UID and resourceVersion of an object. A cluster may have
+// tens of thousands of ServiceAccounts.
 func IdentityOnly(object any) (any, error) {
-	if found, ok := object.(*metav1.PartialObjectMetadata); ok {
-		found.ObjectMeta = metav1.ObjectMeta{
-			Namespace: found.Namespace, Name: found.Name, UID: found.UID, ResourceVersion: found.ResourceVersion,
+	if partial, ok := object.(*metav1.PartialObjectMetadata); ok {
+		partial.ObjectMeta = metav1.ObjectMeta{
+			Namespace: partial.Namespace, Name: partial.Name, UID: partial.UID,
+			ResourceVersion: partial.ResourceVersion,
 		}
 	}
 	return object, nil
 }
 
-// watch has the watches of Namespaces and ServiceAccounts report what constraints name. ServiceAccounts are watched
-// only while a constraint names one.
+// watch makes the watches of Namespaces and ServiceAccounts enqueue a request for the objects that constraints name.
 func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityContextConstraints) error {
 	namespaces, accounts := map[string]bool{}, map[types.NamespacedName]bool{}
 	for i := range constraints {
@@ -179,10 +182,10 @@ func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityC
 	r.namespaces, r.accounts = namespaces, accounts
 	r.mu.Unlock()
 	switch needed := len(accounts) > 0; {
-	case needed == r.watching:
+	case needed == r.watchesAccounts:
 		return nil
 	case !needed:
-		r.watching = false
+		r.watchesAccounts = false
 		return r.Cache.RemoveInformer(ctx, ServiceAccount())
 	}
 	informer, err := r.Cache.GetInformer(ctx, ServiceAccount())
@@ -192,7 +195,7 @@ func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityC
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: r.enqueueAccount, UpdateFunc: r.enqueueReplaced, DeleteFunc: r.enqueueAccount,
 	})
-	r.watching = err == nil
+	r.watchesAccounts = err == nil
 	return err
 }
 
@@ -212,7 +215,7 @@ func (r *References) enqueueAccount(object any) {
 	}
 }
 
-// enqueueReplaced enqueues a ServiceAccount that was deleted and created again while the watch was interrupted.
+// enqueueReplaced enqueues a request if a ServiceAccount was deleted and created again while the watch was interrupted.
 func (r *References) enqueueReplaced(old, updated any) {
 	before, _ := old.(*metav1.PartialObjectMetadata)
 	after, _ := updated.(*metav1.PartialObjectMetadata)

@@ -13,21 +13,21 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Options decide where constraints apply, and how strictly.
+// Options are the flags about SecurityContextConstraints.
 type Options struct {
 	// ExemptNamespaces are the namespaces to whose pods constraints do not apply.
 	ExemptNamespaces []string
 	// Intersection makes a constraint usable only if both the requester and the pod's service account may use it.
 	Intersection bool
-	// CallerGuardsExec decides about exec and attach by the rights of the caller alone, without the pod's service
-	// account.
+	// CallerGuardsExec makes the decision about exec and attach depend on the rights of the caller only. Otherwise the
+	// rights of the pod's service account suffice, too.
 	CallerGuardsExec bool
-	// Pool is the range of user IDs that namespaces are given blocks of.
+	// Pool contains the blocks of user IDs and the SELinux levels that namespaces are given.
 	Pool scc.Pool
 }
 
-// Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins. The clients are those
-// of a replica that may not lead.
+// Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins. Replicas that do not
+// lead may use the clients.
 func Setup(
 	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface, options Options,
 ) (*Admission, error) {

@@ -14,9 +14,9 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// write copies the security contexts that a constraint generated to the object and, if record is set, the constraint's
-// name. Fields that this program does not know are kept.
-func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, record bool) error {
+// patchPod copies the security contexts that a constraint generated to the object of a request. If record is true, it
+// also sets the annotations that name the constraint. It keeps fields that this version of the operator does not know.
+func patchPod(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, record bool) error {
 	if record {
 		annotations := maps.Clone(object.GetAnnotations())
 		if annotations == nil {
@@ -43,22 +43,23 @@ func write(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.V
 	return nil
 }
 
-// contexts returns the security contexts of containers, by the field that the containers are in.
+// contexts returns the security contexts of containers, by the field of the spec that lists the containers.
 func contexts(spec *corev1.PodSpec) map[string][]*corev1.SecurityContext {
-	found := map[string][]*corev1.SecurityContext{}
+	byField := map[string][]*corev1.SecurityContext{}
 	for i := range spec.InitContainers {
-		found["initContainers"] = append(found["initContainers"], spec.InitContainers[i].SecurityContext)
+		byField["initContainers"] = append(byField["initContainers"], spec.InitContainers[i].SecurityContext)
 	}
 	for i := range spec.Containers {
-		found["containers"] = append(found["containers"], spec.Containers[i].SecurityContext)
+		byField["containers"] = append(byField["containers"], spec.Containers[i].SecurityContext)
 	}
 	for i := range spec.EphemeralContainers {
-		found["ephemeralContainers"] = append(found["ephemeralContainers"], spec.EphemeralContainers[i].SecurityContext)
+		byField["ephemeralContainers"] = append(byField["ephemeralContainers"],
+			spec.EphemeralContainers[i].SecurityContext)
 	}
-	return found
+	return byField
 }
 
-// mergeContext puts into the field securityContext of a map what is different in updated.
+// mergeContext merges the differences between two security contexts into the field securityContext of a map.
 func mergeContext[T any](of map[string]any, old, updated *T) error {
 	before, err := json.Marshal(orEmpty(old))
 	if err != nil {
@@ -72,14 +73,14 @@ func mergeContext[T any](of map[string]any, old, updated *T) error {
 	if err != nil || string(difference) == "{}" {
 		return err
 	}
-	found, err := json.Marshal(of["securityContext"])
+	current, err := json.Marshal(of["securityContext"])
 	if err != nil {
 		return err
 	}
 	if of["securityContext"] == nil {
-		found = []byte("{}")
+		current = []byte("{}")
 	}
-	merged, err := jsonpatch.MergePatch(found, difference)
+	merged, err := jsonpatch.MergePatch(current, difference)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,42 @@
+// Package constraint enforces SecurityContextConstraints: it admits pods by them, guards exec and attach, gives
+// namespaces their UID ranges and SELinux levels, and removes references to deleted objects from constraints. The
+// decision about one pod is a function of values, scc.Review, and so is the allocation, scc.Allocate. This package
+// supplies the values and writes the results.
+//
+// # What enters where
+//
+//   - Admission.Mutate receives new pods, updates, and new ephemeral containers. It sets the fields that the pod leaves
+//     open as the first matching constraint generates them, and records the constraint on the pod.
+//   - Admission.Validate receives the same requests after all webhooks have changed them, and denies a pod that no
+//     constraint allows as it is. It also receives exec and attach.
+//   - Allocations is the controller that annotates namespaces with a UID range, supplemental groups and an SELinux
+//     level. A pod that needs them waits some seconds for them.
+//   - References is the controller that removes ServiceAccounts and Namespaces that were deleted from the users and
+//     groups of constraints.
+//
+// Grants decides who may use a constraint: its users and groups, or users with the RBAC verb use.
+//
+// # Invariants
+//
+//   - A pod runs only if a constraint that its author or its service account may use allows the pod as it is stored,
+//     but for exempt namespaces and mirror pods. The annotation on the pod names that constraint. What the request sets
+//     in that annotation is overwritten.
+//   - A user may exec into a pod or attach to it only if the pod would also be allowed as a pod of that user.
+//   - No UID range is given to two namespaces. The next free block is written to a ConfigMap before a namespace is
+//     given one, so that another leader does not give the same block again. Of two namespaces that share a range all
+//     the same, for example after a restore, the younger one gets another.
+//   - Without constraints, none of this happens: there is no webhook and no allocation.
+//   - If the operator does not answer, the API server denies pods: the failure policy is Fail, since a pod could run as
+//     root.
+//
+// # Races that remain
+//
+//   - A change of constraints or of rights counts after a moment: constraints come from a cache, and answers about the
+//     verb use are kept for some seconds. Where Mutate and Validate disagree for that reason, the client is asked to
+//     repeat the request.
+//   - Before the first constraint is in the API server's webhook configuration, pods are created without a decision.
+//     OpenShift has no such time because it always has constraints. Pods that exist are not evicted here either.
+//   - A ServiceAccount that is deleted and created again under its name gets no rights from an entry of users, even
+//     before References has removed it: Grants compares UIDs. An entry that was written before its object first
+//     existed has no UID yet and counts for the first object of that name.
+package constraint
