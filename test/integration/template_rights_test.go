@@ -130,7 +130,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	// name.
 	require.NoError(t, bare.Delete(t.Context(), stays.DeepCopy()))
 	expectForbidden(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("d", "v"))),
-		"is left from template "+stays.Name)
+		"remains from an earlier template "+stays.Name)
 	require.NoError(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("c", "v"))))
 	s.waitPresent(ns, all)
 	require.Equal(t, before, s.objectUIDs(ns.Name))

@@ -30,7 +30,7 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// rights are what the users of this test may do in all namespaces.
+// rights are the rights of the test's users in all namespaces.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -114,7 +114,7 @@ kind: ConfigMap
 metadata: {name: left, namespace: default, labels: {policy/namespace-template-name: updated}}
 `
 
-// suite asks the validator with a real API server behind it.
+// suite calls the validator, which uses a real API server.
 type suite struct {
 	validator webhook.Validator
 	// as returns the validator with the rights of a user in place of the administrator's.
@@ -244,11 +244,11 @@ const (
 	toAdmin   = `{"op": "replace", "path": "/roleRef/name", "value": "cluster-admin"}`
 )
 
-func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
+func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 	s := newSuite(t)
 	tests := map[string]struct {
 		user, spec string
-		// want is what the refusal says; "" admits.
+		// want is part of the denial, or empty if the template is allowed.
 		want string
 	}{
 		"what the author may create": {
@@ -264,14 +264,14 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		"a broken template": {
 			"admin", "templates: [{apiVersion: v1, kind: Secret}]", "spec.templates[0]: metadata.name is missing",
 		},
-		"a kind nobody knows, by its plural": {
+		"a kind that is not served yet, by its plural": {
 			"author", "templates: [{apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}]", "",
 		},
-		"a kind nobody knows, without a right": {
+		"a kind that is not served yet, without the right": {
 			"author", "templates: [{apiVersion: example.com/v1, kind: Other, metadata: {name: a}}]",
 			"may not create or patch others.example.com",
 		},
-		"cluster-admin, plainly": {
+		"cluster-admin": {
 			"author", "templates:\n" + bindingTo("ClusterRole", "cluster-admin"),
 			"bind clusterroles.rbac.authorization.k8s.io \"cluster-admin\"",
 		},
@@ -287,7 +287,7 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		"view, whose rules are held": {
 			"viewer", "templates:\n" + bindingTo("ClusterRole", "view"), "",
 		},
-		"edit, of which half is held": {
+		"edit, whose rules are held in part": {
 			"viewer", "templates:\n" + bindingTo("ClusterRole", "edit"),
 			"more; user \"viewer\" needs the right to bind",
 		},
@@ -298,31 +298,34 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 			"binder", "templates:\n" + bindingTo("ClusterRole", "admin"),
 			`bind clusterroles.rbac.authorization.k8s.io "admin"`,
 		},
-		"a ClusterRole to come": {
+		"a ClusterRole that does not exist yet": {
 			"author", "templates:\n" + bindingTo("ClusterRole", "absent"), `no ClusterRole "absent" yet`,
 		},
-		"a ClusterRole that can't be": {
+		"a ClusterRole with an invalid name": {
 			"author", "templates:\n" + bindingTo("ClusterRole", "a/../cluster-admin"), "yet",
 		},
 		"the creator as a ClusterRole": {
-			"binder", "templates:\n" + bindingTo("ClusterRole", "$(CREATOR)"), "lets others choose the ClusterRole",
+			"binder", "templates:\n" + bindingTo("ClusterRole", "$(CREATOR)"),
+			"lets other users choose the ClusterRole",
 		},
 		"the namespace as a ClusterRole": {
-			"binder", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "lets others choose the ClusterRole",
+			"binder", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"),
+			"lets other users choose the ClusterRole",
 		},
 		"part of a ClusterRole's name": {
-			"binder", "templates:\n" + bindingTo("ClusterRole", "e$(NAMESPACE)"), "lets others choose the ClusterRole",
+			"binder", "templates:\n" + bindingTo("ClusterRole", "e$(NAMESPACE)"),
+			"lets other users choose the ClusterRole",
 		},
 		"a token, with bind on all": {
 			"powerful", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "",
 		},
 		"a token as a kind": {
-			"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it can be Role or ClusterRole",
+			"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it must be Role or ClusterRole",
 		},
-		"a Role of unknown rules": {
+		"a Role whose rules are unknown": {
 			"author", "templates:\n" + bindingTo("Role", "a"), "is not declared by this template",
 		},
-		"a Role of unknown rules, with bind": {"powerful", "templates:\n" + bindingTo("Role", "a"), ""},
+		"a Role whose rules are unknown, with bind": {"powerful", "templates:\n" + bindingTo("Role", "a"), ""},
 		"a Role whose rules are held": {
 			"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a"), "",
 		},
@@ -337,7 +340,7 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 			"escalator", "templates:\n" + roleOf("bound", anything),
 			`template earlier may bind it; user "escalator" needs the right to bind roles`,
 		},
-		"a Role that another template binds, and is held": {
+		"a Role that another template binds, whose rules are held": {
 			"author", "templates:\n" + roleOf("bound", holdsPods), "",
 		},
 		"a Role that another template binds, with bind": {
@@ -348,29 +351,30 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		},
 		"an object of another template": {
 			"author", configMapNamed("overridden"),
-			`template earlier too, which this one overrides, since its name comes later: user "author" needs the right to patch namespacetemplates.policy.nstpl.dev "earlier"`,
+			`it overrides ConfigMap overridden of template earlier, since its name comes later in the alphabet: ` +
+				`user "author" needs the right to patch namespacetemplates.policy.nstpl.dev "earlier"`,
 		},
 		"an object that may be another template's": {
-			"author", configMapNamed("over$(NAMESPACE)"), "which this one overrides",
+			"author", configMapNamed("over$(NAMESPACE)"), "it overrides ConfigMap overridden of template earlier",
 		},
-		"an object of a template that one may change": {"changer", configMapNamed("overridden"), ""},
+		"an object of a template that the author may change": {"changer", configMapNamed("overridden"), ""},
 		"an object of another template, in other namespaces": {
 			"author", configMapNamed("overridden") + "\nnamespaces: {labelSelector: {matchLabels: {team: b}}}", "",
 		},
 		"an object of another template, by an administrator": {"admin", configMapNamed("overridden"), ""},
-		"a Role that may be left out": {"author",
+		"a Role that contains the creator's token": {"author",
 			"templates:\n" + roleOf("a, annotations: {by: $(CREATOR)}", holdsPods) + bindingTo("Role", "a"),
-			"without which it may be left out"},
-		"a Role that would conflict": {"author",
+			"so it is omitted or invalid in some namespaces"},
+		"a Role with a resourceVersion": {"author",
 			"templates:\n" + roleOf("a, resourceVersion: '1'", holdsPods) + bindingTo("Role", "a"),
-			"has metadata for which it may be refused"},
+			"has metadata for which the API server may reject it"},
 		"a Role that two overlays make too large": {"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a") + `overlays:
 - {name: o, namespaces: {labelSelector: {}}, annotations: {o: ` + strings.Repeat("o", 200_000) + `}}
 - {name: p, namespaces: {labelSelector: {}}, annotations: {p: ` + strings.Repeat("p", 200_000) + `}}
 `, "RoleBinding b with overlays o, p: Role a has metadata"},
-		"a Role that would be refused": {
+		"an invalid Role": {
 			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods]}`) + bindingTo("Role", "a"),
-			"a rule of a Role has verbs",
+			"a rule of a Role must have verbs",
 		},
 		"a Role with an unknown field": {
 			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [get], Verbs: ["*"]}`),
@@ -409,12 +413,12 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 				roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [get], resourceNames: [$(NAMESPACE), b]}`),
 			"",
 		},
-		"more rights than anyone answers": {
+		"too many rights to check": {
 			"author",
 			"templates:\n" +
 				roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [x], resourceNames: [`+strings.Repeat("a, ",
 					5000)+"a]}"),
-			"more than the 4096 rights",
+			"more than 4096 rights",
 		},
 		"cluster-admin, by a merge patch": {"binder", "templates:\n" + bindingTo("ClusterRole", "edit") + `overlays:
 - name: o
@@ -460,7 +464,7 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 		},
 		"a kind that Kubernetes doesn't have": {
 			"admin", "templates: [{apiVersion: apps/v1, kind: Thing, metadata: {name: a}}]",
-			"the cluster has no apps/v1 Thing",
+			"the cluster does not serve apps/v1 Thing",
 		},
 	}
 	for name, test := range tests {
@@ -484,14 +488,15 @@ func TestTemplateAsksForTheAuthorsOwnRights(t *testing.T) {
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR)}}`))
 		require.NoError(t, err)
 		require.Len(t, request.Warnings, 2)
-		require.Contains(t, request.Warnings[0], "doesn't know example.com/v1 Thing yet")
+		require.Contains(t, request.Warnings[0], "does not serve example.com/v1 Thing yet")
 		require.Contains(t, request.Warnings[1], "jane@example.com")
 
 		request, err = s.ask(t, "admin", nil, object(t, "templates:\n"+roleOf("shared", holdsPods)))
 		require.NoError(t, err)
 		require.Equal(t,
 			[]string{
-				"Role.rbac.authorization.k8s.io shared is declared by template z-other too, whose name comes later: where both select a namespace, that one is populated",
+				"template z-other declares Role.rbac.authorization.k8s.io shared, too: in namespaces that both select, the object of " +
+					"z-other is populated, since its name comes later in the alphabet",
 			}, request.Warnings)
 	})
 }
@@ -555,23 +560,23 @@ overlays:
 	replaced := `templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: left, annotations: {policy/replace: "true"}}}]`
 	tests := map[string]struct {
 		old, updated *unstructured.Unstructured
-		// want is what a refusal says; "" admits.
+		// want is part of the denial, or empty if the template is allowed.
 		want string
 	}{
-		"a finalizer":             {object(t, spec), finalized, ""},
-		"other annotations":       {object(t, spec), annotated(map[string]string{"a": "b"}), ""},
-		"switching off":           {object(t, spec), annotated(disabled), ""},
-		"switching on":            {annotated(disabled), object(t, spec), "bind"},
-		"requiring a permission":  {object(t, spec), annotated(required), ""},
-		"requiring none any more": {annotated(required), object(t, spec), "bind"},
+		"a finalizer":                      {object(t, spec), finalized, ""},
+		"other annotations":                {object(t, spec), annotated(map[string]string{"a": "b"}), ""},
+		"disabling":                        {object(t, spec), annotated(disabled), ""},
+		"enabling":                         {annotated(disabled), object(t, spec), "bind"},
+		"requiring a permission":           {object(t, spec), annotated(required), ""},
+		"no longer requiring a permission": {annotated(required), object(t, spec), "bind"},
 		"another selector": {
 			object(t, spec), object(t, spec+"namespaces: {labelSelector: {matchLabels: {a: b}}}\n"), "bind",
 		},
 		"another policy on deletion": {
 			object(t, spec), object(t, spec+"deletionPolicy: Delete\n"), "delete rolebindings",
 		},
-		"taking the dangerous out":    {object(t, spec), object(t, "templates: []"), "delete rolebindings"},
-		"putting something dangerous": {object(t, "templates: []"), object(t, spec), "bind"},
+		"removing the RoleBinding": {object(t, spec), object(t, "templates: []"), "delete rolebindings"},
+		"adding the RoleBinding":   {object(t, "templates: []"), object(t, spec), "bind"},
 		"another roleRef": {object(t, "templates:\n"+bindingTo("ClusterRole", "pods")),
 			object(t, "templates:\n"+roleOf("a", holdsPods)+bindingTo("Role", "a")),
 			"delete rolebindings"},
@@ -579,7 +584,7 @@ overlays:
 			object(t, "templates:\n"+strings.ReplaceAll(bindingTo("ClusterRole", "pods"), "name: author",
 				"name: other")), ""},
 
-		"no objects any more": {
+		"no objects": {
 			object(t, configMaps("Orphan", "left")), object(t, "templates: []"), "delete configmaps",
 		},
 		"another name": {
@@ -589,18 +594,18 @@ overlays:
 			object(t, configMaps("Orphan", "left")),
 			object(t, strings.Replace(configMaps("Orphan", "left"), "{name", "{annotations: {a: b}, name", 1)), "",
 		},
-		"what is deleted later": {
+		"a new template that deletes its objects": {
 			nil, object(t, configMaps("Delete", "other")), "left in namespace default",
 		},
-		"what an earlier template has left": {
+		"a new template, with leftovers of an earlier one": {
 			nil, object(t, configMaps("Orphan", "other")),
-			"ConfigMap left in namespace default is left from template updated",
+			"ConfigMap left in namespace default remains from an earlier template updated",
 		},
-		"the same name as what was left": {nil, object(t, configMaps("Orphan", "left")), ""},
+		"a new template that declares the leftover": {nil, object(t, configMaps("Orphan", "left")), ""},
 		"other namespaces, objects stay": {
 			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+narrow), "",
 		},
-		"other namespaces, and others' rest": {
+		"other namespaces, with leftovers there": {
 			object(t, configMaps("Orphan", "other")), object(t, configMaps("Orphan", "other")+narrow),
 			"left in namespace default",
 		},
@@ -614,16 +619,16 @@ overlays:
 		"fewer namespaces, and objects stay": {
 			object(t, configMaps("Delete", "left")), object(t, configMaps("Orphan", "left")+narrow), "",
 		},
-		"that its objects are deleted": {
+		"deleting the objects with the template": {
 			object(t, configMaps("Orphan", "left")), object(t, configMaps("Delete", "left")), "delete configmaps",
 		},
-		"switching off what is deleted then": {object(t, configMaps("Delete", "left")), off, "delete configmaps"},
-		"switching off what stays then":      {object(t, configMaps("Orphan", "left")), orphaned, ""},
-		"an owner of what is deleted":        {object(t, configMaps("Delete", "left")), owned, "delete configmaps"},
-		"a new one with an owner":            {nil, owned, "delete configmaps"},
-		"deletion":                           {object(t, configMaps("Delete", "left")), nil, "delete configmaps"},
-		"deletion of what is off":            {off, nil, ""},
-		"deletion of what stays":             {object(t, configMaps("Orphan", "left")), nil, ""},
+		"disabling, with deletionPolicy Delete":  {object(t, configMaps("Delete", "left")), off, "delete configmaps"},
+		"disabling, with deletionPolicy Orphan":  {object(t, configMaps("Orphan", "left")), orphaned, ""},
+		"an owner reference":                     {object(t, configMaps("Delete", "left")), owned, "delete configmaps"},
+		"a new template with an owner reference": {nil, owned, "delete configmaps"},
+		"deletion":                               {object(t, configMaps("Delete", "left")), nil, "delete configmaps"},
+		"deletion of a disabled template":        {off, nil, ""},
+		"deletion, with deletionPolicy Orphan":   {object(t, configMaps("Orphan", "left")), nil, ""},
 		"an overlay that drops it": {
 			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+drop), "delete configmaps",
 		},
@@ -631,17 +636,17 @@ overlays:
 			object(t, configMaps("Orphan", "left")), object(t, configMaps("Orphan", "left")+dropTogether),
 			"delete configmaps",
 		},
-		"an overlay that dropped it before": {
+		"an overlay that has always dropped it": {
 			object(t, configMaps("Orphan", "left")+drop),
 			object(t, configMaps("Orphan", "left")+drop+"\ndriftPolicy: Report"), "",
 		},
-		"an overlay that drops what was left": {
+		"an overlay that drops the leftover": {
 			nil, object(t, configMaps("Orphan", "left")+drop), "left in namespace default",
 		},
-		"that it is created anew": {
+		"replacing the object": {
 			object(t, configMaps("Orphan", "left")), object(t, replaced), "delete configmaps",
 		},
-		"many overlays, which may drop it": {object(t, configMaps("Orphan", "left")),
+		"many overlays with patches": {object(t, configMaps("Orphan", "left")),
 			object(t, configMaps("Orphan", "left")+"\n"+strings.Replace(sevenOverlays, "name: g,",
 				`name: g, patches: [{patch: '[{"op": "test", "path": "/kind", "value": "ConfigMap"}]', target: {kind: ConfigMap}}],`, 1)),
 			"delete configmaps"},
@@ -669,7 +674,7 @@ overlays:
 			}
 			if strings.Contains(test.want, "configmaps") || strings.Contains(test.want, "left") {
 				_, err := s.ask(t, "deleter", test.old, test.updated)
-				require.NoError(t, err, "whoever may delete them")
+				require.NoError(t, err, "a user who may delete them")
 			}
 		})
 	}

@@ -14,10 +14,10 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// judgeAttributes returns the protected attributes that an edit sets, or takes from populated objects, and that its
-// author may not touch in all namespaces. The operator is not asked about them when it populates namespaces: it copies
-// what the author answers for, as Kubernetes' controllers copy pod templates. The rules of single namespaces do not
-// bind templates, which are the cluster's.
+// judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, and that its
+// author may not change in all namespaces. The rules do not apply to the operator when it populates namespaces, as they
+// do not apply to Kubernetes' controllers when those copy pod templates. The rules of single namespaces do not apply to
+// templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
 	rules, err := v.attributes.Rules(ctx, v.request.Revision)
@@ -31,7 +31,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	if errors.Is(err, render.ErrCombinations) {
 		return []error{
 			fmt.Errorf(
-				"there are protected attributes, and %w, of which not all can be checked for them: make more than one template of it", err),
+				"the cluster has protected attributes, and %w, too many to check them all: split the template into several", err),
 		}, nil
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 		return nil, err
 	}
 	var problems []error
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	judge := func(name string, change attributes.Change) {
 		violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool {
 			return index.Holds(who, role, "")
@@ -50,37 +50,37 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 		for _, violation := range violations {
 			problem := fmt.Errorf("user %q may not %s in all namespaces: %s", who.Name, violation.Describe(name),
 				violation.Remedy())
-			if !said[problem.Error()] {
-				said[problem.Error()] = true
+			if !reported[problem.Error()] {
+				reported[problem.Error()] = true
 				problems = append(problems, problem)
 			}
 		}
 	}
 	for _, variant := range variants {
 		for _, object := range variant.Objects() {
-			judge(nameIn(object), attributes.Change{New: object.Object})
+			judge(nameOf(object), attributes.Change{New: object.Object})
 		}
 	}
 	if v.old != nil {
-		closed := func(object *unstructured.Unstructured) bool {
+		isProtected := func(object *unstructured.Unstructured) bool {
 			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},
 				func(role v1alpha1.RoleReference) bool {
 					return index.Holds(who, role, "")
 				})) > 0
 		}
-		for _, lost := range losses(ctx, v.edit, variants, closed) {
-			judge(nameIn(lost.before), lost.change())
+		for _, lost := range losses(ctx, v.edit, variants, isProtected) {
+			judge(nameOf(lost.before), lost.change())
 		}
 	}
 	return problems, nil
 }
 
-func nameIn(object *unstructured.Unstructured) string {
+func nameOf(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + object.GetName()
 }
 
-// loss is an object that namespaces have by the template that there is, and what some will have in its place: nil is
-// nothing.
+// loss is an object that namespaces have because of the stored template, and the object that replaces it in some of
+// them. now is nil if the object is deleted there.
 type loss struct {
 	before, now *unstructured.Unstructured
 }
@@ -92,32 +92,33 @@ func (l loss) change() attributes.Change {
 	return attributes.Change{Old: l.before.Object, New: l.now.Object}
 }
 
-// losses compares the objects of a template that its editor may not touch with what takes their places. An object that
-// the template no longer declares is pruned in the namespaces that it selects, whatever its deletionPolicy says.
+// losses returns the protected objects of the stored template with the objects that may replace them. isProtected
+// reports whether the author may not remove an object's attributes. An object that the template no longer declares is
+// pruned in the namespaces that it selects, with any deletionPolicy.
 func losses(
-	ctx context.Context, e edit, variants []render.Variant, closed func(*unstructured.Unstructured) bool,
+	ctx context.Context, e edit, variants []render.Variant, isProtected func(*unstructured.Unstructured) bool,
 ) []loss {
 	old, template := e.old, e.updated
-	leaves := e.prunesAll()
+	prunesAll := e.prunesAll()
 	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
 	for i, variant := range variants {
 		indexed[i] = map[string]*unstructured.Unstructured{}
 		for _, object := range variant.Objects() {
-			indexed[i][identify(object)] = object
+			indexed[i][idOf(object)] = object
 		}
 	}
 	var all []loss
 	for _, before := range variantsOf(ctx, old) {
 		for _, object := range before.Objects() {
-			if !closed(object) {
+			if !isProtected(object) {
 				continue
 			}
-			if leaves {
+			if prunesAll {
 				all = append(all, loss{before: object})
 			}
 			for i, variant := range variants {
-				now := indexed[i][identify(object)]
-				if mayBecome(before.Overlays, variant.Overlays, old, template) {
+				now := indexed[i][idOf(object)]
+				if mayFollow(before.Overlays, variant.Overlays, old, template) {
 					all = append(all, loss{object, now})
 				}
 			}
@@ -126,12 +127,12 @@ func losses(
 	return all
 }
 
-func identify(object *unstructured.Unstructured) string {
+func idOf(object *unstructured.Unstructured) string {
 	return object.GroupVersionKind().GroupKind().String() + " " + object.GetName()
 }
 
-// variantsOf returns the variants of a template, or of one with so many overlays that nobody can look at all of them
-// what each does by itself.
+// variantsOf returns the variants of a template. If it has too many combinations of overlays, variantsOf returns the
+// template without overlays, and with each overlay alone.
 func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []render.Variant {
 	if variants, err := render.Variants(ctx, template); err == nil {
 		return variants
@@ -149,9 +150,9 @@ func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []ren
 	return variants
 }
 
-// mayBecome tells whether a namespace with some overlays may have others after an update. One whose selector stays as
-// it was keeps its namespaces.
-func mayBecome(before, after []string, old, template *v1alpha1.NamespaceTemplate) bool {
+// mayFollow reports whether a namespace with the overlays before may have the overlays after as a result of an update.
+// An overlay whose selector does not change keeps its namespaces.
+func mayFollow(before, after []string, old, template *v1alpha1.NamespaceTemplate) bool {
 	for _, was := range old.Spec.Overlays {
 		for _, is := range template.Spec.Overlays {
 			if was.Name == is.Name && equality.Semantic.DeepEqual(was.Namespaces, is.Namespaces) &&

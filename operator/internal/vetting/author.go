@@ -15,50 +15,51 @@ import (
 )
 
 const (
-	// maxQuestions bounds what one request makes the API server answer. The ClusterRole admin makes about a thousand.
-	maxQuestions = 4096
-	// questionsAtOnce are asked at a time.
-	questionsAtOnce = 32
+	// maxReviews limits the SubjectAccessReviews of one request. The ClusterRole admin needs about a thousand.
+	maxReviews = 4096
+	// maxConcurrentReviews limits how many of them are under way at a time.
+	maxConcurrentReviews = 32
 )
 
-// author is the user who writes a template. Each question about the user is asked once.
+// author is the user who writes a template. The API server reviews each right of the user once.
 type author struct {
 	user    authenticationv1.UserInfo
 	reviews authorizationclient.SubjectAccessReviewInterface
-	answers map[question]bool
+	answers map[right]bool
 }
 
 func (a *author) String() string { return fmt.Sprintf("user %q", a.user.Username) }
 
-func (a *author) asked() int { return len(a.answers) }
+// reviewed returns the number of rights that were reviewed.
+func (a *author) reviewed() int { return len(a.answers) }
 
-// missing returns those questions that are answered by no, each once. The error says that one could not be asked.
-func (a *author) missing(ctx context.Context, questions []question) ([]question, error) {
-	var distinct, open, missing []question
-	seen := map[question]bool{}
-	for _, q := range questions {
+// missing returns the rights that the author does not hold in all namespaces, each once.
+func (a *author) missing(ctx context.Context, rights []right) ([]right, error) {
+	var distinct, open, missing []right
+	seen := map[right]bool{}
+	for _, q := range rights {
 		if seen[q] {
 			continue
 		}
 		seen[q] = true
 		distinct = append(distinct, q)
-		if _, known := a.answers[q]; !known {
+		if _, reviewed := a.answers[q]; !reviewed {
 			open = append(open, q)
 		}
 	}
 	allowed, errs := make([]bool, len(open)), make([]error, len(open))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	workqueue.ParallelizeUntil(ctx, questionsAtOnce, len(open), func(i int) {
-		if allowed[i], errs[i] = a.ask(ctx, open[i]); errs[i] != nil {
+	workqueue.ParallelizeUntil(ctx, maxConcurrentReviews, len(open), func(i int) {
+		if allowed[i], errs[i] = a.review(ctx, open[i]); errs[i] != nil {
 			cancel()
 		}
 	})
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		return nil, fmt.Errorf("ask whether %s may %s: %w", a, open[i], errs[i])
+		return nil, fmt.Errorf("review whether %s may %s: %w", a, open[i], errs[i])
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("ask for the rights of %s: %w", a, err)
+		return nil, fmt.Errorf("review the rights of %s: %w", a, err)
 	}
 	for i, q := range open {
 		a.answers[q] = allowed[i]
@@ -71,41 +72,44 @@ func (a *author) missing(ctx context.Context, questions []question) ([]question,
 	return missing, nil
 }
 
-func (a *author) ask(ctx context.Context, q question) (bool, error) {
-	asked := webhook.ReviewOf(a.user)
-	spec := &asked.Spec
-	if q.path != "" {
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: q.path, Verb: q.verb}
+// review asks the API server whether the author holds a right.
+func (a *author) review(ctx context.Context, r right) (bool, error) {
+	review := webhook.ReviewOf(a.user)
+	spec := &review.Spec
+	if r.path != "" {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.path, Verb: r.verb}
 	} else {
-		spec.ResourceAttributes = q.attributes()
+		spec.ResourceAttributes = r.attributes()
 	}
-	review, err := a.reviews.Create(ctx, asked, metav1.CreateOptions{})
+	answer, err := a.reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}
-	return review.Status.Allowed && !review.Status.Denied, nil
+	return answer.Status.Allowed && !answer.Status.Denied, nil
 }
 
-func (q question) attributes() *authorizationv1.ResourceAttributes {
+// attributes returns the right as SubjectAccessReviews name it. The right must not have a path.
+func (r right) attributes() *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
-		Verb: q.verb, Group: q.group, Version: "*", Resource: q.resource, Subresource: q.subresource, Name: q.name,
+		Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subresource, Name: r.name,
 	}
 }
 
-// mayMyself answers a question about the operator.
-func (t *Admission) mayMyself(ctx context.Context, q question) (bool, error) {
-	review, err := t.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+// operatorHolds reports whether the operator holds a right in all namespaces.
+func (a *Admission) operatorHolds(ctx context.Context, r right) (bool, error) {
+	review, err := a.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: q.attributes()},
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: r.attributes()},
 		}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether the operator may %s: %w", q, err)
+		return false, fmt.Errorf("review whether the operator may %s: %w", r, err)
 	}
 	return review.Status.Allowed, nil
 }
 
-func (t *Admission) author(user authenticationv1.UserInfo) *author {
+// author returns the author of a template whose rights have not been reviewed yet.
+func (a *Admission) author(user authenticationv1.UserInfo) *author {
 	return &author{
-		user: user, reviews: t.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[question]bool{},
+		user: user, reviews: a.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[right]bool{},
 	}
 }

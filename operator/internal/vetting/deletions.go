@@ -15,60 +15,62 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// mayChange is the question whether somebody may change a template.
-func mayChange(template string) question {
-	return question{
+// rightToChange returns the right to change a template; an empty name stands for every template.
+func rightToChange(template string) right {
+	return right{
 		verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.NamespaceTemplates.Resource,
 		name: template,
 	}
 }
 
-// maxOverlapWarnings bounds how many templates are named that override the one that is written.
+// maxOverlapWarnings limits the warnings about other templates that override objects of the template.
 const maxOverlapWarnings = 3
 
-// judgeOverlaps says which templates this one overrides though its author may not change them, and warns of those that
-// override it.
+// judgeOverlaps returns the templates whose objects this one overrides although its author may not change them. It
+// warns about templates that override objects of this one.
 func (v *review) judgeOverlaps(ctx context.Context) ([]error, error) {
 	var overridden []overlap
-	var takes []question
+	var rights []right
 	warned := 0
 	for _, overlap := range overlaps(v.updated, v.others) {
 		if !overlap.overrides {
 			if warned++; warned <= maxOverlapWarnings {
-				v.warn(fmt.Sprintf("%s %s is declared by template %s too, whose name comes later: where both select a namespace, that one is populated",
+				v.warn(fmt.Sprintf("template %[3]s declares %[1]s %[2]s, too: in namespaces that both select, the object of %[3]s is populated, since its "+
+					"name comes later in the alphabet",
 					overlap.object.GroupKind(), overlap.object.Name, overlap.other))
 			}
 			continue
 		}
-		overridden, takes = append(overridden, overlap), append(takes, mayChange(overlap.other))
+		overridden, rights = append(overridden, overlap), append(rights, rightToChange(overlap.other))
 	}
 	if v.unlimited || len(overridden) == 0 {
 		return nil, nil
 	}
-	if missing, err := v.author.missing(ctx, []question{mayChange("")}); err != nil || len(missing) == 0 {
+	if missing, err := v.author.missing(ctx, []right{rightToChange("")}); err != nil || len(missing) == 0 {
 		return nil, err
 	}
-	if v.author.asked()+len(takes) > maxQuestions {
+	if v.author.reviewed()+len(rights) > maxReviews {
 		return []error{
-			fmt.Errorf("it overrides objects of %d other templates, more than are looked into: choose other names",
-				len(takes)),
+			fmt.Errorf("it overrides objects of %d other templates, which are too many to check: choose other names",
+				len(rights)),
 		}, nil
 	}
-	missing, err := v.author.missing(ctx, takes)
+	missing, err := v.author.missing(ctx, rights)
 	var problems []error
 	for i, overlap := range overridden {
-		if slices.Contains(missing, takes[i]) {
+		if slices.Contains(missing, rights[i]) {
 			problems = append(problems,
-				fmt.Errorf("%s %s is declared by template %s too, which this one overrides, since its name comes later: %s needs the right to %s, "+
-					"or chooses another name", overlap.object.GroupKind(), overlap.object.Name, overlap.other, v.author,
-					takes[i]))
+				fmt.Errorf("it overrides %s %s of template %s, since its name comes later in the alphabet: %s needs the right to %s, or "+
+					"chooses another name for the template or the object", overlap.object.GroupKind(),
+					overlap.object.Name, overlap.other, v.author,
+					rights[i]))
 		}
 	}
 	return problems, err
 }
 
-// judgeDeletions says of which kinds the author may not delete objects, though the edit may have it done. complete says
-// that the variants are all combinations of the overlays.
+// judgeDeletions returns the kinds whose objects the author may not delete although the edit may make the operator
+// delete some. complete is true if the variants are all combinations of the overlays.
 func (v *review) judgeDeletions(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
 	var before []render.Variant
 	if v.old != nil && slices.ContainsFunc(render.Declarations(v.old), func(d render.Declaration) bool {
@@ -81,34 +83,36 @@ func (v *review) judgeDeletions(ctx context.Context, variants []render.Variant, 
 	if err != nil {
 		return nil, err
 	}
-	left, err := v.judgeLeft(ctx, variants, complete)
-	return append(problems, left...), err
+	leftovers, err := v.judgeLeftovers(ctx, variants, complete)
+	return append(problems, leftovers...), err
 }
 
-// judgeLeft says of which kinds the author may not delete objects, though there are some with the template's label that
-// it does not declare: an earlier template of its name has left them, or this one when it selected other namespaces.
-func (v *review) judgeLeft(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
-	resources, err := v.resources(v.newKinds())
+// judgeLeftovers returns the kinds whose objects the author may not delete although objects with the template's label
+// exist that the template does not declare. They remain from an earlier template of this name, or from the time when
+// the template selected other namespaces.
+func (v *review) judgeLeftovers(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
+	resources, err := v.resolveDeleted(v.newKinds())
 	if err != nil {
 		return nil, err
 	}
 	var problems []error
 	for _, kind := range resources {
-		missing, err := v.author.missing(ctx, []question{kind.may("delete")})
+		missing, err := v.author.missing(ctx, []right{kind.right("delete")})
 		if err != nil {
 			return nil, err
 		}
 		if len(missing) == 0 || kind.guessed {
 			continue
 		}
-		left, err := v.left(ctx, kind.kind, variants, complete)
+		object, err := v.leftover(ctx, kind.kind, variants, complete)
 		if err != nil {
 			return nil, err
 		}
-		if left != nil {
+		if object != nil {
 			problems = append(problems,
-				fmt.Errorf("%s %s in namespace %s is left from template %s, and would be deleted: %s needs the right to %s in all namespaces, "+
-					"or chooses another name for the template", kind.kind.GroupKind(), left.Name, left.Namespace,
+				fmt.Errorf("%s %s in namespace %s remains from an earlier template %s and would be deleted: %s needs the right to %s in all "+
+					"namespaces, or chooses another name for the template", kind.kind.GroupKind(), object.Name,
+					object.Namespace,
 					v.name(),
 					v.author, missing[0]))
 		}
@@ -116,10 +120,10 @@ func (v *review) judgeLeft(ctx context.Context, variants []render.Variant, compl
 	return problems, nil
 }
 
-// newKinds returns the kinds of which an edit may have objects pruned that somebody else has left: all, where it brings
-// namespaces, and those that the template had none of so far.
+// newKinds returns the kinds of which leftovers may be pruned after an edit: all kinds if the template selects other
+// namespaces than before, and otherwise those that the template has not populated so far.
 func (v *review) newKinds() []schema.GroupVersionKind {
-	if v.old == nil || v.turnsOn() || v.movesSelector() {
+	if v.old == nil || v.enables() || v.changesSelector() {
 		return v.allKinds()
 	}
 	return slices.DeleteFunc(render.KindsOf(render.Declarations(v.updated)), func(kind schema.GroupVersionKind) bool {
@@ -127,9 +131,9 @@ func (v *review) newKinds() []schema.GroupVersionKind {
 	})
 }
 
-// left returns an object of a kind that carries the template's label, and that the template may not declare where it
-// is, or nil.
-func (v *review) left(
+// leftover returns an object of a kind that has the template's label and that the template does not declare with
+// certainty, or nil.
+func (v *review) leftover(
 	ctx context.Context, kind schema.GroupVersionKind, variants []render.Variant, complete bool,
 ) (*metav1.PartialObjectMetadata, error) {
 	mapping, err := v.mapper.RESTMapping(kind.GroupKind())
@@ -145,7 +149,7 @@ func (v *review) left(
 	for {
 		err := v.live.List(ctx, list, append(options, client.Continue(list.Continue))...)
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			return nil, nil // nor can the operator delete any
+			return nil, nil // the operator cannot delete any either
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list %s of template %s: %w", kind.GroupKind(), v.name(), err)

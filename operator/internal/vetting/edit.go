@@ -16,7 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// edit is what a request does to a template: old is nil if it is created, and updated if it is deleted.
+// edit is the change of a template by a request. old is nil if the template is created, and updated is nil if it is
+// deleted.
 type edit struct {
 	old, updated *v1alpha1.NamespaceTemplate
 }
@@ -42,8 +43,8 @@ func (e edit) name() string {
 	return e.old.Name
 }
 
-// widens reports whether an edit may populate what was not populated before: whoever makes it answers for the whole
-// template. Other metadata, such as the operator's finalizer, decides on nothing.
+// widens reports whether an edit may populate objects that were not populated before. Its author is then checked for
+// the whole template. Metadata that does not affect what is populated, such as finalizers, does not count.
 func (e edit) widens() bool {
 	switch {
 	case e.updated == nil:
@@ -54,16 +55,18 @@ func (e edit) widens() bool {
 	guarded := func(template *v1alpha1.NamespaceTemplate) bool {
 		return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
 	}
-	return !equality.Semantic.DeepEqual(e.old.Spec, e.updated.Spec) || e.turnsOn() || guarded(e.old) &&
+	return !equality.Semantic.DeepEqual(e.old.Spec, e.updated.Spec) || e.enables() || guarded(e.old) &&
 		!guarded(e.updated)
 }
 
-func (e edit) turnsOn() bool {
+// enables reports whether an edit enables a template that was disabled.
+func (e edit) enables() bool {
 	return e.old != nil && match.Off(e.old) != "" && match.Off(e.updated) == ""
 }
 
-// prunesAll reports whether after an edit the operator may delete all that the template has populated, in some
-// namespace or in all. An owner reference counts, since the garbage collector deletes the template by it.
+// prunesAll reports whether an edit may make the operator delete all objects that the template has populated, in some
+// namespaces or in all. A new owner reference counts, since the garbage collector may delete the template because of
+// it.
 func (e edit) prunesAll() bool {
 	deletes := func(template *v1alpha1.NamespaceTemplate) bool {
 		return template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
@@ -78,11 +81,11 @@ func (e edit) prunesAll() bool {
 	}
 	return !deletes(e.old) || match.Off(e.old) == "" && match.Off(e.updated) != "" ||
 		!equality.Semantic.DeepEqual(e.old.OwnerReferences, e.updated.OwnerReferences) ||
-		e.movesSelector() && !selectsAll(e.updated.Spec.Namespaces.LabelSelector)
+		e.changesSelector() && !selectsAll(e.updated.Spec.Namespaces.LabelSelector)
 }
 
-// movesSelector reports whether an edit changes which namespaces the template selects.
-func (e edit) movesSelector() bool {
+// changesSelector reports whether an edit changes which namespaces the template selects.
+func (e edit) changesSelector() bool {
 	return e.old != nil && !equality.Semantic.DeepEqual(e.old.Spec.Namespaces, e.updated.Spec.Namespaces)
 }
 
@@ -90,8 +93,8 @@ func selectsAll(selector *metav1.LabelSelector) bool {
 	return selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
 }
 
-// prunedKinds returns the kinds of which the operator may delete objects after an edit, as far as that is known without
-// compiling the template: of all that it has ever populated, or of the objects that it does not declare any more.
+// prunedKinds returns the kinds whose objects an edit may make the operator delete, as far as that is known without
+// compiling the template: all kinds that it has ever populated, or those of the objects that it no longer declares.
 func (e edit) prunedKinds() []schema.GroupVersionKind {
 	if e.prunesAll() {
 		return e.allKinds()
@@ -109,7 +112,7 @@ func (e edit) prunedKinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// allKinds returns the kinds that the template has ever populated, or declares.
+// allKinds returns the kinds that the template declares or has ever populated.
 func (e edit) allKinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, template := range []*v1alpha1.NamespaceTemplate{e.old, e.updated} {
@@ -124,7 +127,7 @@ func (e edit) allKinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// keeps reports whether an edit leaves an object as it is in every namespace: neither it nor an overlay changes.
+// keeps reports whether an edit changes an object in no namespace: neither the object nor an overlay changes.
 func (e edit) keeps(object render.Declaration) bool {
 	return equality.Semantic.DeepEqual(e.old.Spec.Overlays, e.updated.Spec.Overlays) &&
 		slices.ContainsFunc(render.Declarations(e.updated), func(after render.Declaration) bool {
@@ -132,9 +135,8 @@ func (e edit) keeps(object render.Declaration) bool {
 		})
 }
 
-// droppedKinds returns the kinds of those objects that namespaces may have by the old template, and lose because an
-// overlay drops them. complete says that variants are all combinations of the overlays; otherwise each that patches may
-// drop any.
+// droppedKinds returns the kinds of the objects of the old template that an overlay of the new one drops. If complete
+// is false, variants are not all combinations of the overlays, and every overlay with patches may drop every object.
 func (e edit) droppedKinds(variants []render.Variant, complete bool) []schema.GroupVersionKind {
 	if e.old == nil {
 		return nil
@@ -148,13 +150,13 @@ func (e edit) droppedKinds(variants []render.Variant, complete bool) []schema.Gr
 	return kinds
 }
 
-// isDropped reports whether one of the variants lacks an object.
+// isDropped reports whether at least one of the variants lacks an object.
 func isDropped(variants []render.Variant, object render.Declaration) bool {
-	return slices.ContainsFunc(variants, func(variant render.Variant) bool { return find(variant, object) == nil })
+	return slices.ContainsFunc(variants, func(variant render.Variant) bool { return objectIn(variant, object) == nil })
 }
 
-// find returns an object of a variant, or nil.
-func find(variant render.Variant, object render.Declaration) *unstructured.Unstructured {
+// objectIn returns the object of a variant with the kind and name of a declaration, or nil.
+func objectIn(variant render.Variant, object render.Declaration) *unstructured.Unstructured {
 	objects := variant.Objects()
 	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() == object.GroupKind() && o.GetName() == object.Name
@@ -165,16 +167,15 @@ func find(variant render.Variant, object render.Declaration) *unstructured.Unstr
 	return objects[i]
 }
 
-// patches reports whether an overlay of a template may drop or change objects in more ways than by labels and
-// annotations.
+// patches reports whether an overlay of a template has patches, which may drop objects or change any field.
 func patches(template *v1alpha1.NamespaceTemplate) bool {
 	return slices.ContainsFunc(template.Spec.Overlays, func(overlay v1alpha1.Overlay) bool {
 		return len(overlay.Patches) > 0
 	})
 }
 
-// replacedKinds returns the kinds of objects that the operator may delete to create them anew: those that ask for it,
-// and RoleBindings whose roleRef an edit changes. before are the variants of the old template.
+// replacedKinds returns the kinds of objects that the operator may delete and create again: those with the annotation
+// for it, and RoleBindings whose roleRef an edit changes. before are the variants of the old template.
 func (e edit) replacedKinds(variants, before []render.Variant) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, variant := range variants {
@@ -193,7 +194,7 @@ func (e edit) replacedKinds(variants, before []render.Variant) []schema.GroupVer
 		}
 		var first any
 		for _, variant := range slices.Concat(before, variants) {
-			object := find(variant, binding)
+			object := objectIn(variant, binding)
 			if object == nil {
 				continue
 			}

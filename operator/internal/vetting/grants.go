@@ -14,59 +14,59 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// question is one that can be asked about a user's rights in all namespaces. An empty name is every name.
-type question struct {
+// right is a right that a user may hold in all namespaces. An empty name stands for every name.
+type right struct {
 	verb, group, resource, subresource, name string
-	// path is a non-resource URL, in place of the resource.
+	// path, if not empty, is a non-resource URL. Then only verb is set, too.
 	path string
 }
 
-func (q question) String() string {
-	if q.path != "" {
-		return q.verb + " " + q.path
+func (r right) String() string {
+	if r.path != "" {
+		return r.verb + " " + r.path
 	}
-	text := q.verb + " " + q.resource
-	if q.group != "" {
-		text += "." + q.group
+	text := r.verb + " " + r.resource
+	if r.group != "" {
+		text += "." + r.group
 	}
-	if q.subresource != "" {
-		text += "/" + q.subresource
+	if r.subresource != "" {
+		text += "/" + r.subresource
 	}
-	if q.name != "" {
-		text += fmt.Sprintf(" %q", q.name)
+	if r.name != "" {
+		text += fmt.Sprintf(" %q", r.name)
 	}
 	return text
 }
 
-// grant is what an object of RBAC hands out.
+// grant is what a Role or RoleBinding of a template grants.
 type grant struct {
-	// object says which object of the template it is, and with which overlays.
+	// object names the object of the template, and the overlays with which it grants this, in messages.
 	object string
-	// power is the right to hand out what one doesn't hold: escalate or bind.
-	power question
-	// role is the name of a Role that is declared, tokens and all, or "".
+	// granting is the right to grant what one does not hold: escalate or bind.
+	granting right
+	// role is the name of a declared Role, with its tokens, or "".
 	role string
-	// rules are handed out. Those of a ClusterRole are still to be read.
+	// rules are what is granted. If clusterRole is not empty, readClusterRole sets them.
 	rules       []rbacv1.PolicyRule
 	clusterRole string
-	// unknown says why nobody can tell what is handed out; only power helps then.
+	// unknown, if not empty, is the reason why the rules cannot be known. Then only the right granting suffices.
 	unknown string
 }
 
-// grantsOf returns what the RBAC objects of a template hand out with any combination of its overlays, each grant once.
-// elsewhere tells whether another template may declare a Role of a name. The errors are of objects that can't be
-// judged, which no API server would store either.
-func grantsOf(variants []render.Variant, elsewhere func(role string) bool) ([]grant, []error) {
+// grantsOf returns what the RBAC objects of a template's variants grant, each grant once. declaredElsewhere reports
+// whether another template may declare a Role of a name. The errors are about objects that are invalid: the API server
+// would not store them either.
+func grantsOf(variants []render.Variant, declaredElsewhere func(role string) bool) ([]grant, []error) {
 	var grants []grant
 	var problems []error
 	seen := map[string]bool{}
 	for _, variant := range variants {
 		for _, object := range variant.Objects() {
-			found, err := grantOf(object, variant, elsewhere)
-			if found == nil && err == nil {
+			g, err := grantOf(object, variant, declaredElsewhere)
+			if g == nil && err == nil {
 				continue
 			}
-			key, _ := json.Marshal([]any{object.GetKind(), object.GetName(), fmt.Sprint(found), fmt.Sprint(err)})
+			key, _ := json.Marshal([]any{object.GetKind(), object.GetName(), fmt.Sprint(g), fmt.Sprint(err)})
 			if seen[string(key)] {
 				continue
 			}
@@ -79,40 +79,47 @@ func grantsOf(variants []render.Variant, elsewhere func(role string) bool) ([]gr
 				problems = append(problems, fmt.Errorf("%s: %w", where, err))
 				continue
 			}
-			found.object = where
-			grants = append(grants, *found)
+			g.object = where
+			grants = append(grants, *g)
 		}
 	}
 	return grants, problems
 }
 
-// isRBAC tells whether an object falls under RBAC's own rules on escalation, whatever its version.
+// isRBAC reports whether an object is of a kind of the RBAC API group, in any version.
 func isRBAC(object *unstructured.Unstructured, kind string) bool {
 	return object.GroupVersionKind().Group == rbacv1.GroupName && object.GetKind() == kind
 }
 
-func grantOf(object *unstructured.Unstructured, variant render.Variant, elsewhere func(string) bool) (*grant, error) {
+// grantOf returns what an object grants, or nil if it is not an RBAC object.
+func grantOf(
+	object *unstructured.Unstructured, variant render.Variant, declaredElsewhere func(string) bool,
+) (*grant, error) {
 	switch {
 	case isRBAC(object, "Role"):
 		rules, err := rulesOf(object)
-		return &grant{power: power("escalate", "roles", object.GetName()), role: object.GetName(), rules: rules}, err
+		return &grant{
+			granting: grantingRight("escalate", "roles", object.GetName()), role: object.GetName(), rules: rules,
+		}, err
 	case isRBAC(object, "RoleBinding"):
-		return bindingGrant(object, variant, elsewhere)
+		return bindingGrant(object, variant, declaredElsewhere)
 	}
 	return nil, nil
 }
 
-// power asks for every name where a token stands in it: whoever names a namespace or a user chooses.
-func power(verb, resource, name string) question {
+// grantingRight returns the right to bind or escalate a role. If the name contains a token, it returns the right for
+// every name, since the names of namespaces and users then choose the role.
+func grantingRight(verb, resource, name string) right {
 	literal, constant := render.Literal(name)
 	if !constant {
 		literal = ""
 	}
-	return question{verb: verb, group: rbacv1.GroupName, resource: resource, name: literal}
+	return right{verb: verb, group: rbacv1.GroupName, resource: resource, name: literal}
 }
 
+// bindingGrant returns what a RoleBinding grants.
 func bindingGrant(
-	object *unstructured.Unstructured, variant render.Variant, elsewhere func(string) bool,
+	object *unstructured.Unstructured, variant render.Variant, declaredElsewhere func(string) bool,
 ) (*grant, error) {
 	binding := &rbacv1.RoleBinding{}
 	if err := decode(object, binding); err != nil {
@@ -121,46 +128,47 @@ func bindingGrant(
 	ref := binding.RoleRef
 	switch {
 	case ref.APIGroup != "" && ref.APIGroup != rbacv1.GroupName:
-		return nil, fmt.Errorf("roleRef.apiGroup is %q: it can only be %s", ref.APIGroup, rbacv1.GroupName)
+		return nil, fmt.Errorf("roleRef.apiGroup is %q: it must be %s", ref.APIGroup, rbacv1.GroupName)
 	case ref.Name == "":
 		return nil, errors.New("roleRef.name is missing")
 	}
 	literal, constant := render.Literal(ref.Name)
 	switch ref.Kind {
 	case "ClusterRole":
-		found := &grant{power: power("bind", "clusterroles", ref.Name)}
+		g := &grant{granting: grantingRight("bind", "clusterroles", ref.Name)}
 		if constant {
-			found.clusterRole = literal
+			g.clusterRole = literal
 		} else {
-			found.unknown = fmt.Sprintf("the token in roleRef.name %q lets others choose the ClusterRole", ref.Name)
+			g.unknown = fmt.Sprintf("the token in roleRef.name %q lets other users choose the ClusterRole", ref.Name)
 		}
-		return found, nil
+		return g, nil
 	case "Role":
-		found := &grant{power: power("bind", "roles", ref.Name)}
+		g := &grant{granting: grantingRight("bind", "roles", ref.Name)}
 		role := declaredRole(variant, ref.Name)
 		switch {
 		case role == nil:
-			found.unknown = fmt.Sprintf("Role %s is not declared by this template, so its rules may be any", ref.Name)
+			g.unknown = fmt.Sprintf("Role %s is not declared by this template, so it may have any rules", ref.Name)
 		case namesCreator(role):
-			found.unknown = fmt.Sprintf(
-				"Role %s holds %s, without which it may be left out or refused, and then another is bound", ref.Name,
-				render.CreatorToken)
-		case !plain(role):
-			found.unknown = fmt.Sprintf(
-				"Role %s has metadata for which it may be refused, and then another is bound: leave it name, labels and annotations", ref.Name)
-		case elsewhere(ref.Name):
-			found.unknown = fmt.Sprintf("another template may declare Role %s too, with other rules", ref.Name)
+			g.unknown = fmt.Sprintf(
+				"Role %s contains %s, so it is omitted or invalid in some namespaces, where the binding would refer to another Role",
+				ref.Name, render.CreatorToken)
+		case !hasPlainMetadata(role):
+			g.unknown = fmt.Sprintf(
+				"Role %s has metadata for which the API server may reject it, and then the binding would refer to another Role: "+
+					"keep only name, labels and annotations", ref.Name)
+		case declaredElsewhere(ref.Name):
+			g.unknown = fmt.Sprintf("another template may declare Role %s too, with other rules", ref.Name)
 		default:
 			var err error
-			found.rules, err = rulesOf(role)
-			return found, err
+			g.rules, err = rulesOf(role)
+			return g, err
 		}
-		return found, nil
+		return g, nil
 	}
-	return nil, fmt.Errorf("roleRef.kind is %q: it can be Role or ClusterRole", ref.Kind)
+	return nil, fmt.Errorf("roleRef.kind is %q: it must be Role or ClusterRole", ref.Kind)
 }
 
-// declaredRole returns the Role that a template declares under a name, tokens and all.
+// declaredRole returns the Role that a variant declares under a name with its tokens, or nil.
 func declaredRole(variant render.Variant, name string) *unstructured.Unstructured {
 	for _, object := range variant.Objects() {
 		if isRBAC(object, "Role") && object.GetName() == name {
@@ -170,7 +178,8 @@ func declaredRole(variant render.Variant, name string) *unstructured.Unstructure
 	return nil
 }
 
-// namesCreator tells whether the creator's token stands anywhere but in an object's name, where a binding has it too.
+// namesCreator reports whether an object contains the creator's token outside of its name. In the name it does no harm,
+// since the binding refers to the Role by the same name.
 func namesCreator(object *unstructured.Unstructured) bool {
 	object = object.DeepCopy()
 	object.SetName("")
@@ -178,8 +187,9 @@ func namesCreator(object *unstructured.Unstructured) bool {
 	return err != nil || strings.Contains(string(data), render.CreatorToken)
 }
 
-// plain tells whether nothing in an object's metadata can make the API server refuse it, as a resourceVersion would.
-func plain(object *unstructured.Unstructured) bool {
+// hasPlainMetadata reports whether no field of an object's metadata can make the API server reject it, as a
+// resourceVersion would.
+func hasPlainMetadata(object *unstructured.Unstructured) bool {
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for field := range metadata {
 		switch field {
@@ -191,12 +201,13 @@ func plain(object *unstructured.Unstructured) bool {
 	return len(render.CheckLimits(object)) == 0
 }
 
-// decode is strict: an object that the API server refuses would leave another in its place, of which nothing is known.
+// decode decodes an object and returns an error for unknown fields. If the API server rejected the object, another one
+// with unknown content could keep its name.
 func decode(object *unstructured.Unstructured, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, into, true)
 }
 
-// rulesOf returns the rules of a Role, with the widest meaning of tokens in them.
+// rulesOf returns the rules of a Role. A token in them stands for every value.
 func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	role := &rbacv1.Role{}
 	if err := decode(object, role); err != nil {
@@ -207,7 +218,7 @@ func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 		if len(rule.Verbs) == 0 || len(rule.APIGroups) == 0 || len(rule.Resources) == 0 ||
 			len(rule.NonResourceURLs) > 0 {
 			return nil, fmt.Errorf(
-				"rules[%d]: a rule of a Role has verbs, apiGroups and resources, and no nonResourceURLs", i)
+				"rules[%d]: a rule of a Role must have verbs, apiGroups and resources, and must not have nonResourceURLs", i)
 		}
 		wide := rbacv1.PolicyRule{
 			Verbs: widen(rule.Verbs), APIGroups: widen(rule.APIGroups), Resources: widen(rule.Resources),
@@ -225,6 +236,7 @@ func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	return rules, nil
 }
 
+// widen returns values with "*" in place of each that contains a token.
 func widen(values []string) []string {
 	wide := make([]string, len(values))
 	for i, value := range values {
@@ -237,8 +249,8 @@ func widen(values []string) []string {
 	return wide
 }
 
-// size returns how many questions rules make, before any is made.
-func size(rules []rbacv1.PolicyRule) int {
+// countRights returns the number of rights in rules, so that too many are never listed.
+func countRights(rules []rbacv1.PolicyRule) int {
 	total := 0
 	for _, rule := range rules {
 		total += len(rule.Verbs) * (len(rule.APIGroups)*len(rule.Resources)*max(1, len(rule.ResourceNames)) +
@@ -247,9 +259,9 @@ func size(rules []rbacv1.PolicyRule) int {
 	return total
 }
 
-// questions takes rules apart, as RBAC does to see whether somebody holds them.
-func questions(rules []rbacv1.PolicyRule) []question {
-	var all []question
+// rightsIn returns the rights in rules, as RBAC's check for privilege escalation separates them.
+func rightsIn(rules []rbacv1.PolicyRule) []right {
+	var all []right
 	for _, rule := range rules {
 		names := rule.ResourceNames
 		if len(names) == 0 {
@@ -261,22 +273,22 @@ func questions(rules []rbacv1.PolicyRule) []question {
 					resource, subresource, _ := strings.Cut(resource, "/")
 					for _, name := range names {
 						all = append(all,
-							question{
+							right{
 								verb: verb, group: group, resource: resource, subresource: subresource, name: name,
 							})
 					}
 				}
 			}
 			for _, path := range rule.NonResourceURLs {
-				all = append(all, question{verb: verb, path: path})
+				all = append(all, right{verb: verb, path: path})
 			}
 		}
 	}
 	return all
 }
 
-// sayMissing says the first few rights that are missing.
-func sayMissing(missing []question) string {
+// listRights returns the first few rights in the form of a message.
+func listRights(missing []right) string {
 	const few = 5
 	texts := make([]string, 0, len(missing))
 	for _, q := range missing {

@@ -12,61 +12,62 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// found is a kind of a template, as the cluster knows it.
-type found struct {
+// resolvedKind is a kind of a template with the resource that serves it.
+type resolvedKind struct {
 	kind     schema.GroupVersionKind
 	resource schema.GroupVersionResource
-	// guessed says that the cluster doesn't know the kind, and the resource is what it is most likely called.
+	// guessed is true if the cluster does not serve the kind. The resource then has the usual plural.
 	guessed bool
 }
 
-// may is the question whether somebody may do something to all objects of the kind.
-func (f found) may(verb string) question {
-	return question{verb: verb, group: f.resource.Group, resource: f.resource.Resource}
+// right returns the right to a verb on all objects of the kind.
+func (k resolvedKind) right(verb string) right {
+	return right{verb: verb, group: k.resource.Group, resource: k.resource.Resource}
 }
 
-// lookUp asks the cluster's discovery for kinds. One without a version is found in any.
-func (t *Admission) lookUp(
+// resolveKinds resolves kinds by the discovery of the cluster, those without a version in any version. It returns
+// problems for kinds that no template can contain, and warnings for kinds that the cluster does not serve yet.
+func (a *Admission) resolveKinds(
 	kinds []schema.GroupVersionKind,
-) (known []found, problems []error, warnings []string, err error) {
+) (known []resolvedKind, problems []error, warnings []string, err error) {
 	for _, kind := range kinds {
-		mapping, err := t.mapping(kind)
+		mapping, err := a.mapping(kind)
 		switch {
 		case meta.IsNoMatchError(err):
-			problem, err := t.notServed(kind)
+			problem, err := a.notServed(kind)
 			if err != nil {
-				return nil, nil, nil, fmt.Errorf("look up %s: %w", kind.GroupKind(), err)
+				return nil, nil, nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 			}
 			if problem != nil {
 				problems = append(problems, problem)
 				continue
 			}
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
-			known = append(known, found{kind, resource, true})
+			known = append(known, resolvedKind{kind, resource, true})
 			warnings = append(warnings,
-				fmt.Sprintf("the cluster doesn't know %s %s yet: its objects are populated once it does",
+				fmt.Sprintf("the cluster does not serve %s %s yet: its objects are populated after the cluster serves it",
 					kind.GroupVersion(), kind.Kind))
 		case err != nil:
-			return nil, nil, nil, fmt.Errorf("look up %s: %w", kind.GroupKind(), err)
+			return nil, nil, nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 		case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
 			problems = append(problems,
-				fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only",
+				fmt.Errorf("%s is not namespace-scoped: a template can contain only namespaced objects",
 					kind.GroupKind()))
 		default:
-			known = append(known, found{kind, mapping.Resource, false})
+			known = append(known, resolvedKind{kind, mapping.Resource, false})
 		}
 	}
 	return known, problems, warnings, nil
 }
 
-// mapping returns the resource of a kind. A kind that is being installed may be unknown at first and known at the next
-// question.
-func (t *Admission) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	mapping, unknown := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+// mapping returns the resource of a kind. While a kind is being installed, a first look-up may miss it, so mapping
+// looks it up twice.
+func (a *Admission) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	mapping, unknown := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if !meta.IsNoMatchError(unknown) {
 		return mapping, unknown
 	}
-	mappings, err := t.mapper.RESTMappings(kind.GroupKind())
+	mappings, err := a.mapper.RESTMappings(kind.GroupKind())
 	for _, mapping := range mappings {
 		if err == nil && mapping.GroupVersionKind.Version == kind.Version {
 			return mapping, nil
@@ -75,31 +76,31 @@ func (t *Admission) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, er
 	return nil, unknown
 }
 
-// resources are the resources of kinds that are deleted, whatever the cluster thinks of their versions.
-func (t *Admission) resources(kinds []schema.GroupVersionKind) ([]found, error) {
-	var all []found
+// resolveDeleted returns the kinds with the resources that serve them in any version, each group and kind once.
+func (a *Admission) resolveDeleted(kinds []schema.GroupVersionKind) ([]resolvedKind, error) {
+	var all []resolvedKind
 	for _, kind := range kinds {
-		if slices.ContainsFunc(all, func(f found) bool { return f.kind.GroupKind() == kind.GroupKind() }) {
+		if slices.ContainsFunc(all, func(k resolvedKind) bool { return k.kind.GroupKind() == kind.GroupKind() }) {
 			continue
 		}
-		mappings, err := t.mapper.RESTMappings(kind.GroupKind())
+		mappings, err := a.mapper.RESTMappings(kind.GroupKind())
 		switch {
 		case meta.IsNoMatchError(err) || err == nil && len(mappings) == 0:
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
-			all = append(all, found{kind, resource, true})
+			all = append(all, resolvedKind{kind, resource, true})
 		case err != nil:
-			return nil, fmt.Errorf("look up %s: %w", kind.GroupKind(), err)
+			return nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 		default:
-			all = append(all, found{kind, mappings[0].Resource, false})
+			all = append(all, resolvedKind{kind, mappings[0].Resource, false})
 		}
 	}
 	return all, nil
 }
 
-// notServed says why no object of a kind that the cluster doesn't know can be populated, as far as the cluster knows
-// its group. What is of a group that the cluster doesn't know at all may be installed later.
-func (t *Admission) notServed(kind schema.GroupVersionKind) (problem, err error) {
-	switch mappings, err := t.mapper.RESTMappings(kind.GroupKind()); {
+// notServed returns why the cluster will not serve a kind: it serves the kind, or its API group, in other versions
+// only, or the group is built in. It returns nil if the kind may be installed later.
+func (a *Admission) notServed(kind schema.GroupVersionKind) (problem, err error) {
+	switch mappings, err := a.mapper.RESTMappings(kind.GroupKind()); {
 	case meta.IsNoMatchError(err):
 	case err != nil:
 		return nil, err
@@ -112,7 +113,7 @@ func (t *Admission) notServed(kind schema.GroupVersionKind) (problem, err error)
 		return fmt.Errorf("the cluster serves %s as %s, not as %s", kind.GroupKind(),
 			strings.Join(slices.Compact(served), " and "), kind.GroupVersion()), nil
 	}
-	served, err := t.servedVersions(kind.Group)
+	served, err := a.servedVersions(kind.Group)
 	switch {
 	case err != nil:
 		return nil, err
@@ -120,19 +121,19 @@ func (t *Admission) notServed(kind schema.GroupVersionKind) (problem, err error)
 		return fmt.Errorf("the cluster serves the API group %s as %s, not as %s", kind.Group,
 			strings.Join(served, " and "), kind.GroupVersion()), nil
 	case render.BuiltIn(kind.Group):
-		return fmt.Errorf("the cluster has no %s %s", kind.GroupVersion(), kind.Kind), nil
+		return fmt.Errorf("the cluster does not serve %s %s", kind.GroupVersion(), kind.Kind), nil
 	}
 	return nil, nil
 }
 
-// servedVersions returns the versions of an API group, or nil if the cluster doesn't know the group.
-func (t *Admission) servedVersions(name string) ([]string, error) {
-	groups, err := t.clients.Discovery().ServerGroups()
+// servedVersions returns the versions of an API group, or nil if the cluster does not serve the group.
+func (a *Admission) servedVersions(name string) ([]string, error) {
+	groups, err := a.clients.Discovery().ServerGroups()
 	if err != nil {
 		return nil, err
 	}
 	if groups == nil {
-		return nil, errors.New("the API server lists no API groups")
+		return nil, errors.New("the API server returned no API groups")
 	}
 	for _, group := range groups.Groups {
 		if group.Name != name {

@@ -20,16 +20,16 @@ import (
 
 var roleKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
 
-// outline is what is known of a template without compiling it. A template that is disabled has one too: it may be
-// enabled later.
+// outline contains what can be derived from a template without compiling it. Disabled templates have one, too, since
+// they may be enabled later.
 type outline struct {
 	name       string
 	uid        types.UID
 	generation int64
-	// namespaces are those that the template selects.
+	// namespaces selects the namespaces of the template.
 	namespaces v1alpha1.NamespaceSelector
 	objects    []render.Declaration
-	// bindsAny says that an overlay may change which Role a RoleBinding refers to.
+	// bindsAny is true if an overlay may change the Role to which a RoleBinding refers.
 	bindsAny bool
 }
 
@@ -42,17 +42,17 @@ func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	return o
 }
 
-// binds reports whether a template may have a RoleBinding to a Role of a name, tokens and all.
+// binds reports whether a RoleBinding of the template may refer to a Role of a name, which may contain tokens.
 func (o *outline) binds(role string) bool {
 	return o.bindsAny || slices.ContainsFunc(o.objects, func(object render.Declaration) bool {
 		return object.Binds != "" && render.MayCoincide(object.Binds, role)
 	})
 }
 
-// outlines keeps the outline of each generation of a template. The zero value is empty.
+// outlines caches the outline of the current generation of each template. The zero value is an empty cache.
 type outlines struct {
-	mu   sync.Mutex
-	kept map[string]*outline
+	mu     sync.Mutex
+	byName map[string]*outline
 }
 
 // read returns the outlines of all templates but the named one.
@@ -63,27 +63,27 @@ func (o *outlines) read(ctx context.Context, templates client.Reader, except str
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept := make(map[string]*outline, len(list.Items))
+	current := make(map[string]*outline, len(list.Items))
 	others := make([]*outline, 0, len(list.Items))
 	for i := range list.Items {
 		template := &list.Items[i]
-		known := o.kept[template.Name]
+		known := o.byName[template.Name]
 		if known == nil || known.uid != template.UID || known.generation != template.Generation {
 			known = outlineOf(template)
 		}
-		kept[template.Name] = known
+		current[template.Name] = known
 		if template.Name != except {
 			others = append(others, known)
 		}
 	}
-	o.kept = kept
+	o.byName = current
 	return others, nil
 }
 
-// names are the names of a template's objects of one kind.
+// names contains the names of a template's objects of one kind.
 type names struct {
 	constant sets.Set[string]
-	// tokens holds the names that differ between namespaces.
+	// tokens contains the names with tokens, which differ between namespaces.
 	tokens []string
 }
 
@@ -104,7 +104,8 @@ func namesOf(objects []render.Declaration) map[schema.GroupKind]*names {
 	return all
 }
 
-// mayHave reports whether one of the names may come out as another in some namespace.
+// mayHave reports whether one of the names may be rendered as another name, which may contain tokens, in some
+// namespace.
 func (n *names) mayHave(name string) bool {
 	if n == nil {
 		return false
@@ -123,8 +124,8 @@ func (n *names) mayHave(name string) bool {
 type overlap struct {
 	object render.Declaration
 	other  string
-	// overrides says that this template's object is populated, since it comes after the other; otherwise the other's
-	// is.
+	// overrides is true if this template's object is populated, since its name comes later in the alphabet. Otherwise
+	// the other template's object is.
 	overrides bool
 }
 
@@ -143,7 +144,7 @@ func overlaps(template *v1alpha1.NamespaceTemplate, others []*outline) []overlap
 	return all
 }
 
-// disjoint reports whether no namespace can be selected by both selectors. It never says so wrongly.
+// disjoint reports whether certainly no namespace can be selected by both selectors.
 func disjoint(a, b v1alpha1.NamespaceSelector) bool {
 	first, errA := match.Selector(a)
 	second, errB := match.Selector(b)
@@ -159,7 +160,8 @@ func disjoint(a, b v1alpha1.NamespaceSelector) bool {
 	})
 }
 
-// contradict reports whether no value meets two requirements on one label, of which the first needs a value.
+// contradict reports whether no label value meets both requirements. It considers requirements needs that are met only
+// if the label exists.
 func contradict(needs, other labels.Requirement) bool {
 	switch needs.Operator() {
 	case selection.Exists:

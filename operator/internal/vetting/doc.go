@@ -1,0 +1,39 @@
+// Package vetting decides who may write which NamespaceTemplate. The operator populates namespaces with its own rights,
+// which are wide. So the author of a template must hold, in all namespaces, the rights that the operator uses on behalf
+// of the template: to create and change the declared objects, to delete those that the change prunes, to grant what its
+// RBAC objects grant, and to set the protected attributes in it.
+//
+// # What enters where
+//
+// Admission.Validate receives creations, updates and deletions of NamespaceTemplates that change what is populated or
+// pruned. A request is compared with the stored template (edit), and checked in this order, the cheapest first:
+//
+//  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go)
+//  2. whether the template overrides objects of other templates (outline.go, deletions.go)
+//  3. whether the template can be compiled with every combination of its overlays (package render)
+//  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go)
+//  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
+//  6. whether the author may set and remove the protected attributes (attributes.go)
+//
+// The rights are asked from the API server by SubjectAccessReviews, each once per request, and at most maxQuestions.
+// The questions follow from values alone: edit, grantsOf, questions, overlaps and losses are functions of templates.
+//
+// # Invariants
+//
+//   - A template that is stored and enabled was allowed for the user who last changed what it populates. That user
+//     answers for the whole template, not only for the changed part.
+//   - What cannot be known counts as the widest possibility: a token in a name stands for every name, a ClusterRole that
+//     does not exist for any rules, an unknown combination of overlays for one that drops each object.
+//   - An edit that only disables a template needs no rights unless it prunes objects. Templates can be disabled, and
+//     deleted if they delete nothing, while the operator is down.
+//
+// # Races that remain
+//
+//   - Rights are checked when the template is written. If the author loses them later, the template stays, as objects
+//     that the author created would.
+//   - A ClusterRole that a RoleBinding of a template binds may gain rules later. Kubernetes has the same gap: it checks
+//     the rules of a role when a binding is created.
+//   - The check for other templates that bind or declare the same Role uses a cache. Two templates that are written at
+//     the same moment may miss each other here. Package populate therefore withholds a RoleBinding from each namespace in
+//     which another template declares its Role.
+package vetting

@@ -1,0 +1,217 @@
+package vetting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// review is the vetting of one request.
+type review struct {
+	*Admission
+	edit
+	request *webhook.Request
+	author  *author
+	// unlimited is true if the author holds all rights. judgeKinds sets it.
+	unlimited bool
+	// others are the outlines of the other templates.
+	others []*outline
+	// combined are the variants of the updated template, or nil until combinations compiles them.
+	combined []render.Variant
+}
+
+// judge returns the problems of an edit, or an error if it cannot judge the edit. The steps that take longest come
+// last, when it is known that the author may write such objects.
+func (v *review) judge(ctx context.Context) ([]error, error) {
+	if v.widens() {
+		if err := render.CheckBudget(v.updated); err != nil {
+			return []error{err}, nil
+		}
+	}
+	kinds, problems, err := v.judgeKinds(ctx)
+	if err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	if !v.widens() {
+		return v.judgeAttributes(ctx)
+	}
+	if err := render.CheckCombinations(v.updated); err != nil && !v.unlimited && grantsRights(kinds) {
+		return []error{fmt.Errorf("it contains RBAC objects, and %w, too many to check them all: "+
+			"declare Roles and RoleBindings in a template of their own", err)}, nil
+	}
+	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
+		return nil, err
+	}
+	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	return v.judgeCompiled(ctx, kinds)
+}
+
+// judgeCompiled compiles the template and judges what it renders. Only few templates are compiled at a time.
+func (v *review) judgeCompiled(ctx context.Context, kinds []resolvedKind) ([]error, error) {
+	select {
+	case v.slots <- struct{}{}:
+		defer func() { <-v.slots }()
+	case <-ctx.Done():
+		return nil, errors.New("timed out while other templates were being vetted: repeat the request")
+	}
+	variants, problems := render.VetVariants(ctx, v.updated)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var err error
+	if len(problems) == 0 {
+		problems, err = v.judgeVariants(ctx, kinds, variants)
+	}
+	if err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	missing, err := v.ownRights(ctx, variants[0].Compiled, kinds)
+	v.warn(slices.Concat(render.Warnings(v.updated), missing)...)
+	return nil, err
+}
+
+func (v *review) warn(warnings ...string) {
+	v.request.Warnings = append(v.request.Warnings, warnings...)
+}
+
+// judgeKinds returns the kinds of a template. It returns a problem for each kind that the cluster cannot serve, and for
+// each whose objects the author may not write or delete in all namespaces.
+func (v *review) judgeKinds(ctx context.Context) (kinds []resolvedKind, problems []error, err error) {
+	var writes []right
+	if v.widens() {
+		declared, unknown, warnings, err := v.resolveKinds(render.KindsOf(named(render.Declarations(v.updated))))
+		if err != nil {
+			return nil, nil, err
+		}
+		emptied, unnamespaced, more, err := v.resolveKinds(authoritativeKinds(v.updated))
+		if err != nil {
+			return nil, nil, err
+		}
+		v.warn(slices.Concat(warnings, more)...)
+		problems = slices.Concat(unknown, unnamespaced)
+		for _, kind := range declared {
+			writes = append(writes, kind.right("create"), kind.right("patch")) // server-side apply needs both
+		}
+		for _, kind := range emptied {
+			writes = append(writes, kind.right("delete"))
+		}
+		kinds = slices.Concat(declared, emptied)
+	}
+	everything := right{verb: "*", group: "*", resource: "*"}
+	missing, err := v.author.missing(ctx, []right{everything})
+	if v.unlimited = err == nil && len(missing) == 0; err != nil || v.unlimited {
+		return kinds, problems, err
+	}
+	more, err := v.missing(ctx, writes, v.prunedKinds())
+	return kinds, slices.Concat(problems, more), err
+}
+
+// named returns the declarations with a kind and a name. Compiling the template returns an error for the others.
+func named(declarations []render.Declaration) []render.Declaration {
+	return slices.DeleteFunc(declarations, func(d render.Declaration) bool {
+		return d.Kind == "" || d.Version == "" || d.Name == ""
+	})
+}
+
+// missing returns a problem for each of the writes that the author may not make, and for each of the deleted kinds
+// whose objects the author may not delete.
+func (v *review) missing(ctx context.Context, writes []right, deleted []schema.GroupVersionKind) ([]error, error) {
+	resources, err := v.resolveDeleted(deleted)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range resources {
+		writes = append(writes, kind.right("delete"))
+	}
+	missing, err := v.author.missing(ctx, writes)
+	var problems []error
+	for len(missing) > 0 {
+		resource := missing[0]
+		resource.verb = ""
+		var verbs []string
+		missing = slices.DeleteFunc(missing, func(r right) bool {
+			verb := r.verb
+			if r.verb = ""; r == resource {
+				verbs = append(verbs, verb)
+			}
+			return r == resource
+		})
+		resource.verb = strings.Join(verbs, " or ")
+		problems = append(problems,
+			fmt.Errorf("%s may not %s in all namespaces, which this change requires: "+
+				"ask an administrator for that right, or to make the change", v.author, resource))
+	}
+	return problems, err
+}
+
+// combinations returns the variants of the updated template, one for each combination of its overlays.
+func (v *review) combinations(ctx context.Context) ([]render.Variant, error) {
+	var err error
+	if v.combined == nil {
+		v.combined, err = render.Variants(ctx, v.updated)
+	}
+	return v.combined, err
+}
+
+// judgeVariants returns a problem for each object that the author could not prune, each grant that the author could not
+// make, and each protected attribute that the author may not change. The variants are the template without overlays and
+// with each overlay alone.
+func (v *review) judgeVariants(
+	ctx context.Context, kinds []resolvedKind, variants []render.Variant,
+) (problems []error, err error) {
+	complete := true
+	if !v.unlimited && (grantsRights(kinds) || patches(v.updated)) {
+		combined, err := v.combinations(ctx)
+		switch {
+		case err == nil:
+			variants = combined
+		case errors.Is(err, render.ErrCombinations):
+			complete = false
+		default:
+			return nil, err
+		}
+	}
+	if !v.unlimited {
+		more, err := v.judgeDeletions(ctx, variants, complete)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	grants, ungrantable := grantsOf(variants, func(role string) bool { return v.declaresRole(role) })
+	problems = append(problems, ungrantable...)
+	if !v.unlimited {
+		more, err := v.judgeGrants(ctx, grants)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	protected, err := v.judgeAttributes(ctx)
+	return append(problems, protected...), err
+}
+
+// grantsRights reports whether the kinds include RBAC objects.
+func grantsRights(kinds []resolvedKind) bool {
+	return slices.ContainsFunc(kinds, func(kind resolvedKind) bool { return kind.kind.Group == rbacv1.GroupName })
+}
+
+// authoritativeKinds returns the kinds whose undeclared objects the template makes the operator delete.
+func authoritativeKinds(template *v1alpha1.NamespaceTemplate) []schema.GroupVersionKind {
+	kinds := make([]schema.GroupVersionKind, 0, len(template.Spec.Authoritative))
+	for _, kind := range template.Spec.Authoritative {
+		kinds = append(kinds, schema.GroupVersionKind{Group: kind.Group, Kind: kind.Kind})
+	}
+	return kinds
+}
