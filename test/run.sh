@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh TARGET... makes one target after the other until one fails, and prints the result of each at the end.
+# run.sh TARGET... runs make for one target after the other until one fails, and prints a summary of the results.
 set -u
 summary='' failed=''
 for target; do
