@@ -78,18 +78,18 @@ const (
 	// RequiredSCCAnnotation on a pod names the SecurityContextConstraints that must admit it. It cannot be changed.
 	RequiredSCCAnnotation = "policy.nstpl.dev/required-scc"
 
-	// SCCAnnotation on a pod names the SecurityContextConstraints that admitted it. SCCSubjectAnnotation records who had
-	// the right to use them: user or serviceaccount.
+	// SCCAnnotation on a pod names the SecurityContextConstraints that admitted it. SCCSubjectAnnotation records who
+	// had the right to use them: user or serviceaccount.
 	SCCAnnotation        = "policy.nstpl.dev/scc"
 	SCCSubjectAnnotation = "policy.nstpl.dev/validated-scc-subject-type"
 
-	// ReferencesAnnotation on SecurityContextConstraints holds the UIDs of the ServiceAccounts and Namespaces that users
-	// and groups name, as the operator last observed them. An entry is removed when its object is deleted, or has
+	// ReferencesAnnotation on SecurityContextConstraints holds the UIDs of the ServiceAccounts and Namespaces that
+	// users and groups name, as the operator last observed them. An entry is removed when its object is deleted, or has
 	// another UID.
 	ReferencesAnnotation = "policy.nstpl.dev/references"
 
-	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation on a Namespace hold what the operator allocated
-	// to it and to no other namespace: user IDs and group IDs, as first/size, and an SELinux level.
+	// UIDRangeAnnotation, SupplementalGroupsAnnotation and MCSAnnotation on a Namespace hold what the operator
+	// allocated to it and to no other namespace: user IDs and group IDs, as first/size, and an SELinux level.
 	UIDRangeAnnotation           = "policy.nstpl.dev/scc.uid-range"
 	SupplementalGroupsAnnotation = "policy.nstpl.dev/scc.supplemental-groups"
 	MCSAnnotation                = "policy.nstpl.dev/scc.mcs"
