@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// generateCapabilities adds what is added by default, but for what the container drops, and drops what must be dropped.
-// Names are compared as they are written.
+// generateCapabilities adds the default capabilities that the container does not drop, and drops those that it must
+// drop. Names are compared exactly.
 func (p *provider) generateCapabilities(c *container) {
 	var given corev1.Capabilities
 	if capabilities := c.get().Capabilities; capabilities != nil {
@@ -48,28 +48,29 @@ func (p *provider) checkCapabilities(field string, given *corev1.Capabilities) {
 	allowed := slices.Concat(p.DefaultAddCapabilities, p.AllowedCapabilities)
 	for _, capability := range add {
 		if !slices.Contains(allowed, v1alpha1.Capability(capability)) {
-			p.refuse(field+".add", "capability %q may not be added%s", capability, sayAllowed(allowed))
+			p.deny(field+".add", "capability %q is not allowed%s", capability, onlyAllowed(allowed))
 		}
 	}
 	for _, capability := range p.RequiredDropCapabilities {
 		if !slices.Contains(drop, corev1.Capability(capability)) {
-			p.refuse(field+".drop", "capability %q must be dropped", capability)
+			p.deny(field+".drop", "capability %q must be dropped", capability)
 		}
 	}
 }
 
-func sayAllowed[T ~string](allowed []T) string {
+// onlyAllowed returns the end of a message that names the allowed values.
+func onlyAllowed[T ~string](allowed []T) string {
 	if len(allowed) == 0 || len(allowed) == 1 && allowed[0] == T(v1alpha1.FSTypeNone) {
-		return ": none may"
+		return ": none may be used"
 	}
 	texts := make([]string, len(allowed))
 	for i, a := range allowed {
 		texts[i] = string(a)
 	}
-	return ": only " + strings.Join(texts, ", ") + " may"
+	return ": only " + strings.Join(texts, ", ") + " may be used"
 }
 
-// generateEscalation gives what is given by default, and then what must be.
+// generateEscalation sets allowPrivilegeEscalation to its default, or to false if true is not allowed.
 func (p *provider) generateEscalation(c *container) {
 	given := c.get()
 	privileged := given.Privileged != nil && *given.Privileged

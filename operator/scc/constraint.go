@@ -1,5 +1,23 @@
-// Package scc decides which SecurityContextConstraints admit a pod, and what they set on it ("Security context
-// constraints"). It decides as OpenShift's admission does, but where DESIGN says otherwise.
+// Package scc decides which SecurityContextConstraints admit a pod and which values they set on it, and allocates user
+// IDs and SELinux levels to namespaces. It decides as OpenShift's admission does.
+//
+// Review takes a pod, the annotations of its namespace and all constraints, and tries the constraints in the order of
+// Sort: the highest priority first, then the most restrictive. A constraint first sets defaults on a copy of the pod,
+// such as a user ID from the namespace's range, and then checks every field. The first constraint that denies nothing
+// admits the pod.
+//
+// Allocate takes the annotations of all namespaces, and returns those that must be added so that every namespace has
+// user IDs, groups and an SELinux level that no other namespace has. RemoveStale removes references to deleted
+// ServiceAccounts and Namespaces from a constraint, so that a new object of the same name does not inherit a
+// permission.
+//
+// These invariants hold:
+//
+//   - The result depends on the arguments only. A constraint that does not admit the pod does not change it.
+//   - Reviewing an admitted pod again with the same constraint changes nothing.
+//   - While a namespace lacks an annotation, no constraint is used that comes after one that waits for it: the
+//     constraint of a pod does not depend on how early the pod is created.
+//   - Two namespaces never share a user ID or a level after Allocate, and a second call allocates nothing.
 package scc
 
 import (
@@ -14,7 +32,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// volumeTypes are all types that a constraint can name, but hostPath.
+// volumeTypes are all volume types that a constraint can name, except hostPath.
 var volumeTypes = []v1alpha1.FSType{
 	"awsElasticBlockStore", "azureDisk", "azureFile", "cephFS", "cinder", "configMap", "csi", "downwardAPI", "emptyDir",
 	"ephemeral",
@@ -24,10 +42,10 @@ var volumeTypes = []v1alpha1.FSType{
 	"vsphere",
 }
 
-// ExemptNamespaces are those of whose pods constraints say nothing.
+// ExemptNamespaces are the namespaces whose pods are not subject to constraints.
 var ExemptNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
 
-// Defaulted returns a constraint with all that it leaves open filled in.
+// Defaulted returns a copy of a constraint with all defaults set.
 func Defaulted(constraint *v1alpha1.SecurityContextConstraints) *v1alpha1.SecurityContextConstraints {
 	c := constraint.DeepCopy()
 	c.FSGroup.Type = cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny)
@@ -40,7 +58,7 @@ func Defaulted(constraint *v1alpha1.SecurityContextConstraints) *v1alpha1.Securi
 	return c
 }
 
-// defaultedVolumes has allowHostDirVolumePlugin win over the list.
+// defaultedVolumes returns the allowed volume types. For hostPath, allowHostDirVolumePlugin overrides the list.
 func defaultedVolumes(volumes []v1alpha1.FSType, hostPath bool) []v1alpha1.FSType {
 	switch {
 	case volumes == nil:
@@ -66,19 +84,20 @@ func defaultedVolumes(volumes []v1alpha1.FSType, hostPath bool) []v1alpha1.FSTyp
 	return slices.Compact(volumes)
 }
 
-// Check says why a constraint could never be evaluated. The API server refuses such a one; it may be older than that.
+// Check returns why a constraint cannot be evaluated. The API server rejects such a constraint, but it may have been
+// stored before the API server did.
 func Check(c *v1alpha1.SecurityContextConstraints) error {
 	user := c.RunAsUser
 	switch {
 	case !slices.Contains([]string{
 		v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsNonRoot, v1alpha1.RunAsAny,
 	}, user.Type):
-		return fmt.Errorf("runAsUser.type is %q: it can be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny",
+		return fmt.Errorf("runAsUser.type is %q: it must be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny",
 			user.Type)
 	case user.Type == v1alpha1.MustRunAs && user.UID == nil:
-		return fmt.Errorf("runAsUser.uid is missing, which MustRunAs needs")
+		return fmt.Errorf("runAsUser.uid is missing: MustRunAs needs it")
 	case user.Type == v1alpha1.MustRunAsRange && (user.UIDRangeMin == nil) != (user.UIDRangeMax == nil):
-		return fmt.Errorf("runAsUser has one of uidRangeMin and uidRangeMax: MustRunAsRange needs both or none")
+		return fmt.Errorf("runAsUser has only one of uidRangeMin and uidRangeMax: set both or none")
 	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil && *user.UIDRangeMin > *user.UIDRangeMax:
 		return fmt.Errorf("runAsUser.uidRangeMin is greater than uidRangeMax")
 	}
@@ -86,7 +105,7 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 		"uid": user.UID, "uidRangeMin": user.UIDRangeMin, "uidRangeMax": user.UIDRangeMax,
 	} {
 		if id != nil && (*id < 0 || *id > math.MaxInt32) {
-			return fmt.Errorf("runAsUser.%s is %d, which is no user id", field, *id)
+			return fmt.Errorf("runAsUser.%s is %d: it must be from 0 to %d", field, *id, math.MaxInt32)
 		}
 	}
 	if slices.Contains(c.SeccompProfiles, localhost) {
@@ -97,19 +116,19 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 		"supplementalGroups": cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny),
 	} {
 		if strategy != v1alpha1.MustRunAs && strategy != v1alpha1.RunAsAny {
-			return fmt.Errorf("%s.type is %q: it can be MustRunAs or RunAsAny", field, strategy)
+			return fmt.Errorf("%s.type is %q: it must be MustRunAs or RunAsAny", field, strategy)
 		}
 	}
 	for _, r := range slices.Concat(c.FSGroup.Ranges, c.SupplementalGroups.Ranges) {
 		if r.Min < 0 || r.Min > r.Max || r.Max > math.MaxInt32 {
-			return fmt.Errorf("%d-%d is no range of groups", r.Min, r.Max)
+			return fmt.Errorf("%d-%d is not a range of groups", r.Min, r.Max)
 		}
 	}
 	return nil
 }
 
-// Sort puts constraints in the order in which they are tried: the highest priority first, then the most restrictive,
-// then by name. They must be Defaulted.
+// Sort sorts constraints in the order in which they are tried: the highest priority first, then the most restrictive
+// first, then by name. They must be Defaulted.
 func Sort(constraints []*v1alpha1.SecurityContextConstraints) {
 	slices.SortFunc(constraints, func(a, b *v1alpha1.SecurityContextConstraints) int {
 		return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(points(a), points(b)),
@@ -124,7 +143,8 @@ func priority(c *v1alpha1.SecurityContextConstraints) int32 {
 	return *c.Priority
 }
 
-// points weigh what a constraint allows.
+// points returns a score of what a constraint allows, with OpenShift's weights. A more restrictive constraint has fewer
+// points.
 func points(c *v1alpha1.SecurityContextConstraints) int {
 	total := volumePoints(c) + strategyPoints[c.RunAsUser.Type] + strategyPoints[c.SELinuxContext.Type] +
 		capabilityPoints(c)

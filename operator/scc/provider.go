@@ -10,7 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// provider is a constraint in a namespace: what it leaves to the namespace is filled in.
+// provider is a constraint together with the user IDs, groups and level that it takes from a namespace.
 type provider struct {
 	*v1alpha1.SecurityContextConstraints
 	uids                         v1alpha1.IDRange
@@ -19,7 +19,8 @@ type provider struct {
 	reasons                      []Reason
 }
 
-// newProvider fails if the constraint can't be evaluated: it is broken, or the namespace's part is, or is Missing.
+// newProvider returns a provider. It returns an error if the constraint or an annotation of the namespace is invalid,
+// and a *Missing if the namespace does not have an annotation yet.
 func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations map[string]string) (*provider, error) {
 	if err := Check(constraint); err != nil {
 		return nil, err
@@ -64,7 +65,8 @@ func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations ma
 	return p, nil
 }
 
-// admit sets on a pod what the constraint gives and the pod leaves open, and returns what it does not allow.
+// admit sets the defaults of the constraint on a pod, and returns the reasons why the constraint does not allow the
+// pod.
 func (p *provider) admit(pod *corev1.Pod) []Reason {
 	if isWindows(pod) {
 		p.admitWindows(pod)
@@ -79,18 +81,18 @@ func (p *provider) admit(pod *corev1.Pod) []Reason {
 	return p.reasons
 }
 
-// refuse notes what is not allowed.
-func (p *provider) refuse(field, format string, args ...any) {
+// deny records that the value of a field is not allowed.
+func (p *provider) deny(field, format string, args ...any) {
 	p.reasons = append(p.reasons, Reason{Constraint: p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// container is what constraints say something about of a container, whichever of the three kinds it is.
+// container has the fields of a container, init container or ephemeral container that constraints concern.
 type container struct {
 	context **corev1.SecurityContext
 	ports   []corev1.ContainerPort
 }
 
-// get returns the security context, which may be none.
+// get returns the security context, or an empty one if there is none.
 func (c *container) get() corev1.SecurityContext {
 	if *c.context == nil {
 		return corev1.SecurityContext{}
@@ -121,7 +123,7 @@ func eachContainer(spec *corev1.PodSpec, do func(path string, c *container)) {
 	}
 }
 
-// podContext returns the security context of a pod, which may be none.
+// podContext returns the security context of a pod, or an empty one if there is none.
 func podContext(pod *corev1.Pod) corev1.PodSecurityContext {
 	if pod.Spec.SecurityContext == nil {
 		return corev1.PodSecurityContext{}
@@ -146,7 +148,7 @@ func (p *provider) generatePod(pod *corev1.Pod) {
 	if given.SELinuxOptions == nil && p.SELinuxContext.Type == v1alpha1.MustRunAs {
 		set(func(c *corev1.PodSecurityContext) { c.SELinuxOptions = new(p.seLinux) })
 	}
-	if profile := firstProfile(p.SeccompProfiles); given.SeccompProfile == nil && profile != nil {
+	if profile := defaultProfile(p.SeccompProfiles); given.SeccompProfile == nil && profile != nil {
 		set(func(c *corev1.PodSecurityContext) { c.SeccompProfile = profile })
 	}
 }
@@ -168,7 +170,7 @@ func (p *provider) validatePod(pod *corev1.Pod) {
 	p.checkSELinux(path+".seLinuxOptions", given.SELinuxOptions)
 	p.checkHost(pod)
 	if p.UserNamespaceLevel == v1alpha1.RequirePodLevel && (pod.Spec.HostUsers == nil || *pod.Spec.HostUsers) {
-		p.refuse("spec.hostUsers", "it must be false")
+		p.deny("spec.hostUsers", "it must be false")
 	}
 	p.checkSysctls(path+".sysctls", given.Sysctls)
 	p.checkVolumes(pod.Spec.Volumes)
@@ -178,31 +180,31 @@ func (p *provider) validatePod(pod *corev1.Pod) {
 // checkHost denies the namespaces of the host that the constraint does not allow.
 func (p *provider) checkHost(pod *corev1.Pod) {
 	for _, feature := range []struct {
-		name              string
-		asked, mayBeAsked bool
+		name           string
+		set, isAllowed bool
 	}{
 		{"hostNetwork", pod.Spec.HostNetwork, p.AllowHostNetwork},
 		{"hostPID", pod.Spec.HostPID, p.AllowHostPID},
 		{"hostIPC", pod.Spec.HostIPC, p.AllowHostIPC},
 	} {
-		if feature.asked && !feature.mayBeAsked {
-			p.refuse("spec."+feature.name, "it is not allowed to be true")
+		if feature.set && !feature.isAllowed {
+			p.deny("spec."+feature.name, "it is not allowed to be true")
 		}
 	}
 }
 
 func (p *provider) checkGroups(field string, groups []int64, allowed []v1alpha1.IDRange) {
 	if len(groups) == 0 {
-		p.refuse(field, "it must not be empty: a group in %s", sayRanges(allowed))
+		p.deny(field, "it must have a group in %s", formatRanges(allowed))
 	}
 	for _, group := range groups {
 		if !slices.ContainsFunc(allowed, func(r v1alpha1.IDRange) bool { return r.Min <= group && group <= r.Max }) {
-			p.refuse(field, "%d is not an allowed group: it must be in %s", group, sayRanges(allowed))
+			p.deny(field, "%d is not an allowed group: it must be in %s", group, formatRanges(allowed))
 		}
 	}
 }
 
-func sayRanges(ranges []v1alpha1.IDRange) string {
+func formatRanges(ranges []v1alpha1.IDRange) string {
 	texts := make([]string, len(ranges))
 	for i, r := range ranges {
 		texts[i] = fmt.Sprintf("%d-%d", r.Min, r.Max)
@@ -243,12 +245,12 @@ func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container)
 	p.checkCapabilities(path+".capabilities", given.Capabilities)
 	p.checkHostPorts(strings.TrimSuffix(path, ".securityContext"), c.ports)
 	if p.ReadOnlyRootFilesystem && (given.ReadOnlyRootFilesystem == nil || !*given.ReadOnlyRootFilesystem) {
-		p.refuse(path+".readOnlyRootFilesystem", "it must be true")
+		p.deny(path+".readOnlyRootFilesystem", "it must be true")
 	}
-	// A privileged container that is allowed gains nothing by it, and the API server takes no false for one.
+	// A privileged container gains nothing by privilege escalation, and the API server rejects false for it.
 	escalates := given.AllowPrivilegeEscalation == nil && !privileged || given.AllowPrivilegeEscalation != nil &&
 		*given.AllowPrivilegeEscalation
 	if escalates && !*p.AllowPrivilegeEscalation {
-		p.refuse(path+".allowPrivilegeEscalation", "privilege escalation is not allowed: it must be false")
+		p.deny(path+".allowPrivilegeEscalation", "privilege escalation is not allowed: it must be false")
 	}
 }

@@ -75,7 +75,7 @@ func TestRemoveStaleReferences(t *testing.T) {
 				c = changed
 				again, _, err := scc.RemoveStale(c, step.identity)
 				require.NoError(t, err)
-				require.Same(t, c, again, "nothing is left to do")
+				require.Same(t, c, again, "a second call changes nothing")
 			}
 			require.Equal(t, test.removed, strings.Join(removed, " "))
 			for _, gone := range removed {
@@ -88,7 +88,7 @@ func TestRemoveStaleReferences(t *testing.T) {
 }
 
 // What was seen of a constraint says nothing about a copy of it, and nothing is decided by what can't be read.
-func TestRecordOfReferences(t *testing.T) {
+func TestRecordOfReferencesIsBoundToTheConstraint(t *testing.T) {
 	t.Parallel()
 	c := &v1alpha1.SecurityContextConstraints{Users: []string{"system:serviceaccount:a:b"}}
 	c.UID = "0"

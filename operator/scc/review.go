@@ -12,36 +12,36 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Mode says what a constraint may change.
+// Mode is what a constraint may change in a pod.
 type Mode int
 
-// The modes: all of a new pod, its ephemeral containers alone, or nothing.
+// The modes: everything in a new pod, only its ephemeral containers, or nothing.
 const (
 	MayMutate Mode = iota
 	MayMutateEphemeralContainers
 	MayNotMutate
 )
 
-// Subjects by whose right a constraint is used.
+// The subjects whose permission allows the use of a constraint.
 const (
 	ServiceAccountSubject = "serviceaccount"
 	UserSubject           = "user"
 )
 
-// Request is a pod that is to be admitted.
+// Request is a pod to review.
 type Request struct {
 	Pod  *corev1.Pod
 	Mode Mode
-	// NamespaceAnnotations are those of the pod's namespace.
+	// NamespaceAnnotations are the annotations of the pod's namespace.
 	NamespaceAnnotations map[string]string
-	// Constraints are all that there are, Defaulted and in order.
+	// Constraints are all constraints of the cluster, Defaulted and sorted by Sort.
 	Constraints []*v1alpha1.SecurityContextConstraints
-	// First names the constraint that is tried before all others, if it exists. Empty means none.
+	// First is the name of the constraint that is tried before all others, or empty.
 	First string
-	// UnknownVolumes are the fields of the pod's volumes that Pod lacks: see UnknownVolumes.
+	// UnknownVolumes are the fields of the pod's volumes that Pod does not have: see UnknownVolumes.
 	UnknownVolumes []string
-	// Usable tells by whose right a constraint may be used: ServiceAccountSubject, UserSubject or, if it may not, "".
-	// It is asked about one after the other, as long as none admits the pod.
+	// Usable returns the subject whose permission allows the use of a constraint: ServiceAccountSubject, UserSubject,
+	// or "" if neither may use it. Review calls it for one constraint after the other, until one admits the pod.
 	Usable func(*v1alpha1.SecurityContextConstraints) string
 }
 
@@ -63,23 +63,25 @@ func (r Reason) String() string {
 	return text + ": " + r.Message
 }
 
-// Verdict is what came of a request: the constraint that admits the pod and the pod as it makes it, or why none does.
+// Verdict is the result of a review: the constraint that admits the pod, and the pod with the values that the
+// constraint sets. If no constraint admits the pod, Constraint is empty.
 type Verdict struct {
 	Constraint string
 	Subject    string
 	Pod        *corev1.Pod
-	// Reasons are those of the constraints before the one that admits the pod, or of all.
+	// Reasons are why the constraints before the one that admits the pod, or all of them, do not.
 	Reasons []Reason
-	// Missing is what the namespace has not got yet, for which a constraint waits that may be the pod's.
+	// Missing is the annotation that the namespace does not have yet, and without which it is not known whether a
+	// preferred constraint admits the pod.
 	Missing *Missing
 }
 
-// Allowed tells whether a constraint admits the pod.
+// Allowed reports whether a constraint admits the pod.
 func (v Verdict) Allowed() bool { return v.Constraint != "" }
 
-// Review tries the constraints in order. The first that admits the pod wins. One that fails leaves no trace; one that
-// can't be evaluated is skipped, and never keeps another from admitting, unless all that it lacks is what the namespace
-// is yet to be given, and it allows the rest: the pod is not to have another constraint for being early.
+// Review tries the constraints in order. The first that admits the pod wins, and the others do not change the pod. A
+// constraint that cannot be evaluated is skipped. If it only waits for an annotation of the namespace, no later
+// constraint is used: otherwise the constraint of a pod would depend on how early the pod is created.
 func Review(request Request) Verdict {
 	verdict := Verdict{}
 	candidates := request.Constraints
@@ -90,7 +92,7 @@ func Review(request Request) Verdict {
 		if len(candidates) == 0 {
 			verdict.Reasons = []Reason{{Constraint: required,
 				Field:   "metadata.annotations[" + v1alpha1.RequiredSCCAnnotation + "]",
-				Message: "there are no such SecurityContextConstraints"}}
+				Message: "SecurityContextConstraints of this name do not exist"}}
 			return verdict
 		}
 	}
@@ -106,14 +108,15 @@ func Review(request Request) Verdict {
 				Reason{Constraint: constraint.Name, Message: "not usable by user or serviceaccount"})
 			continue
 		}
-		pod, reasons, missing := try(request, constraint)
+		pod, reasons, missing := tryConstraint(request, constraint)
 		switch {
 		case missing != nil:
 			verdict.Missing = missing
 		case len(reasons) == 0 && verdict.Missing != nil:
 			reasons = []Reason{{
 				Constraint: constraint.Name,
-				Message:    "it would admit the pod, after one that waits for what the namespace is given",
+				Message: "it would admit the pod, but a preferred constraint is still waiting for the namespace's " +
+					"annotation " + verdict.Missing.Key,
 			}}
 		case len(reasons) == 0:
 			verdict.Constraint, verdict.Subject, verdict.Pod = constraint.Name, subject, pod
@@ -124,39 +127,40 @@ func Review(request Request) Verdict {
 	return verdict
 }
 
-// try returns the pod as a constraint makes it, or why it does not admit it, and what the namespace has not got yet.
-func try(request Request, constraint *v1alpha1.SecurityContextConstraints) (*corev1.Pod, []Reason, *Missing) {
+// tryConstraint returns the pod with the values that a constraint sets, or the reasons why the constraint does not
+// admit it, and the annotation that the namespace does not have yet.
+func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstraints) (*corev1.Pod, []Reason, *Missing) {
 	p, err := newProvider(constraint, request.NamespaceAnnotations)
 	if err != nil {
 		missing, _ := errors.AsType[*Missing](err)
 		if missing != nil {
-			if reasons := refusesAnyway(request, constraint); len(reasons) > 0 {
+			if reasons := deniesRegardless(request, constraint); len(reasons) > 0 {
 				return nil, reasons, nil
 			}
 		}
-		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it can't be evaluated: %v", err)}},
+		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it cannot be evaluated: %v", err)}},
 			missing
 	}
 	pod := request.Pod.DeepCopy()
 	if !p.allowsVolume(v1alpha1.FSTypeAll) {
 		for _, field := range request.UnknownVolumes {
-			p.refuse(field, "its type is not known")
+			p.deny(field, "its type is unknown")
 		}
 	}
 	if reasons := p.admit(pod); len(reasons) > 0 {
 		return nil, reasons, nil
 	}
-	if changed := changedBeyond(request.Mode, request.Pod, pod); changed != "" {
+	if changed := forbiddenChange(request.Mode, request.Pod, pod); changed != "" {
 		return nil, []Reason{{
 			Constraint: constraint.Name, Field: changed,
-			Message: "it would have to be changed, which can't be done to a pod that is there",
+			Message: "it would have to be changed, which is not possible for an existing pod",
 		}}, nil
 	}
 	return pod, nil, nil
 }
 
-// refusesAnyway returns what a constraint does not allow, whatever the namespace is given.
-func refusesAnyway(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
+// deniesRegardless returns what a constraint does not allow, whatever the missing annotations of the namespace are.
+func deniesRegardless(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
 	p, err := newProvider(constraint,
 		map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"})
 	if err != nil {
@@ -170,8 +174,8 @@ func refusesAnyway(request Request, constraint *v1alpha1.SecurityContextConstrai
 	})
 }
 
-// changedBeyond returns what of a pod differs though it may not.
-func changedBeyond(mode Mode, before, after *corev1.Pod) string {
+// forbiddenChange returns what a constraint changes in a pod although the mode does not allow it, or "".
+func forbiddenChange(mode Mode, before, after *corev1.Pod) string {
 	if mode == MayMutate {
 		return ""
 	}

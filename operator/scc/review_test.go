@@ -71,7 +71,7 @@ func review(t *testing.T, constraintText string, p *corev1.Pod, mode scc.Mode) s
 	})
 	require.Equal(t, before, p, "the pod that was asked about is left alone")
 	if verdict.Allowed() {
-		// What was made of the pod is admitted as it is, so that admission may be called again.
+		// Admission may be called again for the same pod, and must not change it then.
 		again := scc.Review(scc.Request{
 			Pod: verdict.Pod, Mode: scc.MayNotMutate, NamespaceAnnotations: allocated, Usable: everybody,
 			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", constraintText))},
@@ -82,7 +82,7 @@ func review(t *testing.T, constraintText string, p *corev1.Pod, mode scc.Mode) s
 	return verdict
 }
 
-func TestReviewGenerates(t *testing.T) {
+func TestReviewSetsDefaults(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ constraint, spec, pod, container string }{
 		"nothing to do": {open, `{}`, `null`, `null`},
@@ -200,7 +200,7 @@ func TestReviewGenerates(t *testing.T) {
 	}
 }
 
-func TestReviewValidates(t *testing.T) {
+func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 	t.Parallel()
 	const freely = `runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
 	ranged := `{runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: RunAsAny}}`
@@ -276,7 +276,7 @@ func TestReviewValidates(t *testing.T) {
 		},
 		"an empty list of groups": {
 			`{` + freely + `, supplementalGroups: {type: MustRunAs}}`, `{securityContext: {supplementalGroups: []}}`,
-			"spec.securityContext.supplementalGroups", "must not be empty",
+			"spec.securityContext.supplementalGroups", "it must have a group",
 		},
 		"host network": {`{` + freely + `}`, `{hostNetwork: true}`, "spec.hostNetwork", "not allowed"},
 		"host PID":     {`{` + freely + `}`, `{hostPID: true}`, "spec.hostPID", "not allowed"},
@@ -305,7 +305,7 @@ func TestReviewValidates(t *testing.T) {
 		},
 		"a capability": {
 			`{` + freely + `, allowedCapabilities: [A, ALL]}`, with(`{capabilities: {add: [B]}}`),
-			"spec.containers[0].securityContext.capabilities.add", `"B" may not be added: only A, ALL may`,
+			"spec.containers[0].securityContext.capabilities.add", `"B" is not allowed: only A, ALL may`,
 		},
 		"a capability's case": {
 			`{` + freely + `, allowedCapabilities: [NET_ADMIN]}`, with(`{capabilities: {add: [net_admin]}}`),
@@ -449,7 +449,7 @@ func fields(verdict scc.Verdict) []string {
 	return found
 }
 
-func TestReviewTriesInOrder(t *testing.T) {
+func TestReviewTriesConstraintsInOrder(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{
 		"anyuid":     `{priority: 10, runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}, fsGroup: {type: RunAsAny}}`,
@@ -480,7 +480,7 @@ func TestReviewTriesInOrder(t *testing.T) {
 	verdict := of(plain, scc.MayMutate, "broken restricted anyuid privileged")
 	require.Equal(t, "anyuid", verdict.Constraint, "the highest priority")
 	require.Equal(t, scc.ServiceAccountSubject, verdict.Subject)
-	require.Contains(t, fmt.Sprint(verdict.Reasons), "broken: it can't be evaluated: runAsUser.uid is missing")
+	require.Contains(t, fmt.Sprint(verdict.Reasons), "broken: it cannot be evaluated: runAsUser.uid is missing")
 	require.Equal(t, "restricted", of(plain, scc.MayMutate, "restricted privileged").Constraint, "the most restrictive")
 	require.Equal(t, "privileged",
 		of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted privileged").Constraint)
@@ -499,7 +499,7 @@ func TestReviewTriesInOrder(t *testing.T) {
 	require.False(t, of(required, scc.MayMutate, "anyuid").Allowed())
 	required.Annotations[v1alpha1.RequiredSCCAnnotation] = "none"
 	require.Contains(t, fmt.Sprint(of(required, scc.MayMutate, "anyuid").Reasons),
-		"there are no such SecurityContextConstraints")
+		"SecurityContextConstraints of this name do not exist")
 
 	// A pod that is there gets a debugger, and no more.
 	there := of(plain, scc.MayMutate, "restricted").Pod
@@ -515,7 +515,7 @@ func TestReviewTriesInOrder(t *testing.T) {
 		"it would have to be changed")
 }
 
-func TestReviewWithoutAnAllocation(t *testing.T) {
+func TestReviewSkipsConstraintsThatLackAnAnnotation(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		annotations map[string]string
@@ -533,7 +533,7 @@ func TestReviewWithoutAnAllocation(t *testing.T) {
 		"no ids":     {map[string]string{v1alpha1.UIDRangeAnnotation: "0/0"}, "", "empty"},
 		"an empty string": {map[string]string{
 			v1alpha1.UIDRangeAnnotation: "1/2", v1alpha1.MCSAnnotation: "s0", v1alpha1.SupplementalGroupsAnnotation: "",
-		}, "", "is no list of blocks"},
+		}, "", "is not a list of ID blocks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -555,7 +555,7 @@ func TestReviewWithoutAnAllocation(t *testing.T) {
 
 // A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before
 // anyway.
-func TestReviewBeforeTheAllocation(t *testing.T) {
+func TestReviewWaitsForThePreferredConstraint(t *testing.T) {
 	t.Parallel()
 	of := func(annotations map[string]string, texts ...string) scc.Verdict {
 		request := scc.Request{Pod: spec(t, `{}`), NamespaceAnnotations: annotations, Usable: everybody}
@@ -567,7 +567,8 @@ func TestReviewBeforeTheAllocation(t *testing.T) {
 	early := of(nil, restricted, open)
 	require.False(t, early.Allowed())
 	require.NotNil(t, early.Missing)
-	require.Equal(t, "it would admit the pod, after one that waits for what the namespace is given",
+	require.Equal(t,
+		"it would admit the pod, but a preferred constraint is still waiting for the namespace's annotation policy.nstpl.dev/scc.uid-range",
 		early.Reasons[1].Message)
 	const privileged = `{allowPrivilegedContainer: true, runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}}`
 	never := scc.Review(scc.Request{

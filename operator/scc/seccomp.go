@@ -9,8 +9,7 @@ import (
 
 const localhost = "localhost/"
 
-// firstProfile is what pods get that ask for none: the first that is one.
-func firstProfile(profiles []string) *corev1.SeccompProfile {
+func defaultProfile(profiles []string) *corev1.SeccompProfile {
 	i := slices.IndexFunc(profiles, func(profile string) bool { return profile != "*" })
 	if i < 0 {
 		return nil
@@ -20,7 +19,7 @@ func firstProfile(profiles []string) *corev1.SeccompProfile {
 		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &file}
 	case profiles[i] == "unconfined":
 		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
-	case normal(profiles[i]) == runtimeDefault:
+	case normalizeProfile(profiles[i]) == runtimeDefault:
 		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}
 	return nil
@@ -28,16 +27,16 @@ func firstProfile(profiles []string) *corev1.SeccompProfile {
 
 const runtimeDefault = "runtime/default"
 
-// normal has one name for the default.
-func normal(profile string) string {
+// normalizeProfile returns the name of a profile, and runtime/default for its old name.
+func normalizeProfile(profile string) string {
 	if profile == "docker/default" {
 		return runtimeDefault
 	}
 	return profile
 }
 
-// nameOf is how constraints call a profile.
-func nameOf(profile *corev1.SeccompProfile) string {
+// profileName returns the name of a profile in constraints.
+func profileName(profile *corev1.SeccompProfile) string {
 	switch profile.Type {
 	case corev1.SeccompProfileTypeRuntimeDefault:
 		return runtimeDefault
@@ -51,14 +50,16 @@ func nameOf(profile *corev1.SeccompProfile) string {
 	return string(profile.Type)
 }
 
-// checkProfile refuses every profile if none is listed, and none if some must be had.
+// checkProfile denies a profile that is not listed. If profiles are listed, a profile must be set.
 func (p *provider) checkProfile(field string, given *corev1.SeccompProfile) {
 	switch {
 	case slices.Contains(p.SeccompProfiles, "*"):
-	case given == nil && firstProfile(p.SeccompProfiles) == nil: // there is none to be had
+	case given == nil && defaultProfile(p.SeccompProfiles) == nil: // no profile is required
 	case given == nil:
-		p.refuse(field, "it must be set%s", sayAllowed(p.SeccompProfiles))
-	case !slices.ContainsFunc(p.SeccompProfiles, func(listed string) bool { return normal(listed) == nameOf(given) }):
-		p.refuse(field, "profile %q is not allowed%s", nameOf(given), sayAllowed(p.SeccompProfiles))
+		p.deny(field, "it must be set%s", onlyAllowed(p.SeccompProfiles))
+	case !slices.ContainsFunc(p.SeccompProfiles, func(listed string) bool {
+		return normalizeProfile(listed) == profileName(given)
+	}):
+		p.deny(field, "profile %q is not allowed%s", profileName(given), onlyAllowed(p.SeccompProfiles))
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// checkSELinux compares with the constraint's options one by one; nothing is merged.
+// checkSELinux compares each SELinux option with that of the constraint.
 func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
 	if p.SELinuxContext.Type != v1alpha1.MustRunAs {
 		return
 	}
 	if given == nil {
-		p.refuse(field, "it must be set")
+		p.deny(field, "it must be set")
 		return
 	}
 	for _, option := range []struct{ name, given, wanted string }{
@@ -23,15 +23,15 @@ func (p *provider) checkSELinux(field string, given *corev1.SELinuxOptions) {
 		{"type", given.Type, p.seLinux.Type},
 	} {
 		if option.given != option.wanted {
-			p.refuse(field+"."+option.name, "%q is not allowed: it must be %q", option.given, option.wanted)
+			p.deny(field+"."+option.name, "%q is not allowed: it must be %q", option.given, option.wanted)
 		}
 	}
 	if normalLevel(given.Level) != normalLevel(p.seLinux.Level) {
-		p.refuse(field+".level", "%q is not allowed: it must be %q", given.Level, p.seLinux.Level)
+		p.deny(field+".level", "%q is not allowed: it must be %q", given.Level, p.seLinux.Level)
 	}
 }
 
-// normalLevel has one order for the categories of a level, which come after the colon.
+// normalLevel returns a level with its categories, which come after the colon, in ascending order.
 func normalLevel(level string) string {
 	sensitivity, categories, found := strings.Cut(level, ":")
 	if !found {

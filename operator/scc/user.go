@@ -8,7 +8,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// effective is what counts for a container: its own value, or else the pod's.
+// effective returns the value that applies to a container: its own, or else the pod's.
 func effective[T any](own, of *T) *T {
 	if own != nil {
 		return own
@@ -26,7 +26,8 @@ func (p *provider) generateUser(of corev1.PodSecurityContext, c *container) {
 	}
 }
 
-// generateNonRoot has the kubelet see to it where it can't be root: it knows the user of the image.
+// generateNonRoot sets runAsNonRoot if the container must not run as root. The kubelet enforces it, because it knows
+// the user of the image.
 func (p *provider) generateNonRoot(of corev1.PodSecurityContext, c *container) {
 	given := c.get()
 	if effective(given.RunAsNonRoot, of.RunAsNonRoot) != nil {
@@ -43,25 +44,25 @@ func (p *provider) checkUser(path string, of corev1.PodSecurityContext, given co
 	switch p.RunAsUser.Type {
 	case v1alpha1.MustRunAs:
 		if uid == nil || *uid != p.uids.Min {
-			p.refuse(path+".runAsUser", "%s: it must be %d", sayID(uid), p.uids.Min)
+			p.deny(path+".runAsUser", "%s: it must be %d", describeID(uid), p.uids.Min)
 		}
 	case v1alpha1.MustRunAsRange:
 		if uid == nil || *uid < p.uids.Min || *uid > p.uids.Max {
-			p.refuse(path+".runAsUser", "%s: it must be in %d-%d", sayID(uid), p.uids.Min, p.uids.Max)
+			p.deny(path+".runAsUser", "%s: it must be in %d-%d", describeID(uid), p.uids.Min, p.uids.Max)
 		}
 	case v1alpha1.MustRunAsNonRoot:
 		switch {
 		case nonRoot != nil && !*nonRoot:
-			p.refuse(path+".runAsNonRoot", "it must be true")
+			p.deny(path+".runAsNonRoot", "it must be true")
 		case uid != nil && *uid == 0:
-			p.refuse(path+".runAsUser", "0 is not allowed: it must not be root")
+			p.deny(path+".runAsUser", "0 is not allowed: it must not be root")
 		case uid == nil && nonRoot == nil:
-			p.refuse(path+".runAsNonRoot", "it must be true")
+			p.deny(path+".runAsNonRoot", "it must be true")
 		}
 	}
 }
 
-func sayID(id *int64) string {
+func describeID(id *int64) string {
 	if id == nil {
 		return "it is not set"
 	}

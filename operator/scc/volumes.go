@@ -19,16 +19,16 @@ func (p *provider) checkVolumes(volumes []corev1.Volume) {
 		kind, known := typeOf(&volumes[i].VolumeSource)
 		switch {
 		case !known:
-			p.refuse(field, "its type is not known")
+			p.deny(field, "its type is unknown")
 		case !p.allowsVolume(kind) &&
 			(kind != "projected" || !p.allowsVolume("secret") || !isInjectedToken(volumes[i].Projected)):
-			p.refuse(field, "%s volumes are not allowed%s", kind, sayAllowed(p.Volumes))
+			p.deny(field, "%s volumes are not allowed%s", kind, onlyAllowed(p.Volumes))
 		case kind == "flexVolume" && len(p.AllowedFlexVolumes) > 0:
 			driver := volumes[i].FlexVolume.Driver
 			if !slices.ContainsFunc(p.AllowedFlexVolumes, func(a v1alpha1.AllowedFlexVolume) bool {
 				return a.Driver == driver
 			}) {
-				p.refuse(field+".flexVolume.driver", "driver %q is not allowed", driver)
+				p.deny(field+".flexVolume.driver", "driver %q is not allowed", driver)
 			}
 		}
 	}
@@ -38,11 +38,11 @@ func (p *provider) allowsVolume(kind v1alpha1.FSType) bool {
 	return slices.Contains(p.Volumes, v1alpha1.FSTypeAll) || slices.Contains(p.Volumes, kind)
 }
 
-// named are the types that constraints call otherwise than pods do.
+// named are the types that have other names in constraints than in pods.
 var named = map[string]v1alpha1.FSType{"cephfs": "cephFS", "vsphereVolume": "vsphere", "storageos": "storageOS"}
 
-// typeOf returns the field of a volume that is set, as constraints call it. Without one it is what the API server makes
-// of it.
+// typeOf returns the type of a volume by its name in constraints, and whether it is known. The type of a volume without
+// a source is emptyDir, as in the API server.
 func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 	value := reflect.ValueOf(source).Elem()
 	for i := range value.NumField() {
@@ -59,8 +59,8 @@ func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 	return "emptyDir", true
 }
 
-// UnknownVolumes returns the fields of a pod's volumes that this version doesn't know, and that get lost as the pod is
-// read.
+// UnknownVolumes returns the fields of a pod's volumes that this version does not know, and that are lost when the pod
+// is decoded.
 func UnknownVolumes(pod map[string]any) []string {
 	known := map[string]bool{"name": true}
 	source := reflect.TypeFor[corev1.VolumeSource]()
@@ -81,8 +81,8 @@ func UnknownVolumes(pod map[string]any) []string {
 	return unknown
 }
 
-// isInjectedToken tells whether a projected volume holds no more than the one that admission adds for a service
-// account's token.
+// isInjectedToken reports whether a projected volume contains no more than the volume with a ServiceAccount's token
+// that admission adds.
 func isInjectedToken(volume *corev1.ProjectedVolumeSource) bool {
 	for _, source := range volume.Sources {
 		switch {

@@ -34,14 +34,14 @@ func (p *provider) admitWindows(pod *corev1.Pod) {
 			c.set(func(s *corev1.SecurityContext) { s.RunAsNonRoot = new(true) })
 		}
 		if nonRoot := effective(c.get().RunAsNonRoot, given.RunAsNonRoot); p.forbidsRoot() && !*nonRoot {
-			p.refuse(context+".runAsNonRoot", "it must be true")
+			p.deny(context+".runAsNonRoot", "it must be true")
 		}
 		p.checkPrivileged(context, given, c.get())
 		p.checkHostPorts(path, c.ports)
 	})
 }
 
-// forbidsRoot reports whether no user ID that the constraint allows is root.
+// forbidsRoot reports whether the constraint does not allow root.
 func (p *provider) forbidsRoot() bool {
 	return p.RunAsUser.Type == v1alpha1.MustRunAsNonRoot || p.RunAsUser.Type != v1alpha1.RunAsAny && p.uids.Min > 0
 }
@@ -50,7 +50,7 @@ func (p *provider) forbidsRoot() bool {
 // account that they name.
 func (p *provider) checkHostProcess(path string, options *corev1.WindowsSecurityContextOptions) {
 	if options != nil && options.HostProcess != nil && *options.HostProcess && !p.AllowPrivilegedContainer {
-		p.refuse(path+".windowsOptions.hostProcess",
+		p.deny(path+".windowsOptions.hostProcess",
 			"HostProcess containers are not allowed: they need a constraint with allowPrivilegedContainer")
 	}
 }
@@ -63,7 +63,7 @@ func (p *provider) checkWindowsUser(path string, of corev1.PodSecurityContext, g
 	}
 	account := name[strings.LastIndex(name, `\`)+1:]
 	if p.forbidsRoot() && windowsAdministrators[strings.ToLower(account)] {
-		p.refuse(path+".windowsOptions.runAsUserName", "%q is not allowed: it must not be an administrator", name)
+		p.deny(path+".windowsOptions.runAsUserName", "%q is not allowed: it must not be an administrator", name)
 	}
 }
 
@@ -76,7 +76,7 @@ func windowsUser(options *corev1.WindowsSecurityContextOptions) string {
 
 func (p *provider) checkPrivileged(path string, of corev1.PodSecurityContext, given corev1.SecurityContext) {
 	if given.Privileged != nil && *given.Privileged && !p.AllowPrivilegedContainer {
-		p.refuse(path+".privileged", "privileged containers are not allowed")
+		p.deny(path+".privileged", "privileged containers are not allowed")
 	}
 	p.checkHostProcess(path, given.WindowsOptions)
 	p.checkWindowsUser(path, of, given)
@@ -88,7 +88,7 @@ func (p *provider) checkHostPorts(path string, ports []corev1.ContainerPort) {
 	}
 	for i, port := range ports {
 		if port.HostPort > 0 {
-			p.refuse(fmt.Sprintf("%s.ports[%d].hostPort", path, i), "host ports are not allowed")
+			p.deny(fmt.Sprintf("%s.ports[%d].hostPort", path, i), "host ports are not allowed")
 		}
 	}
 }

@@ -204,7 +204,7 @@ func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 		none := newPod(ns, "none", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
 		})
-		require.ErrorContains(t, operator.Create(t.Context(), none), "there are no such SecurityContextConstraints")
+		require.ErrorContains(t, operator.Create(t.Context(), none), "SecurityContextConstraints of this name do not exist")
 	})
 
 	t.Run("users can exec into and attach to pods that they could have created", func(t *testing.T) {
@@ -402,7 +402,7 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 		s.patchNamespace(second,
 			fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
 				first.Annotations[v1alpha1.UIDRangeAnnotation]))
-		s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "are also those of namespace "+first.Name)
+		s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "overlap with those of namespace "+first.Name)
 		s.eventually(unique)
 	})
 

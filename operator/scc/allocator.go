@@ -13,46 +13,49 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Pool is what namespaces are given from: blocks of user ids, and SELinux levels.
+// Pool has the blocks of user IDs and the SELinux levels that are allocated to namespaces.
 type Pool struct {
-	// IDs are those of all blocks, and Size how many each has.
+	// IDs are the user IDs of all blocks, and Size is the number of IDs in each block.
 	IDs    v1alpha1.IDRange
 	Size   int64
 	Levels Levels
 }
 
-// Levels are SELinux levels of some categories each.
+// Levels are SELinux levels with some categories each.
 type Levels struct {
-	// Prefix is what they begin with, and Each how many categories each has.
+	// Prefix is the beginning of each level, and Each the number of its categories.
 	Prefix string
 	Each   int
-	// PerNamespace is how many of them each namespace takes up, of which it is given the first.
+	// PerNamespace is the number of levels that are reserved for a namespace. Its annotation has the first of them.
 	PerNamespace int
 }
 
-// categories are how many of them SELinux has, and maxEach how many a level can have.
+// categories is the number of categories in SELinux, and maxEach the number in a level at most.
 const (
 	categories = 1024
 	maxEach    = 5
 )
 
-// NewPool reads a range of ids and the size of blocks, 1000000000-1999999999/10000, and the beginning of levels and
-// their number of categories, s0:/2, of which each namespace takes up labelsPerNamespace.
+// NewPool returns a Pool. ids has a range of user IDs and the size of a block, such as 1000000000-1999999999/10000.
+// levels has the prefix of levels and their number of categories, such as s0:/2. labelsPerNamespace is the number of
+// levels that are reserved for a namespace.
 func NewPool(ids, levels string, labelsPerNamespace int) (Pool, error) {
 	pool, err := parseIDs(ids)
 	if err != nil {
-		return pool, fmt.Errorf("%q is no range and size of blocks, such as 1000000000-1999999999/10000: %w", ids, err)
+		return pool, fmt.Errorf(
+			"%q is not a range of user IDs and a block size, such as 1000000000-1999999999/10000: %w", ids, err)
 	}
 	prefix, each, _ := strings.Cut(levels, "/")
 	number, err := parseID(each)
 	if err != nil || number < 1 || number > maxEach || !strings.HasSuffix(prefix, ":") {
 		return pool, fmt.Errorf(
-			"%q is no beginning of levels and number of categories, such as s0:/2: there can be 1 to %d", levels,
+			"%q is not a prefix of SELinux levels and a number of categories from 1 to %d, such as s0:/2", levels,
 			maxEach)
 	}
 	pool.Levels = Levels{Prefix: prefix, Each: int(number), PerNamespace: labelsPerNamespace}
 	if labelsPerNamespace < 1 || pool.blocks() > combinations(categories, pool.Levels.Each)/labelsPerNamespace {
-		return pool, fmt.Errorf("%q makes %d blocks, and with %d labels for each there are not as many of %q: choose larger blocks or fewer ids",
+		return pool, fmt.Errorf(
+			"%q has %d blocks with %d SELinux levels each, more than there are levels of %q: use larger blocks or fewer IDs",
 			ids, pool.blocks(), labelsPerNamespace, levels)
 	}
 	return pool, nil
@@ -66,12 +69,12 @@ func parseIDs(text string) (Pool, error) {
 	}
 	pool := Pool{IDs: block}
 	if pool.Size, err = parseID(size); err == nil && (pool.Size < 1 || pool.Size > block.Max-block.Min+1) {
-		err = fmt.Errorf("a block can't have %d ids", pool.Size)
+		err = fmt.Errorf("the block size %d is not between 1 and the size of the range", pool.Size)
 	}
 	return pool, err
 }
 
-// combinations are how many sets of k there are of n.
+// combinations returns the number of sets of k elements out of n.
 func combinations(n, k int) int {
 	result := 1
 	for i := range k {
@@ -80,21 +83,23 @@ func combinations(n, k int) int {
 	return max(result, 0)
 }
 
+// blocks returns the number of blocks.
 func (p Pool) blocks() int { return int((p.IDs.Max - p.IDs.Min + 1) / p.Size) }
 
-// block returns the ids of a block by its number.
+// block returns the user IDs of a block.
 func (p Pool) block(number int) v1alpha1.IDRange {
 	first := p.IDs.Min + int64(number)*p.Size
 	return v1alpha1.IDRange{Min: first, Max: first + p.Size - 1}
 }
 
-// numberOf returns the block that these ids are, if they are one.
+// numberOf returns the number of the block with exactly these user IDs, and whether there is one.
 func (p Pool) numberOf(ids v1alpha1.IDRange) (int, bool) {
 	number := (ids.Min - p.IDs.Min) / p.Size
 	return int(number), ids.Min >= p.IDs.Min && number < int64(p.blocks()) && p.block(int(number)) == ids
 }
 
-// Level returns the SELinux level of a block: of all sets of categories, ordered by the highest ones, every so many.
+// Level returns the SELinux level of a block. Of all sets of categories, in the order of their highest elements, it is
+// the one at position block * PerNamespace.
 func (l Levels) Level(block int) string {
 	rank := block * l.PerNamespace
 	var chosen []string
@@ -106,45 +111,47 @@ func (l Levels) Level(block int) string {
 	return l.Prefix + strings.Join(chosen, ",")
 }
 
-// Holder is a namespace that is to be given what it lacks.
+// Holder is a namespace with the annotations that it already has.
 type Holder struct {
 	Name        string
 	Created     metav1.Time
 	Annotations map[string]string
 }
 
-// Allocation are annotations that a namespace is to be given.
+// Allocation has the annotations that must be set on a namespace.
 type Allocation struct {
 	Namespace   string
 	Annotations map[string]string
-	// Repairs says what was wrong with those that it has; empty if it has none.
+	// Repairs is what is wrong with its current annotations, or empty if they are only incomplete.
 	Repairs string
 }
 
-// ErrPoolExhausted says that all blocks are taken.
-var ErrPoolExhausted = errors.New("there is no block of user ids left: give the operator a larger --scc-uid-range")
+// ErrPoolExhausted reports that every block is in use.
+var ErrPoolExhausted = errors.New("every block of user IDs is in use: start the operator with a larger --scc-uid-range")
 
-// allocator gives blocks away.
+// allocator allocates blocks and levels that no namespace uses.
 type allocator struct {
 	pool Pool
 	next int
-	// used are the blocks that are taken, and taken are ids that are no block of the pool's.
-	used  map[int]bool
-	taken []v1alpha1.IDRange
-	// levels are those that are taken.
+	// used are the blocks that namespaces have, and foreign the user IDs that namespaces have and that are not a block
+	// of the pool.
+	used    map[int]bool
+	foreign []v1alpha1.IDRange
+	// levels are the levels that namespaces have.
 	levels map[string]bool
 }
 
-// Allocate gives every namespace what it lacks, or shares with an older one by mistake. Blocks are given in turn from
-// next on, and the number with which to go on is returned: a block that somebody gave back rests as long as possible.
-// An error comes with the allocations that could be made.
+// Allocate returns the annotations that namespaces lack. A namespace whose user IDs overlap with those of an older
+// namespace, or whose level is that of an older one, gets a new block. Blocks are allocated in turn, from the block
+// next on, and Allocate returns the next block for the following call: the block of a deleted namespace is used again
+// as late as possible. With an error, Allocate also returns the allocations that were possible.
 func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) {
 	holders = slices.Clone(holders)
 	slices.SortFunc(holders, func(a, b Holder) int {
 		return cmp.Or(a.Created.Compare(b.Created.Time), strings.Compare(a.Name, b.Name))
 	})
 	a := &allocator{pool: pool, next: next, levels: map[string]bool{}, used: map[int]bool{}}
-	wrong := a.take(holders)
+	wrong := a.recordExisting(holders)
 	var allocations []Allocation
 	for _, holder := range holders {
 		allocation, err := a.complete(holder, wrong[holder.Name])
@@ -158,10 +165,18 @@ func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) 
 	return allocations, a.next, nil
 }
 
-// take notes what the namespaces have, the oldest first, and returns what is wrong with some.
-func (a *allocator) take(holders []Holder) map[string]string {
+// recordExisting records the user IDs and levels that namespaces have, and returns what is wrong with them, by
+// namespace. holders are in the order of their ages, the oldest first.
+func (a *allocator) recordExisting(holders []Holder) map[string]string {
 	wrong := map[string]string{}
-	owners := map[string]string{}
+	a.recordIDs(holders, wrong)
+	a.recordLevels(holders, wrong)
+	return wrong
+}
+
+// recordIDs records the user IDs that namespaces have. Namespaces with invalid ones, or with those of an older
+// namespace, are added to wrong.
+func (a *allocator) recordIDs(holders []Holder, wrong map[string]string) {
 	type owned struct {
 		v1alpha1.IDRange
 		age  int
@@ -169,7 +184,7 @@ func (a *allocator) take(holders []Holder) map[string]string {
 	}
 	var ranges []owned
 	for age, holder := range holders {
-		if _, there := holder.Annotations[v1alpha1.UIDRangeAnnotation]; !there {
+		if _, exists := holder.Annotations[v1alpha1.UIDRangeAnnotation]; !exists {
 			continue
 		}
 		ids, err := uidRange(holder.Annotations)
@@ -193,8 +208,8 @@ func (a *allocator) take(holders []Holder) map[string]string {
 		if younger.age < older.age {
 			younger, older = older, younger
 		}
-		wrong[younger.name] = fmt.Sprintf("its user ids %d-%d are also those of namespace %s", younger.Min, younger.Max,
-			older.name)
+		wrong[younger.name] = fmt.Sprintf("its user IDs %d-%d overlap with those of namespace %s", younger.Min,
+			younger.Max, older.name)
 		last = older
 	}
 	for i := range ranges {
@@ -204,33 +219,38 @@ func (a *allocator) take(holders []Holder) map[string]string {
 		if number, one := a.pool.numberOf(ranges[i].IDRange); one {
 			a.used[number] = true
 		} else {
-			a.taken = append(a.taken, ranges[i].IDRange)
+			a.foreign = append(a.foreign, ranges[i].IDRange)
 		}
 	}
+}
+
+// recordLevels records the levels of namespaces that are not wrong. Namespaces with the level of an older namespace are
+// added to wrong.
+func (a *allocator) recordLevels(holders []Holder, wrong map[string]string) {
+	owners := map[string]string{}
 	for _, holder := range holders {
 		level := holder.Annotations[v1alpha1.MCSAnnotation]
 		if level == "" || wrong[holder.Name] != "" {
 			continue
 		}
 		key := normalLevel(level)
-		if owner, taken := owners[key]; taken {
+		if owner, used := owners[key]; used {
 			wrong[holder.Name] = fmt.Sprintf("its SELinux level %s is also that of namespace %s", level, owner)
 			continue
 		}
 		owners[key] = holder.Name
 		a.levels[key] = true
 	}
-	return wrong
 }
 
-// complete returns what a namespace lacks.
+// complete returns the annotations that a namespace lacks, or all if wrong is not empty.
 func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 	allocation := Allocation{Namespace: holder.Name, Annotations: map[string]string{}, Repairs: wrong}
 	ids, hasIDs := holder.Annotations[v1alpha1.UIDRangeAnnotation]
 	_, hasGroups := holder.Annotations[v1alpha1.SupplementalGroupsAnnotation]
 	hasLevel := holder.Annotations[v1alpha1.MCSAnnotation] != ""
 	if wrong != "" || !hasIDs {
-		number, err := a.fresh()
+		number, err := a.nextFree()
 		if err != nil {
 			return allocation, err
 		}
@@ -249,11 +269,11 @@ func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 		allocation.Annotations[v1alpha1.SupplementalGroupsAnnotation] = ids
 	}
 	if !hasLevel {
-		block, _ := uidRange(holder.Annotations) // it is right, or wrong says so
+		block, _ := uidRange(holder.Annotations) // valid, because wrong is empty
 		number, one := a.pool.numberOf(block)
 		if !one || a.levels[normalLevel(a.pool.Levels.Level(number))] {
 			var err error
-			if number, err = a.fresh(); err != nil {
+			if number, err = a.nextFree(); err != nil {
 				return allocation, err
 			}
 		}
@@ -263,13 +283,13 @@ func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 	return allocation, nil
 }
 
-// fresh returns the next block of which nobody has anything.
-func (a *allocator) fresh() (int, error) {
+// nextFree returns the next block of which no namespace has a user ID or the level.
+func (a *allocator) nextFree() (int, error) {
 	for range a.pool.blocks() {
 		number := a.next % a.pool.blocks()
 		a.next = (number + 1) % a.pool.blocks()
 		block, level := a.pool.block(number), normalLevel(a.pool.Levels.Level(number))
-		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.taken, func(t v1alpha1.IDRange) bool {
+		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.foreign, func(t v1alpha1.IDRange) bool {
 			return t.Min <= block.Max && block.Min <= t.Max
 		}) {
 			continue

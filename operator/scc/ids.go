@@ -9,21 +9,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Missing says that a namespace has not got yet what a constraint needs of it.
+// Missing reports that a namespace does not have an annotation yet that a constraint needs.
 type Missing struct{ Key string }
 
 func (m *Missing) Error() string {
-	return fmt.Sprintf("the namespace has no annotation %s yet, which the operator gives it", m.Key)
+	return fmt.Sprintf("the namespace has no annotation %s yet: wait until the operator sets it", m.Key)
 }
 
-// ParseBlocks reads a list of blocks of ids, each first/size or first-last, separated by commas. Ids end at 2147483647,
-// as Kubernetes' do.
+// ParseBlocks parses a list of ID blocks, separated by commas. Each block is first/size or first-last. As in
+// Kubernetes, the largest ID is 2147483647.
 func ParseBlocks(text string) ([]v1alpha1.IDRange, error) {
 	var blocks []v1alpha1.IDRange
 	for part := range strings.SplitSeq(text, ",") {
 		block, err := parseBlock(strings.TrimSpace(part))
 		if err != nil {
-			return nil, fmt.Errorf("%q is no list of blocks of ids: %w", text, err)
+			return nil, fmt.Errorf("%q is not a list of ID blocks: %w", text, err)
 		}
 		blocks = append(blocks, block)
 	}
@@ -53,18 +53,18 @@ func parseBlock(text string) (v1alpha1.IDRange, error) {
 	return block, nil
 }
 
-// parseID takes digits and nothing else.
+// parseID parses an ID, which has only digits.
 func parseID(text string) (int64, error) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is no id", text)
+		return 0, fmt.Errorf("%q is not an ID", text)
 	}
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// uidRange returns the ids that a namespace was given, which are one block.
+// uidRange returns the user IDs of a namespace, which are a single block.
 func uidRange(annotations map[string]string) (v1alpha1.IDRange, error) {
-	text, there := annotations[v1alpha1.UIDRangeAnnotation]
-	if !there {
+	text, exists := annotations[v1alpha1.UIDRangeAnnotation]
+	if !exists {
 		return v1alpha1.IDRange{}, &Missing{v1alpha1.UIDRangeAnnotation}
 	}
 	blocks, err := ParseBlocks(text)
@@ -77,10 +77,10 @@ func uidRange(annotations map[string]string) (v1alpha1.IDRange, error) {
 	return blocks[0], nil
 }
 
-// groupRanges returns the groups that a namespace was given; they are its user ids where it says nothing else.
+// groupRanges returns the groups of a namespace. By default they are its user IDs.
 func groupRanges(annotations map[string]string) ([]v1alpha1.IDRange, error) {
-	text, there := annotations[v1alpha1.SupplementalGroupsAnnotation]
-	if !there {
+	text, exists := annotations[v1alpha1.SupplementalGroupsAnnotation]
+	if !exists {
 		block, err := uidRange(annotations)
 		return []v1alpha1.IDRange{block}, err
 	}

@@ -36,7 +36,7 @@ func holder(name string, age int, annotations ...string) scc.Holder {
 	return h
 }
 
-func TestLevel(t *testing.T) {
+func TestEveryBlockHasItsOwnLevel(t *testing.T) {
 	t.Parallel()
 	for block, want := range map[int]string{
 		0: "s0:c1,c0", 1: "s0:c3,c2", 2: "s0:c5,c0", 3: "s0:c6,c0", 65: "s0:c26,c0", 99_999: "s0:c1000,c495",
@@ -50,7 +50,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-func TestParsePool(t *testing.T) {
+func TestNewPoolRejectsInvalidRangesAndLevels(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "1-2", "1-2/", "1-2/0", "1-2/3", "1-2,3-4/1", "a-b/1", "0-2147483647/1"} {
 		_, err := scc.NewPool(text, "s0:/2", 5)
@@ -68,7 +68,7 @@ func TestParsePool(t *testing.T) {
 	require.Equal(t, "s1:c3,c1,c0", three.Levels.Level(1))
 }
 
-func TestAllocate(t *testing.T) {
+func TestAllocateCompletesAndRepairsNamespaces(t *testing.T) {
 	t.Parallel()
 	const first, second = "1000000000/10000", "1000010000/10000"
 	for name, test := range map[string]struct {
@@ -76,39 +76,58 @@ func TestAllocate(t *testing.T) {
 		holders []scc.Holder
 		want    string
 	}{
-		"nobody":       {0, nil, ""},
-		"all is there": {0, []scc.Holder{holder("a", 1, first, first, "s0:c1,c0")}, ""},
-		"new ones, the oldest first": {0, []scc.Holder{holder("b", 1), holder("a", 1), holder("old", 2)},
+		"no namespaces":                       {0, nil, ""},
+		"a complete namespace is not changed": {0, []scc.Holder{holder("a", 1, first, first, "s0:c1,c0")}, ""},
+		"the oldest new namespace gets the first block": {0,
+			[]scc.Holder{holder("b", 1), holder("a", 1), holder("old", 2)},
 			"old: 1000000000/10000 1000000000/10000 s0:c1,c0; a: 1000010000/10000 1000010000/10000 s0:c3,c2; b: 1000020000/10000 1000020000/10000 s0:c5,c0"},
-		"in turn": {
+		"allocation continues at the next block": {
 			7, []scc.Holder{holder("a", 1)}, "a: 1000070000/10000 1000070000/10000 s0:c8,c7",
 		},
-		"around, past what is taken": {
+		"after the last block follows the first that is free": {
 			99_999, []scc.Holder{holder("a", 2, "1999990000/10000", "-", "s0:c1,c0"), holder("b", 1)},
 			"a:  1999990000/10000 ; b: 1000010000/10000 1000010000/10000 s0:c3,c2",
 		},
-		"the rest, singly":         {5, []scc.Holder{holder("a", 1, second)}, "a:  1000010000/10000 s0:c3,c2"},
-		"by hand":                  {0, []scc.Holder{holder("a", 1, "500/5", "500/5", "s0:c7,c8")}, ""},
-		"by hand, without a level": {0, []scc.Holder{holder("a", 1, "500-504", "500-504")}, "a:   s0:c1,c0"},
-		"by hand across blocks": {
+		"only missing annotations are added": {
+			5, []scc.Holder{holder("a", 1, second)}, "a:  1000010000/10000 s0:c3,c2",
+		},
+		"user IDs outside of the pool are kept": {
+			0, []scc.Holder{holder("a", 1, "500/5", "500/5", "s0:c7,c8")}, "",
+		},
+		"user IDs outside of the pool get the level of a free block": {
+			0, []scc.Holder{holder("a", 1, "500-504", "500-504")}, "a:   s0:c1,c0",
+		},
+		"blocks that overlap with user IDs of a namespace are skipped": {
 			0, []scc.Holder{holder("a", 2, "1000005000/10000", "1/1", "s0:c7,c8"), holder("b", 1)},
 			"b: 1000020000/10000 1000020000/10000 s0:c5,c0",
 		},
-		"twice": {9, []scc.Holder{
+		"the younger of two namespaces with the same block gets a new one": {9, []scc.Holder{
 			holder("young", 1, first, first, "s0:c1,c0"), holder("old", 2, first, first, "s0:c1,c0"),
 		},
-			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user ids 1000000000-1000009999 are also those of namespace old)"},
-		"partly the same": {9,
+			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user IDs 1000000000-1000009999 overlap with those of namespace old)"},
+		"the younger of two namespaces with overlapping user IDs gets a new block": {9,
 			[]scc.Holder{
 				holder("young", 1, "1000000005/2", "5/5", "s0:c1,c9"), holder("old", 2, first, first, "s0:c1,c0"),
 				holder("other", 3, second, second, "s0:c3,c2"),
 			},
-			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user ids 1000000005-1000000006 are also those of namespace old)"},
-		"the same level": {9,
+			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user IDs 1000000005-1000000006 overlap with those of namespace old)"},
+		"the younger of two namespaces with the same level gets a new block": {9,
 			[]scc.Holder{holder("young", 1, second, second, "s0:c0,c1"), holder("old", 2, first, first, "s0:c1,c0")},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its SELinux level s0:c0,c1 is also that of namespace old)"},
-		"not to be read": {9, []scc.Holder{holder("a", 1, "all of them")},
-			`a: 1000090000/10000 1000090000/10000 s0:c10,c0 (the namespace's annotation policy.nstpl.dev/scc.uid-range: "all of them" is no list of blocks of ids: "all of them" is neither first/size nor first-last)`},
+		"groups are the user IDs of the namespace": {0, []scc.Holder{holder("a", 1, second, "-", "s0:c3,c2")},
+			"a:  1000010000/10000 "},
+		"a level that another namespace has is not allocated": {
+			0, []scc.Holder{holder("a", 2, "500/5", "500/5", "s0:c1,c0"), holder("b", 1)},
+			"b: 1000010000/10000 1000010000/10000 s0:c3,c2",
+		},
+		"the oldest of three overlapping namespaces keeps its user IDs": {9, []scc.Holder{
+			holder("young", 1, first, first, "s0:c1,c0"), holder("middle", 2, "1000000009/2", "1/1", "s0:c9,c8"),
+			holder("old", 3, first, first, "s0:c1,c0"),
+		},
+			"middle: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user IDs 1000000009-1000000010 overlap with those of namespace old); " +
+				"young: 1000100000/10000 1000100000/10000 s0:c10,c5 (its user IDs 1000000000-1000009999 overlap with those of namespace old)"},
+		"an invalid annotation is replaced": {9, []scc.Holder{holder("a", 1, "all of them")},
+			`a: 1000090000/10000 1000090000/10000 s0:c10,c0 (the namespace's annotation policy.nstpl.dev/scc.uid-range: "all of them" is not a list of ID blocks: "all of them" is neither first/size nor first-last)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +153,7 @@ func say(allocations []scc.Allocation) string {
 	return text
 }
 
-func TestAllocateUntilNothingIsLeft(t *testing.T) {
+func TestAllocateReturnsWhatItCouldWhenThePoolIsExhausted(t *testing.T) {
 	t.Parallel()
 	small := pool(t, "100-129/10")
 	allocations, _,
@@ -143,7 +162,7 @@ func TestAllocateUntilNothingIsLeft(t *testing.T) {
 	require.Len(t, allocations, 3)
 }
 
-// Whatever namespaces have, afterwards each has its own, and another look finds nothing to do.
+// After Allocate, every namespace has its own user IDs and level, and a second call changes nothing.
 func TestAllocateIsUniqueAndStable(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
