@@ -3,10 +3,10 @@
 // # Hierarchy
 //
 // A policy space has a parent or is a root. A namespace is in the policy space that its label
-// policy.nstpl.dev/policyspace names, and below all ancestors of that policy space. Spaces.Place computes a depth label
-// for each of them, <name>.tree.policy.nstpl.dev/depth: 1 for the nearest. Package population writes these labels, and
-// templates select namespaces by them. Until they are written, the namespace is still in its old place; this package
-// counts its usage in both.
+// policy.nstpl.dev/policyspace names, and below all ancestors of that policy space. Spaces.Place computes a depth
+// label for each of them, <name>.tree.policy.nstpl.dev/depth: 1 for the nearest. Package population writes these
+// labels, and templates select namespaces by them. Until they are written, the namespace is still in its old place;
+// this package counts its usage in both.
 //
 // # Counting
 //
@@ -19,69 +19,70 @@
 //   - The controller manager counts the existing objects when the limits change or objects are deleted, and corrects
 //     status.used.
 //
-// QuotaAdmission validates the updates of the API server. It ignores those of the controller manager, which only report
-// objects that exist already.
+// QuotaAdmission validates the updates of the API server. It ignores those of the controller manager, which only
+// report objects that exist already.
 //
 // # Usage, limit, reservation
 //
 // A policy space has three numbers per resource:
 //
-//   - The limit is spec.quota.hard. It is enforced once status.hard contains it, which is when the resource is counted in
-//     all namespaces.
+//   - The limit is spec.quota.hard. It is enforced once status.hard contains it, which is when the resource is counted
+//     in all namespaces.
 //   - The usage of a namespace is status.used of its usage quota.
-//   - A reservation, one of status.bookings, is the usage of a namespace after an update that QuotaAdmission has allowed.
-//     It names the resourceVersion from which the update goes on.
+//   - A reservation, one of status.bookings, is the usage of a namespace after an update that QuotaAdmission has
+//     allowed. It names the resourceVersion from which the update goes on.
 //
-// status.used of the policy space is the sum over its namespaces of the usage, or of the reservation if that is higher.
-// An update is allowed if no sum exceeds its limit with it. The update can only succeed as long as the usage quota has
-// the resourceVersion of the reservation. Once the cache contains a later one, the update has either been written, and
-// is part of the usage, or will never be. Both end the reservation. If neither happens, the operator ends the
-// reservation itself: it renews the usage quota, which means that it changes an annotation and thereby the
+// status.used of the policy space is the sum over its namespaces of the usage, or of the reservation if that is
+// higher. An update is allowed if no sum exceeds its limit with it. The update can only succeed as long as the usage
+// quota has the resourceVersion of the reservation. Once the cache contains a later one, the update has either been
+// written, and is part of the usage, or will never be. Both end the reservation. If neither happens, the operator ends
+// the reservation itself: it renews the usage quota, which means that it changes an annotation and thereby the
 // resourceVersion. It does so after 0.3 seconds if another request needs the room, and after 5 seconds otherwise.
 //
 // # Invariants
 //
 //   - Admission lets no sum exceed its limit. A reservation is stored before the update is allowed, and the API server
 //     writes no more than what is reserved.
-//   - All replicas agree. Every write of a status names the resourceVersion of the PolicySpace that it was computed from.
-//     If another replica wrote meanwhile, the write fails, and the request is checked again with the new status. What a
-//     replica keeps in memory saves reads and waits, and decides nothing: a request is denied only after a read from the
-//     API server, and allowed only by a conditional write.
-//   - Unknown usage is not taken for no usage. While a usage quota is missing or changed by a user, status.uncounted
-//     names the namespace, and requests for limited resources are denied. A new leader writes no status before its cache
-//     contains all usage quotas that existed when it began to lead.
-//   - A late write of an earlier leader does no harm. Statuses are written conditionally, limits are patched only if they
-//     are those that were read, and deletions name a UID.
+//   - All replicas agree. Every write of a status names the resourceVersion of the PolicySpace that it was computed
+//     from. If another replica wrote meanwhile, the write fails, and the request is checked again with the new status.
+//     What a replica keeps in memory saves reads and waits, and decides nothing: a request is denied only after a read
+//     from the API server, and allowed only by a conditional write.
+//   - Unknown usage is never treated as no usage. While a usage quota is missing or changed by a user, status.uncounted
+//     names the namespace, and requests for limited resources are denied. A new leader writes no status before its
+//     cache contains all usage quotas that existed when it began to lead.
+//   - A late write of an earlier leader does no harm. Statuses are written conditionally, limits are patched only if
+//     they are those that were read, and deletions name a UID.
 //
 // # Races that remain
 //
 //   - A limit that is set below the usage is exceeded until enough objects are deleted. Nothing is evicted, as with a
 //     ResourceQuota. The condition Exceeded is True meanwhile.
-//   - Usage is reserved in the nearest policy space first. If an ancestor then denies the request, the first reservation
-//     remains until it is ended. For that time the room is smaller than necessary, never larger.
+//   - Usage is reserved in the nearest policy space first. If an ancestor then denies the request, the first
+//     reservation remains until it is ended. For that time the room is smaller than necessary, never larger.
 //   - The API server adds up requests that arrive at the same time, and QuotaAdmission can only allow or deny the sum.
 //     Sequencer releases the requests of a namespace one by one where room is short. If the API server is slower than
 //     Sequencer waits, requests arrive together all the same; then clients are asked to try again.
-//   - The API server updates the ResourceQuotas of a namespace one after the other, and does not undo the earlier updates
-//     if this package denies the last one. Denials makes Kubernetes count the others again.
-//   - The first count in a namespace may miss an object that is created at the same time. Requests wait until a namespace
-//     is counted, except for resources of which Kubernetes or templates create objects in every namespace; these are
-//     counted a second time when the namespace has been quiet for a second.
-//   - The namespaces of a renamed policy space move one by one. The old and the new policy space count the usage in both
-//     until 30 seconds after the last move.
+//   - The API server updates the ResourceQuotas of a namespace one after the other, and does not undo the earlier
+//     updates if this package denies the last one. Denials makes Kubernetes count the others again.
+//   - The first count in a namespace may miss an object that is created at the same time. Requests wait until a
+//     namespace is counted, except for resources of which Kubernetes or templates create objects in every namespace;
+//     these are counted a second time when the namespace has been quiet for a second.
+//   - The namespaces of a renamed policy space move one by one. The old and the new policy space count the usage in
+//     both until 30 seconds after the last move.
 //
 // # Files
 //
 //   - setup.go adds everything to a manager.
-//   - spaces.go is the controller of PolicySpaces; placement.go holds the hierarchy; members.go finds the namespaces of
-//     a policy space; sharing.go counts the usage of policy spaces that replace each other in both.
-//   - status.go computes and writes the status, from observations.go, what is counted in namespaces; firstcounts.go tells
-//     a new namespace from one that lost its usage quota; unwritten.go ends reservations that are never written.
+//   - spaces.go is the controller of PolicySpaces; placement.go holds the hierarchy; members.go finds the namespaces
+//     of a policy space; sharing.go counts the usage of policy spaces that replace each other in both.
+//   - status.go computes and writes the status; observations.go reads the counted usage for it; firstcounts.go
+//     distinguishes a new namespace from one that lost its usage quota; unwritten.go ends reservations whose usage is
+//     never written.
 //   - usagequotas.go is the controller of usage quotas; usagequotawrites.go writes them; usage.go reads them.
 //   - spaceadmission.go validates PolicySpaces.
 //   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
-//     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go ends
-//     them when another request needs the room.
+//     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
+//     ends them when another request needs the room.
 //   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is
 //     counted.
 //   - denials.go reports denials and requests recounts; metrics.go exports usage and limits; versions.go compares

@@ -16,9 +16,9 @@ import (
 // counted it for the first time.
 const settlingAge = 10 * time.Second
 
-// firstCounts remembers in which new namespaces usage was counted. It tells a namespace that has no counted usage
-// because it is new from one that lost its usage quota. It is safe for concurrent use. The zero value is ready to use;
-// no namespace is new before start is called.
+// firstCounts remembers in which new namespaces usage was counted. It distinguishes a namespace that has no counted
+// usage because it is new from one that lost its usage quota. It is safe for concurrent use. The zero value is ready to
+// use; no namespace is new before start is called.
 type firstCounts struct {
 	mu sync.Mutex
 	// since is when this process began to remember. Older namespaces may have been counted before.

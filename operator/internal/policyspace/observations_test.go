@@ -19,7 +19,8 @@ func TestCountsAll(t *testing.T) {
 	t.Parallel()
 	space := countedSpace(resourceList("pods", "3", "services", "2"), nil)
 	space.Status.Hard = resourceList("pods", "3", "secrets", "9")
-	require.True(t, countsAll(resourceList("pods", "1"), space), "services are not enforced yet, secrets no longer limited")
+	require.True(t, countsAll(resourceList("pods", "1"), space),
+		"services are not enforced yet, secrets no longer limited")
 	require.False(t, countsAll(resourceList("services", "1"), space))
 	require.True(t, countsAll(nil, &v1alpha1.PolicySpace{}))
 }
@@ -61,7 +62,7 @@ func TestUncountedLimit(t *testing.T) {
 	}
 }
 
-// A namespace without counted usage is new only if it was created since this process remembers, is young or still
+// A namespace without counted usage is new only if it was created since this process remembers, is recent or still
 // initializing, and was not counted before.
 func TestFirstCounts(t *testing.T) {
 	t.Parallel()
@@ -80,19 +81,19 @@ func TestFirstCounts(t *testing.T) {
 		require.False(t, counts.isNew(space, old), "it may have been counted before")
 		time.Sleep(time.Second)
 		counts.start(time.Now()) // has no effect
-		young := created("young", nil)
+		recent := created("recent", nil)
 		initializing := created("initializing", map[string]string{v1alpha1.InitializingLabel: ""})
 		counted := created("counted", nil)
-		counts.add(unenforced, young)
+		counts.add(unenforced, recent)
 		counts.add(space, counted)
-		require.True(t, counts.isNew(space, young))
+		require.True(t, counts.isNew(space, recent))
 		require.False(t, counts.isNew(space, counted))
-		require.True(t, counts.isNew(countedSpace(nil, nil), young))
+		require.True(t, counts.isNew(countedSpace(nil, nil), recent))
 		time.Sleep(settlingAge + time.Second)
-		require.False(t, counts.isNew(space, young))
+		require.False(t, counts.isNew(space, recent))
 		require.True(t, counts.isNew(space, initializing))
 		counts.add(space, initializing)
-		require.Len(t, counts.counted, 1, "only young namespaces are remembered")
+		require.Len(t, counts.counted, 1, "only recent namespaces are remembered")
 		counts.add(space, created("later", nil))
 		require.Len(t, counts.counted, 1, "old entries are deleted")
 	})

@@ -40,11 +40,15 @@ func TestDenials(t *testing.T) {
 		isDenied             bool
 		events, recounts     int
 	}{
-		"allowed":                              {mayBeCharged: true},
-		"exceeded":                             {err: exceeded, mayBeCharged: true, isDenied: true, events: 1, recounts: 1},
-		"exceeded before anything is charged":  {err: exceeded, isDenied: true, events: 1},
-		"exceeded in a dry run":                {err: exceeded, mayBeCharged: true, dryRun: true, isDenied: true},
-		"uncounted":                            {err: &quota.UncountedError{}, mayBeCharged: true, isDenied: true, recounts: 1},
+		"allowed": {mayBeCharged: true},
+		"exceeded": {
+			err: exceeded, mayBeCharged: true, isDenied: true, events: 1, recounts: 1,
+		},
+		"exceeded before anything is charged": {err: exceeded, isDenied: true, events: 1},
+		"exceeded in a dry run":               {err: exceeded, mayBeCharged: true, dryRun: true, isDenied: true},
+		"uncounted": {
+			err: &quota.UncountedError{}, mayBeCharged: true, isDenied: true, recounts: 1,
+		},
 		"uncounted before anything is charged": {err: &quota.UncountedError{}, isDenied: true},
 		"deferred":                             {err: outdated("a"), mayBeCharged: true, recounts: 1},
 		"another error":                        {err: other, mayBeCharged: true, recounts: 1},
@@ -88,7 +92,9 @@ func TestCountsUsageOf(t *testing.T) {
 			s.CreationTimestamp, s.Status.Namespaces = metav1.Now(), 3
 		}, false},
 		"old, with namespaces": {func(s *v1alpha1.PolicySpace) { s.Status.Namespaces = 3 }, true},
-		"shares":               {func(s *v1alpha1.PolicySpace) { s.Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "old"}} }, true},
+		"shares": {func(s *v1alpha1.PolicySpace) {
+			s.Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "old"}}
+		}, true},
 		"shares with another": {func(s *v1alpha1.PolicySpace) {
 			s.Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "other"}}
 		}, false},

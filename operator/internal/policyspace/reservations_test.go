@@ -109,7 +109,8 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 
 func TestRoomForSomeOfSeveralRequestsIsDeferred(t *testing.T) {
 	t.Parallel()
-	err := checkSpace(countedSpace(resourceList("pods", "3"), resourceList("pods", "2")), podsChange("a", "0", "2", "5"))
+	err := checkSpace(countedSpace(resourceList("pods", "3"), resourceList("pods", "2")),
+		podsChange("a", "0", "2", "5"))
 	var deferred *webhook.Deferred
 	require.ErrorAs(t, err, &deferred)
 }
@@ -155,7 +156,8 @@ func TestReservationsExpire(t *testing.T) {
 		known := &unwritten{}
 		keys := func(since string, namespaces ...string) []reservationKey {
 			return reservationKeys("s",
-				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")}, namespaces)
+				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
+				namespaces)
 		}
 		expired, remaining := known.update("s", keys("5", "a", "b"))
 		require.Empty(t, expired)

@@ -11,20 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each has its turn when the one before was decided on, in the order in which they came.
-func TestTurns(t *testing.T) {
+// Requests of a namespace are released one at a time, in the order in which they arrived.
+func TestSequenceReleasesOneAfterEachDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		requests := newSequence()
 		var mu sync.Mutex
 		var order []int
-		called := func() []int {
+		released := func() []int {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Clone(order)
 		}
-		come := func(number int) {
+		arrive := func(number int) {
 			go func() {
 				if requests.acquire(t.Context(), "a") {
 					mu.Lock()
@@ -35,35 +35,35 @@ func TestTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		for i := range 4 {
-			come(i)
+			arrive(i)
 		}
-		require.True(t, requests.acquire(t.Context(), "b"), "other namespaces are not concerned")
-		require.Equal(t, []int{0}, called())
+		require.True(t, requests.acquire(t.Context(), "b"), "another namespace has its own sequence")
+		require.Equal(t, []int{0}, released())
 		requests.decided("a", decision{since: "1"})
-		require.Equal(t, []int{0, 1}, called())
-		requests.decided("a", decision{since: "1"}) // another replica, and another policyspace, tell the same
-		require.Equal(t, []int{0, 1}, called())
-		// What is refused is tried again, which ends nobody else's turn; the next one that is refused the same ends its
-		// own.
+		require.Equal(t, []int{0, 1}, released())
+		requests.decided("a", decision{since: "1"}) // another replica or policy space reports the same decision
+		require.Equal(t, []int{0, 1}, released())
+		// The API server tries again after a denial, which releases no other request. A denial after the last retry is
+		// of the next request.
 		for try := range retries + 1 {
 			requests.decided("a", decision{since: "2", used: "pods=4", denied: true})
-			require.Equal(t, []int{0, 1, 2}, called(), "try %d", try)
+			require.Equal(t, []int{0, 1, 2}, released(), "try %d", try)
 		}
 		requests.decided("a", decision{since: "2", used: "pods=4", denied: true})
-		require.Equal(t, []int{0, 1, 2, 3}, called())
-		// What is never heard of again has its time.
-		come(4)
-		require.Equal(t, []int{0, 1, 2, 3}, called())
+		require.Equal(t, []int{0, 1, 2, 3}, released())
+		// A request without a decision releases the next one after a timeout.
+		arrive(4)
+		require.Equal(t, []int{0, 1, 2, 3}, released())
 		time.Sleep(decisionTime)
-		require.Equal(t, []int{0, 1, 2, 3, 4}, called())
+		require.Equal(t, []int{0, 1, 2, 3, 4}, released())
 		time.Sleep(decisionTime)
 		synctest.Wait()
 		require.Empty(t, requests.waiters)
 	})
 }
 
-// Who waits too long goes on without a turn, and nobody is called in its place.
-func TestTurnsNobodyWaitsForEver(t *testing.T) {
+// A request that stops waiting is not released, and the next one is.
+func TestSequenceSkipsRequestsThatStopWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		requests := newSequence()
@@ -77,13 +77,13 @@ func TestTurnsNobodyWaitsForEver(t *testing.T) {
 		requests.decided("a", decision{since: "1"})
 		require.True(t, <-done)
 		requests.release("a")
-		requests.release("a") // nobody has a turn
+		requests.release("a") // no request is waiting
 		require.Empty(t, requests.waiters)
 	})
 }
 
-// Where the API server is slower than a turn, requests come together. Who is told to try again is waited for longer.
-func TestTurnsLastLongerWhereTheyWereTooShort(t *testing.T) {
+// After requests of a namespace arrived together although they were sequenced, its requests wait longer for a decision.
+func TestSequenceWaitsLongerAfterContention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		requests := newSequence()
@@ -91,19 +91,19 @@ func TestTurnsLastLongerWhereTheyWereTooShort(t *testing.T) {
 		requests.decided("a", decision{since: "1", used: "pods=3", denied: true, contended: true})
 		for _, limit := range []time.Duration{longDecisionTime, decisionTime} {
 			require.True(t, requests.acquire(t.Context(), "a"))
-			called := make(chan bool, 1)
-			go func() { called <- requests.acquire(t.Context(), "a") }()
+			released := make(chan bool, 1)
+			go func() { released <- requests.acquire(t.Context(), "a") }()
 			time.Sleep(limit - time.Millisecond)
 			synctest.Wait()
-			require.Empty(t, called)
+			require.Empty(t, released)
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
-			require.Len(t, called, 1)
+			require.Len(t, released, 1)
 			requests.release("a")
 			require.True(t, requests.acquire(t.Context(), "b"))
 			time.Sleep(decisionTime)
 			synctest.Wait()
-			require.NotContains(t, requests.waiters, "b", "elsewhere nothing was too short")
+			require.NotContains(t, requests.waiters, "b", "another namespace had no contention")
 			time.Sleep(contendedTime)
 		}
 	})

@@ -37,7 +37,9 @@ func TestWithoutEnded(t *testing.T) {
 func TestWithShare(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	status := v1alpha1.PolicySpaceStatus{SharedWith: []v1alpha1.PolicySpaceShare{{Name: "a", Until: metav1.NewTime(now)}}}
+	status := v1alpha1.PolicySpaceStatus{SharedWith: []v1alpha1.PolicySpaceShare{{
+		Name: "a", Until: metav1.NewTime(now),
+	}}}
 	later := now.Add(shareTime)
 	longer := withShare(status, "a", later)
 	require.Equal(t, []v1alpha1.PolicySpaceShare{{Name: "a", Until: metav1.NewTime(later)}}, longer)
@@ -143,7 +145,8 @@ func TestChangedSpaces(t *testing.T) {
 				space("new", "", "")), []string{"new"}, false,
 		},
 		"in a tree": {
-			forest(space("root", "", ""), space("other", "", "other"), space("team", "root", ""), space("sub", "team", "")),
+			forest(space("root", "", ""), space("other", "", "other"), space("team", "root", ""),
+				space("sub", "team", "")),
 			[]string{"other"}, false,
 		},
 	} {

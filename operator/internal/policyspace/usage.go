@@ -23,8 +23,8 @@ const (
 	managedBy      = "nstpl"
 )
 
-// uncountableTime is how long after a recount was requested a resource that mayBeUncountable and has no count is taken
-// for one that Kubernetes never counts.
+// uncountableTime is how long after a requested recount a resource without a count is treated as one that Kubernetes
+// never counts, if it mayBeUncountable.
 const uncountableTime = 5 * time.Second
 
 // mayBeUncountable reports whether Kubernetes may never count a resource: an object count (count/…) of a resource that
@@ -110,7 +110,7 @@ func countedUsage(usageQuota *corev1.ResourceQuota) corev1.ResourceList {
 	return used
 }
 
-// untilUncountable returns how long until the uncounted resources of a usage quota are taken for uncountable: 0 if all
+// untilUncountable returns how long until the uncounted resources of a usage quota are treated as uncountable: 0 if all
 // are counted, or none may be uncountable.
 func untilUncountable(usageQuota *corev1.ResourceQuota) time.Duration {
 	used := countedUsage(usageQuota)

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,9 +14,8 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// What is not counted yet is not known to be used, and after a while known not to be counted. What is counted stays as
-// it is.
-func TestUsed(t *testing.T) {
+// A resource that may be uncountable has no usage until uncountableTime has passed, and then a usage of 0.
+func TestCountedUsage(t *testing.T) {
 	t.Parallel()
 	const pods, gpus = corev1.ResourcePods, corev1.ResourceName("nvidia.com/gpu")
 	counted := corev1.ResourceList{pods: resource.MustParse("3")}
@@ -23,32 +23,32 @@ func TestUsed(t *testing.T) {
 	long := time.Now().Add(-2 * uncountableTime)
 	limits := corev1.ResourceList{pods: quota.Unlimited, gpus: quota.Unlimited}
 	for name, test := range map[string]struct {
-		told    string
-		created time.Time
-		want    corev1.ResourceList
+		recounted string
+		created   time.Time
+		want      corev1.ResourceList
 	}{
-		"just told":            {time.Now().Format(time.RFC3339Nano), long, counted},
-		"told long ago":        {long.Format(time.RFC3339Nano), long, all},
-		"to be told, just now": {"", time.Now(), counted},
-		"to be told, old":      {"", long, all},
-		"told what is no time": {"soon", long, all},
+		"written just now":                {time.Now().Format(time.RFC3339Nano), long, counted},
+		"written long ago":                {long.Format(time.RFC3339Nano), long, all},
+		"created just now, not annotated": {"", time.Now(), counted},
+		"created long ago, not annotated": {"", long, all},
+		"annotated with an invalid time":  {"soon", long, all},
 	} {
-		counter := &corev1.ResourceQuota{
+		usageQuota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{
 				CreationTimestamp: metav1.NewTime(test.created),
-				Annotations:       map[string]string{v1alpha1.RecountAnnotation: test.told},
+				Annotations:       map[string]string{v1alpha1.RecountAnnotation: test.recounted},
 			},
 			Spec:   corev1.ResourceQuotaSpec{Hard: limits},
 			Status: corev1.ResourceQuotaStatus{Hard: limits, Used: counted},
 		}
-		counter.Labels = map[string]string{managedByLabel: managedBy}
-		require.Equal(t, test.want, countedUsage(counter), name)
-		require.Len(t, counter.Status.Used, 1, "it is of a cache, and not to be changed")
+		usageQuota.Labels = map[string]string{managedByLabel: managedBy}
+		require.Equal(t, test.want, countedUsage(usageQuota), name)
+		require.Len(t, usageQuota.Status.Used, 1, "the usage quota may be of a cache")
 	}
 }
 
-// Of a ResourceQuota that somebody changed nothing is known.
-func TestIntact(t *testing.T) {
+// A usage quota that a user changed counts nothing.
+func TestIsIntact(t *testing.T) {
 	t.Parallel()
 	const pods = corev1.ResourcePods
 	made := func() *corev1.ResourceQuota {
@@ -85,19 +85,19 @@ func TestIntact(t *testing.T) {
 		}, true},
 		"selector": {func(c *corev1.ResourceQuota) { c.Spec.ScopeSelector = &corev1.ScopeSelector{} }, true},
 	} {
-		counter := made()
-		test.change(counter)
-		require.False(t, isIntact(counter), name)
-		require.Empty(t, countedUsage(counter), name)
-		require.Equal(t, test.replaced, mustBeReplaced(counter), name)
+		usageQuota := made()
+		test.change(usageQuota)
+		require.False(t, isIntact(usageQuota), name)
+		require.Empty(t, countedUsage(usageQuota), name)
+		require.Equal(t, test.replaced, mustBeReplaced(usageQuota), name)
 	}
 	uncharged := made()
 	delete(uncharged.Status.Hard, pods)
-	require.Empty(t, countedUsage(uncharged), "the API server no longer writes down what is used of it")
+	require.Empty(t, countedUsage(uncharged), "the API server no longer updates its usage")
 }
 
-// A resource that Kubernetes counts is never taken for unused because it is counted late.
-func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
+// A resource that Kubernetes counts late is never treated as uncountable.
+func TestMayBeUncountable(t *testing.T) {
 	t.Parallel()
 	for name, may := range map[corev1.ResourceName]bool{
 		"pods": false, "requests.cpu": false, "hugepages-2Mi": false, "services.loadbalancers": false,
@@ -107,7 +107,7 @@ func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
 		require.Equal(t, may, mayBeUncountable(name), name)
 	}
 	limits := corev1.ResourceList{corev1.ResourcePods: quota.Unlimited}
-	counter := &corev1.ResourceQuota{
+	usageQuota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{managedByLabel: managedBy},
 			Annotations: map[string]string{
@@ -116,5 +116,30 @@ func TestWhatIsCountedLateIsNotUnused(t *testing.T) {
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: limits}, Status: corev1.ResourceQuotaStatus{Hard: limits},
 	}
-	require.Empty(t, countedUsage(counter))
+	require.Empty(t, countedUsage(usageQuota))
+}
+
+func TestUntilUncountable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pods, gpus = corev1.ResourcePods, corev1.ResourceName("nvidia.com/gpu")
+		for name, test := range map[string]struct {
+			limited, counted corev1.ResourceName
+			age, want        time.Duration
+		}{
+			"counted":           {gpus, gpus, 0, 0},
+			"not counted":       {gpus, "", 0, uncountableTime + time.Millisecond},
+			"not counted later": {gpus, "", time.Second, uncountableTime - time.Second + time.Millisecond},
+			"uncountable":       {gpus, "", uncountableTime, 0},
+			"countable":         {pods, "", 0, 0},
+		} {
+			used := corev1.ResourceList{}
+			if test.counted != "" {
+				used[test.counted] = resource.MustParse("3")
+			}
+			usageQuota := countingQuota(time.Now().Add(-test.age), corev1.ResourceList{test.limited: quota.Unlimited},
+				used)
+			require.Equal(t, test.want, untilUncountable(usageQuota), name)
+		}
+	})
 }

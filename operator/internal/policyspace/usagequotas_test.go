@@ -35,12 +35,15 @@ func TestNextLimits(t *testing.T) {
 			spec: limits(gpus), want: limits(gpus), recounted: 2 * time.Second, wait: 3*time.Second + time.Millisecond,
 		},
 		"as wanted, uncountable": {spec: limits(gpus), want: limits(gpus), recounted: uncountableTime},
-		"a resource is missing":  {spec: limits(pods), want: limits(pods, services), next: withRecount(limits(pods, services))},
+		"a resource is missing": {
+			spec: limits(pods), want: limits(pods, services), next: withRecount(limits(pods, services)),
+		},
 		"a resource is not wanted": {
 			spec: limits(pods, services), want: limits(pods), next: withRecount(limits(pods)),
 		},
 		"counted, and charged just now": {
-			spec: withRecount(limits(pods)), want: limits(pods), quiet: secondCountDelay / 4, wait: secondCountDelay * 3 / 4,
+			spec: withRecount(limits(pods)), want: limits(pods), quiet: secondCountDelay / 4,
+			wait: secondCountDelay * 3 / 4,
 		},
 		"counted, and quiet": {
 			spec: withRecount(limits(pods)), want: limits(pods), quiet: secondCountDelay, next: limits(pods),

@@ -16,8 +16,8 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// Limits that an earlier leader decided on change nothing if the API server gets them after the ResourceQuota was
-// changed.
+// The API server refuses limits of an earlier leader that arrive after the limits, the managed-by label or the recount
+// annotation changed.
 func TestLateLimitsAreRefused(t *testing.T) {
 	t.Parallel()
 	cluster := controlplane.New(t)
@@ -43,23 +43,23 @@ func TestLateLimitsAreRefused(t *testing.T) {
 		{before: pods, meanwhile: `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "b"}}}`, late: true},
 		{before: pods, meanwhile: annotations(v1alpha1.RecountAnnotation, recountTimestamp()), late: true},
 	} {
-		counter := &corev1.ResourceQuota{
+		usageQuota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: fmt.Sprint("limits-", i), Labels: map[string]string{"a": "b"},
 			},
 			Spec: corev1.ResourceQuotaSpec{Hard: c.before},
 		}
-		require.NoError(t, api.Create(t.Context(), counter))
-		seen := counter.DeepCopy()
+		require.NoError(t, api.Create(t.Context(), usageQuota))
+		seen := usageQuota.DeepCopy()
 		if c.meanwhile != "" {
-			merge(t, counter, c.meanwhile)
+			merge(t, usageQuota, c.meanwhile)
 		}
-		err := api.Patch(t.Context(), counter, limitsPatch(seen, services))
+		err := api.Patch(t.Context(), usageQuota, limitsPatch(seen, services))
 		require.Equal(t, c.late, patch.IsStale(err), "%d: %v", i, err)
 		if !c.late {
 			require.NoError(t, err, i)
-			require.Equal(t, services, counter.Spec.Hard, i)
-			require.Equal(t, managedBy, counter.Labels[managedByLabel], i)
+			require.Equal(t, services, usageQuota.Spec.Hard, i)
+			require.Equal(t, managedBy, usageQuota.Labels[managedByLabel], i)
 		}
 	}
 }
