@@ -2,11 +2,8 @@ package policyspace
 
 import (
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -133,48 +130,4 @@ func TestNewReservations(t *testing.T) {
 		reserved("same", "2", "5"), reserved("later", "2", "6"), reserved("first", "1", "5"),
 	}}
 	require.Equal(t, status.Bookings[1:], newReservations(old, status))
-}
-
-func TestReclaimableReservations(t *testing.T) {
-	t.Parallel()
-	space := countedSpace(resourceList("pods", "9"), resourceList("pods", "6"),
-		reserved("written", "2", "5"), reserved("unwritten", "3", "5"), reserved("deleted", "1", "5"))
-	used := map[string]corev1.ResourceList{
-		"written": resourceList("pods", "2"), "unwritten": resourceList("pods", "1"), "deleted": nil,
-	}
-	reclaimable := reclaimableReservations(space, used)
-	require.Equal(t, space.Status.Bookings[1:], reclaimable)
-	without := withoutReservations(space, reclaimable, used)
-	require.EqualValues(t, 3, without.Status.Used.Pods().Value())
-	require.EqualValues(t, 6, space.Status.Used.Pods().Value())
-}
-
-// A reservation that is not seen to be written expires after reservationTime. It expires later if it was made again.
-func TestReservationsExpire(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		known := &unwritten{}
-		keys := func(since string, namespaces ...string) []reservationKey {
-			return reservationKeys("s",
-				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
-				namespaces)
-		}
-		expired, remaining := known.update("s", keys("5", "a", "b"))
-		require.Empty(t, expired)
-		require.Equal(t, reservationTime, remaining)
-		time.Sleep(reservationTime - time.Second)
-		_, remaining = known.update("s", keys("6", "a", "b"))
-		require.Equal(t, reservationTime, remaining, "the reservation of a was made again")
-		known.update("other", nil)
-		time.Sleep(time.Second)
-		expired, remaining = known.update("s", keys("6", "a", "b"))
-		require.Equal(t, []reservationKey{{"s", "b", "5"}}, expired)
-		require.Equal(t, reservationTime-time.Second, remaining)
-		known.remove(expired[0])
-		_, remaining = known.update("s", keys("6", "b"))
-		require.Equal(t, reservationTime, remaining, "the reservation of b was ended, and is still in the status")
-		_, remaining = known.update("s", nil)
-		require.Zero(t, remaining)
-		require.Empty(t, known.since)
-	})
 }

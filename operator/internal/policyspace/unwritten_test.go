@@ -1,0 +1,41 @@
+package policyspace
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// A reservation that is not seen to be written expires after reservationTime. It expires later if it was made again.
+func TestReservationsExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		known := &unwritten{}
+		keys := func(since string, namespaces ...string) []reservationKey {
+			return reservationKeys("s",
+				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
+				namespaces)
+		}
+		expired, remaining := known.update("s", keys("5", "a", "b"))
+		require.Empty(t, expired)
+		require.Equal(t, reservationTime, remaining)
+		time.Sleep(reservationTime - time.Second)
+		_, remaining = known.update("s", keys("6", "a", "b"))
+		require.Equal(t, reservationTime, remaining, "the reservation of a was made again")
+		known.update("other", nil)
+		time.Sleep(time.Second)
+		expired, remaining = known.update("s", keys("6", "a", "b"))
+		require.Equal(t, []reservationKey{{"s", "b", "5"}}, expired)
+		require.Equal(t, reservationTime-time.Second, remaining)
+		known.remove(expired[0])
+		_, remaining = known.update("s", keys("6", "b"))
+		require.Equal(t, reservationTime, remaining, "the reservation of b was ended, and is still in the status")
+		_, remaining = known.update("s", nil)
+		require.Zero(t, remaining)
+		require.Empty(t, known.since)
+	})
+}
