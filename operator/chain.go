@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// setup adds the controllers of every feature to a manager, and returns the admission chain.
+// setup adds the controllers of all features to a manager, and returns the admission chain.
 func setup(
 	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients clients, options Options,
 ) (webhook.Chain, error) {
@@ -62,7 +62,7 @@ func setup(
 		constraintValidator,
 		spaces.Quota,
 		spaces.Sequencer,
-		hold.Plugin(), // the last, because it waits: what is denied anyway need not
+		hold.Plugin(), // last, because it waits, and a request that another plugin denies need not wait
 	}
 	if options.MutateNamespaces {
 		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set).Plugins()...)
@@ -70,7 +70,7 @@ func setup(
 	return chain, nil
 }
 
-// clients are those of a replica that may not lead.
+// clients may be used by replicas that do not lead.
 type clients struct {
 	set      kubernetes.Interface
 	metadata metadata.Interface

@@ -1,8 +1,8 @@
-// Package operator runs the controllers.
 package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -31,55 +31,56 @@ import (
 	"nstpl.dev/nstpl/operator/version"
 )
 
-// Options are the operator's flags.
+// Options are the flags of the operator.
 type Options struct {
-	// LeaderElect lets several replicas run of which one works.
+	// LeaderElect enables leader election: of several replicas, one runs the controllers, and all answer webhooks.
 	LeaderElect bool
-	// MetricsAddress and ProbeAddress are host:port; "0" serves nothing.
+	// MetricsAddress and ProbeAddress are the host:port of the metrics and of the health probes. With "0", the operator
+	// does not serve them.
 	MetricsAddress, ProbeAddress string
 	// ExcludeNamespaces are never populated.
 	ExcludeNamespaces []string
 	// WebhookAddress is the host:port at which the webhooks are served.
 	WebhookAddress string
-	// WebhookURL is where the API server finds them, if the operator runs outside of the cluster.
+	// WebhookURL is the address of the webhooks for the API server if the operator runs outside of the cluster.
 	WebhookURL string
-	// WebhookCertDir holds tls.crt and tls.key if somebody else makes them.
+	// WebhookCertDir contains tls.crt and tls.key if another program, such as cert-manager, writes them. If it is
+	// empty, the operator issues its certificate.
 	WebhookCertDir string
-	// WebhookClientCAFile holds the authorities, as PEM, of which the API server's certificate must be. Without it the
-	// webhooks answer whoever reaches them.
+	// WebhookClientCAFile contains, as PEM, the authorities of which one must have signed the API server's client
+	// certificate. If it is empty, the webhooks answer every client.
 	WebhookClientCAFile string
-	// MutateNamespaces has the operator do what MutatingAdmissionPolicies do since Kubernetes 1.36.
+	// MutateNamespaces makes webhooks do what MutatingAdmissionPolicies do. Kubernetes has these since 1.36.
 	MutateNamespaces bool
-	// AttributeExemptUsers and AttributeExemptGroups may touch protected attributes whatever the rules say.
+	// AttributeExemptUsers and AttributeExemptGroups may change protected attributes without the roles that rules name.
 	AttributeExemptUsers, AttributeExemptGroups []string
-	// SCCExemptNamespaces are those whose pods SecurityContextConstraints say nothing about, besides kube-system and
-	// the operator's.
+	// SCCExemptNamespaces are the namespaces, in addition to kube-system and the operator's own, to whose pods
+	// SecurityContextConstraints do not apply.
 	SCCExemptNamespaces []string
-	// SCCIntersection makes constraints usable only if they are open to the requester and the pod's service account
-	// both.
+	// SCCIntersection makes a constraint usable only if both the requester and the pod's service account may use it.
 	SCCIntersection bool
-	// SCCCallerGuardsExec has exec and attach judge the caller alone.
+	// SCCCallerGuardsExec makes the decision about exec and attach depend on the rights of the caller only.
 	SCCCallerGuardsExec bool
-	// ShutdownDelay is how long the operator goes on after it was told to end, so that nobody has a connection to it
-	// when it does.
+	// ShutdownDelay is how long the operator continues to answer after the signal to terminate, so that the API server
+	// can open its connections to other replicas.
 	ShutdownDelay time.Duration
-	// SCCPool is what namespaces are given user ids from.
+	// SCCPool contains the blocks of user IDs and the SELinux levels that namespaces are given.
 	SCCPool scc.Pool
 }
 
-// readyPatience is how long the API server may take to say whether it is ready.
-const readyPatience = 3 * time.Second
+// readyzTimeout is how long the API server may take to answer /readyz.
+const readyzTimeout = 3 * time.Second
 
-// Run runs the operator until some time after ctx ends, or until its leadership is lost.
+// Run runs the operator until ShutdownDelay after ctx is done, or until it loses its leadership.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	ending := ctx.Done()
 	ctx = extend(ctx, options.ShutdownDelay)
 	config = rest.CopyConfig(config)
-	// The API server's priority and fairness is the throttle.
+	// API Priority and Fairness of the API server limits the requests.
 	config.QPS = -1
 	config.UserAgent = "nstpl-operator/" + version.String()
 	queues := &backoff.Queues{}
-	config, err := noticingOutages(ctx, config, queues.Wake)
+	config, err := withOutageDetection(ctx, config, queues.Wake)
 	if err != nil {
 		return err
 	}
@@ -114,17 +115,17 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return mgr.Start(ctx)
 }
 
-// noticingOutages returns a configuration whose clients notice when the API server does not answer. When it answers
+// withOutageDetection returns a configuration whose clients detect that the API server does not answer. When it answers
 // again, over is called.
-func noticingOutages(ctx context.Context, config *rest.Config, over func()) (*rest.Config, error) {
+func withOutageDetection(ctx context.Context, config *rest.Config, over func()) (*rest.Config, error) {
 	plain, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	outage := backoff.NewOutage(ctx, func(ctx context.Context) error {
-		err := plain.RESTClient().Get().AbsPath("/readyz").Timeout(readyPatience).Do(ctx).Error()
+		err := plain.RESTClient().Get().AbsPath("/readyz").Timeout(readyzTimeout).Do(ctx).Error()
 		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			return nil // it answers, and keeps to itself whether it is ready
+			return nil // the API server answers, and /readyz is not served to the operator
 		}
 		return err
 	}, over)
@@ -133,17 +134,17 @@ func noticingOutages(ctx context.Context, config *rest.Config, over func()) (*re
 	return config, nil
 }
 
-// newLease returns nil if there is no leader election.
+// newLease returns the lease of the leader election, or nil if it is disabled.
 func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	if !options.LeaderElect {
 		return nil, nil
 	}
-	// A label's value has no "+".
+	// A label value must not contain "+".
 	labels := map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")}
 	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
 }
 
-// extend returns a context that ends some time after ctx.
+// extend returns a context that is canceled a duration after ctx is done.
 func extend(ctx context.Context, by time.Duration) context.Context {
 	extended, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() { time.AfterFunc(by, end) })
@@ -151,14 +152,31 @@ func extend(ctx context.Context, by time.Duration) context.Context {
 }
 
 // stripNamespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the
-// few namespaces that were created while nothing noted their creator.
+// few namespaces without a recorded creator.
 func stripNamespace(object any) (any, error) {
 	if ns, ok := object.(*corev1.Namespace); ok {
-		if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; !known {
+		if _, recorded := ns.Annotations[v1alpha1.CreatorAnnotation]; !recorded {
 			return ns, nil
 		}
 	}
 	return cache.TransformStripManagedFields()(object)
+}
+
+// cacheOptions restricts the cache to the objects and fields that the operator needs.
+func cacheOptions() cache.Options {
+	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			constraint.ServiceAccount(): {Transform: constraint.IdentityOnly},
+			&corev1.Namespace{}:         {Transform: stripNamespace},
+			&corev1.ResourceQuota{}: {
+				Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName),
+			},
+			&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
+			&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
+		},
+	}
 }
 
 func newManager(config *rest.Config, options Options, lease *leadership.Lease) (ctrl.Manager, error) {
@@ -167,20 +185,9 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 	if err := add.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
 	managerOptions := ctrl.Options{
-		Scheme: scheme,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				constraint.ServiceAccount(): {Transform: constraint.IdentityOnly},
-				&corev1.Namespace{}:         {Transform: stripNamespace},
-				&corev1.ResourceQuota{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField,
-					v1alpha1.QuotaName)},
-				&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
-				&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
-			},
-		},
+		Scheme:                        scheme,
+		Cache:                         cacheOptions(),
 		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
 		HealthProbeBindAddress:        options.ProbeAddress,
 		LeaderElection:                options.LeaderElect,
@@ -198,7 +205,7 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 		return nil, err
 	}
 	if lease != nil {
-		lease.RecordTo(mgr.GetEventRecorderFor(lease.Identity())) //nolint:staticcheck // leader election knows no other recorder
+		lease.RecordTo(mgr.GetEventRecorderFor(lease.Identity())) //nolint:staticcheck // leader election needs this type of recorder
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
@@ -207,7 +214,8 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 		ctx, cancel := context.WithTimeout(request.Context(), 100*time.Millisecond)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return fmt.Errorf("the first lists of namespaces and templates have not come yet")
+			return errors.New(
+				"caches not synced: the first lists of namespaces, namespacetemplates and other objects are incomplete")
 		}
 		return nil
 	})
