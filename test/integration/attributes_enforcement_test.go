@@ -396,7 +396,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 	t.Run("the author is warned about a role that does not exist or has no rules", func(t *testing.T) {
 		s := s.withT(t)
 		require.NoError(t, jane.Create(t.Context(), own))
-		require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist yet")
+		require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist")
 		s.waitEnforced(own)
 		require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
 		require.Empty(t, warnings.take(), "the rule did not change")

@@ -30,8 +30,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	}
 	if errors.Is(err, render.ErrCombinations) {
 		return []error{
-			fmt.Errorf(
-				"the cluster has protected attributes, and %w, too many to check them all: split the template into several", err),
+			fmt.Errorf("cannot check its protected attributes, since %w: split the template into several", err),
 		}, nil
 	}
 	if err != nil {

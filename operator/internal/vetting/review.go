@@ -45,7 +45,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return v.judgeAttributes(ctx)
 	}
 	if err := render.CheckCombinations(v.updated); err != nil && !v.unlimited && grantsRights(kinds) {
-		return []error{fmt.Errorf("it contains RBAC objects, and %w, too many to check them all: "+
+		return []error{fmt.Errorf("cannot check its RBAC objects, since %w: "+
 			"declare Roles and RoleBindings in a template of their own", err)}, nil
 	}
 	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
