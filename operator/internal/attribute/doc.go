@@ -16,8 +16,8 @@
 //
 // # Invariants
 //
-//   - Nobody sets, changes or removes a protected attribute without a role that a rule names, but for the exemptions:
-//     Exempt, mirror pods, and the requests that webhook.IsNeededToRecover lists.
+//   - A user sets, changes or removes a protected attribute only with a role that a rule names. The exceptions are the
+//     users in Exempt, mirror pods, and the requests for which webhook.IsNeededToRecover returns true.
 //   - A decision never uses rules that are older than those from which the API server's webhook was generated. The
 //     webhook's URL contains their revision. If the cache of a replica has not reached it, RuleCache.At reads the rules
 //     from the API server.

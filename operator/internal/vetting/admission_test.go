@@ -501,7 +501,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 	})
 }
 
-// What the operator may not do is said at once, and what it can't ask is not decided.
+// Warnings name the rights that the operator lacks. If they cannot be reviewed, the request is not decided.
 func testOperatorsRights(t *testing.T, s suite) {
 	t.Helper()
 	template := object(t,
@@ -530,7 +530,7 @@ const sevenOverlays = `overlays:
 - {name: g, namespaces: {labelSelector: {}}}
 `
 
-// Whoever makes a template populate more answers for all of it.
+// An author who changes what a template populates needs the rights for the whole template.
 func testUpdates(t *testing.T, s suite) {
 	t.Helper()
 	spec := "templates:\n" + bindingTo("ClusterRole", "cluster-admin")

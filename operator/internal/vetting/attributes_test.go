@@ -66,37 +66,37 @@ func TestLosses(t *testing.T) {
 		"nothing changes": {
 			templateWith(overlays(prod), labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")), nil,
 		},
-		"the label goes": {
+		"the label is removed": {
 			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("a", "")), []string{"a: dev > "},
 		},
-		"the object goes from the template": {
+		"the object is removed from the template": {
 			templateWith(nil, labelled("a", "dev")), templateWith(nil, labelled("b", "")), []string{"a: dev, deleted"},
 		},
-		"the template goes": {
+		"the template is deleted": {
 			templateWith(deletes, labelled("a", "dev")), nil, []string{"a: dev, deleted"},
 		},
-		"the template goes, and leaves its objects": {templateWith(nil, labelled("a", "dev")), nil, nil},
-		"the object goes": {
+		"the template is deleted, and its objects stay": {templateWith(nil, labelled("a", "dev")), nil, nil},
+		"the object is removed, with deletionPolicy Delete": {
 			templateWith(nil, labelled("a", "dev")), templateWith(deletes, labelled("b", "")),
 			[]string{"a: dev, deleted"},
 		},
-		"an overlay goes": {
+		"an overlay is removed": {
 			templateWith(overlays(prod), labelled("a", "")), templateWith(nil, labelled("a", "")),
 			[]string{"a: prod > "},
 		},
-		"an overlay comes": {
+		"an overlay is added": {
 			templateWith(nil, labelled("a", "dev")), templateWith(overlays(prod), labelled("a", "dev")),
 			[]string{"a: dev > prod"},
 		},
-		"an overlay selects others": {
+		"an overlay selects other namespaces": {
 			templateWith(overlays(prod), labelled("a", "")), templateWith(overlays(elsewhere), labelled("a", "")),
 			[]string{"a: prod > "},
 		},
-		"of many overlays": {
+		"too many combinations of overlays": {
 			templateWith(overlays(many...), labelled("a", "dev")), templateWith(nil, labelled("a", "")),
 			[]string{"a: dev > "},
 		},
-		"other namespaces are left": {
+		"other namespaces, with deletionPolicy Delete": {
 			templateWith(deletes, labelled("a", "dev")),
 			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
 				deletes(spec)
@@ -104,7 +104,7 @@ func TestLosses(t *testing.T) {
 			}, labelled("a", "dev")),
 			[]string{"a: dev, deleted"},
 		},
-		"other namespaces, and it all": {
+		"other namespaces, and the objects stay": {
 			templateWith(nil, labelled("a", "dev")),
 			templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
 				spec.Namespaces = tier("x")

@@ -15,8 +15,9 @@
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go)
 //
-// The rights are asked from the API server by SubjectAccessReviews, each once per request, and at most maxQuestions.
-// The questions follow from values alone: edit, grantsOf, questions, overlaps and losses are functions of templates.
+// The API server reviews the rights (SubjectAccessReviews), each once per request and at most maxReviews. Which rights
+// a change requires follows from values alone: edit, grantsOf, rightsIn, overlaps and losses are functions of
+// templates.
 //
 // # Invariants
 //

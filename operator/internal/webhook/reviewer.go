@@ -144,7 +144,8 @@ func (d *decisions) add(p *Plugin, err error, fatal bool) {
 	}
 }
 
-// response returns the answer to the API server: a denial takes precedence over a failure, and that over a deferral.
+// response returns the answer to the API server: a denial takes precedence over a failure, and a failure
+// over a deferral.
 func (d *decisions) response() ctrladmission.Response {
 	switch {
 	case len(d.denials) > 0:
