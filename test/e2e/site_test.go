@@ -86,8 +86,8 @@ func (s *site) earlier() string {
 	root := filepath.Join(s.dir, "earlier")
 	git := func(args ...string) {
 		cmd := exec.Command("git", append([]string{"-C", s.root, "worktree"}, args...)...)
-		said, err := cmd.CombinedOutput()
-		require.NoError(s.t, err, "%s", said)
+		output, err := cmd.CombinedOutput()
+		require.NoError(s.t, err, "%s", output)
 	}
 	git("add", "--detach", root, from)
 	s.t.Cleanup(func() { git("remove", "--force", root) })
@@ -103,8 +103,8 @@ func (s *site) release(version, root string) {
 		"-image="+imageName, "-out="+out, "-manifest="+filepath.Join(out, "nstpl.yaml"))
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
-	said, err := cmd.CombinedOutput()
-	require.NoError(s.t, err, "%s", said)
+	output, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", output)
 }
 
 func (s *site) file(version, name string) string { return filepath.Join(s.dir, version, name) }
@@ -180,10 +180,10 @@ func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
 // try runs kubectl, with the plugin.
 func (s *site) try(args ...string) (string, error) {
 	cmd := s.command(s.t.Context(), args...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &said)
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &stderr)
 	}
 	return out.String(), nil
 }

@@ -258,21 +258,21 @@ func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
 	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
-	const says = "ask for the verb initialize on namespaces"
+	const denial = "ask for the verb initialize on namespaces"
 	for _, value := range []*string{nil, new("false"), new("")} {
-		jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, value, says)
+		jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, value, denial)
 	}
 	for _, value := range []*string{
 		nil, new(""), new(s.name("network") + ",another.example.com"), new("namespace-template"),
 	} {
-		jane.expectAllDenied(ns, "annotations", v1alpha1.PendingAnnotation, value, says)
+		jane.expectAllDenied(ns, "annotations", v1alpha1.PendingAnnotation, value, denial)
 	}
 	s.finishInitialization(ns)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 		assert.NotContains(c, ns.Labels, v1alpha1.InitializingLabel)
 	})
-	jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, new("true"), says)
+	jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, new("true"), denial)
 }
 
 func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
@@ -289,7 +289,7 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 		assert.Contains(c, probe.Labels, v1alpha1.InitializingLabel, "until %s is known", matching.Name)
 	})
 	jane := s.newUser(s.name("jane"))
-	born := func(name string, labels, annotations map[string]string) *corev1.Namespace {
+	dryRun := func(name string, labels, annotations map[string]string) *corev1.Namespace {
 		t.Helper()
 		ns, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: labels, Annotations: annotations,
@@ -299,35 +299,37 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 	}
 	scopeLabels := map[string]string{testLabel: s.id}
 	with := func(key, value string) map[string]string { return map[string]string{testLabel: s.id, key: value} }
-	closed := func(ns *corev1.Namespace, pending string) {
+	expectInitializing := func(ns *corev1.Namespace, pending string) {
 		t.Helper()
 		require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 		require.Equal(t, pending, ns.Annotations[v1alpha1.PendingAnnotation])
 	}
-	open := func(ns *corev1.Namespace) {
+	expectInitialized := func(ns *corev1.Namespace) {
 		t.Helper()
 		require.NotContains(t, ns.Labels, v1alpha1.InitializingLabel)
 		require.NotContains(t, ns.Annotations, v1alpha1.PendingAnnotation)
 	}
-	closed(born(s.name("a"), scopeLabels, nil), "namespace-template")
-	open(born(s.name("a"), map[string]string{"other": "label"}, nil))
-	open(born(s.name("a"), map[string]string{"off": s.id}, nil))
+	expectInitializing(dryRun(s.name("a"), scopeLabels, nil), "namespace-template")
+	expectInitialized(dryRun(s.name("a"), map[string]string{"other": "label"}, nil))
+	expectInitialized(dryRun(s.name("a"), map[string]string{"off": s.id}, nil))
 	// Names that begin like those of Kubernetes' own namespaces are not special, because those namespaces exist
 	// already.
-	closed(born("kube-"+s.id, scopeLabels, nil), "namespace-template")
-	closed(born("kube-system-"+s.id, scopeLabels, nil), "namespace-template")
+	expectInitializing(dryRun("kube-"+s.id, scopeLabels, nil), "namespace-template")
+	expectInitializing(dryRun("kube-system-"+s.id, scopeLabels, nil), "namespace-template")
 	generated, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "kube-system", Labels: scopeLabels,
 	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
-	closed(generated, "namespace-template")
+	expectInitializing(generated, "namespace-template")
 	// A label or annotation in the request cannot prevent initialization.
-	closed(born(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
+	expectInitializing(dryRun(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
 		map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")
-	closed(born(s.name("a"), scopeLabels, map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
+	expectInitializing(dryRun(s.name("a"), scopeLabels,
+		map[string]string{v1alpha1.PendingAnnotation: "namespace-template"}),
 		"namespace-template")
-	long := born(s.name("a"), scopeLabels, map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
-	closed(long, "namespace-template")
+	long := dryRun(s.name("a"), scopeLabels,
+		map[string]string{v1alpha1.PendingAnnotation: strings.Repeat(",", 200_000)})
+	expectInitializing(long, "namespace-template")
 }
 
 func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
@@ -339,20 +341,20 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 	require.NoError(t, err)
 	s.waitPopulated(ns)
 	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
-	const says = "needs the verb patch on namespacetemplates"
+	const denial = "needs the verb patch on namespacetemplates"
 
 	t.Run("labels and annotations of namespaces", func(t *testing.T) {
 		s := s.withT(t)
-		jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), says)
+		jane.expectAllDenied(ns, "labels", "x.tree.policy.nstpl.dev/depth", new("1"), denial)
 		for _, key := range []string{"policy.nstpl.dev/scc.uid-range", "policy.nstpl.dev/scc.mcs"} {
-			jane.expectAllDenied(ns, "annotations", key, new("1"), says)
+			jane.expectAllDenied(ns, "annotations", key, new("1"), denial)
 			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": "1"}}}`)
-			jane.expectAllDenied(ns, "annotations", key, nil, says)
+			jane.expectAllDenied(ns, "annotations", key, nil, denial)
 			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
 		}
-		jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), says)
+		jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), denial)
 		_, err := jane.createNamespace("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
-		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, denial)
 	})
 
 	t.Run("labels and annotations of populated objects", func(t *testing.T) {
@@ -366,30 +368,30 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 			metav1.CreateOptions{})
 		require.NoError(t, err)
 		const ours = `{"metadata": {"labels": {"policy/namespace-template-name": %q}}}`
-		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), says+"/"+s.name("defaults"))
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, s.name("defaults"))), denial+"/"+s.name("defaults"))
 		labelled := newConfigMap("", "labelled")
 		labelled.Labels = map[string]string{v1alpha1.TemplateNameLabel: "any"}
 		_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
-		require.ErrorContains(t, err, says+"/any")
-		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), says)
+		require.ErrorContains(t, err, denial+"/any")
+		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "any")), denial)
 		// An empty name would stand for any template.
 		labelled.Labels[v1alpha1.TemplateNameLabel] = ""
 		_, err = jane.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), labelled, metav1.CreateOptions{})
-		require.ErrorContains(t, err, says+" in the API group")
-		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says+" in the API group")
-		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), says+", namespacetemplates/"+s.name("defaults"))
-		require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), says)
+		require.ErrorContains(t, err, denial+" in the API group")
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), denial+" in the API group")
+		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), denial+", namespacetemplates/"+s.name("defaults"))
+		require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), denial)
 		for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
-			require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), says)
+			require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), denial)
 		}
-		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), says)
+		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), denial)
 		// Users may change all other metadata, and users who may patch the template may set its label.
 		require.NoError(t, patch("a", `{"metadata": {"labels": {"mine": "too"}}, "data": {"more": "v"}}`))
 		jane.grant("patch", v1alpha1.NamespaceTemplates.Resource, s.name("defaults"))
 		s.eventually(func(c *assert.CollectT) {
 			assert.NoError(c, patch("mine", fmt.Sprintf(ours, s.name("defaults"))))
 		})
-		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), says, "the user may patch only one template")
+		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), denial, "the user may patch only one template")
 		require.NoError(t, jane.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "mine", metav1.DeleteOptions{}))
 	})
 
@@ -413,14 +415,14 @@ func TestAdmissionProtectsOperatorPermissions(t *testing.T) {
 		return err
 	}
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("plain", nil)) })
-	says := "needs the verb patch on namespacetemplates"
-	require.ErrorContains(t, create("more", labels), says)
+	denial := "needs the verb patch on namespacetemplates"
+	require.ErrorContains(t, create("more", labels), denial)
 	patch := func(body string) error {
 		_, err := jane.RbacV1().ClusterRoles().Patch(t.Context(), s.name("plain"), types.MergePatchType, []byte(body),
 			metav1.PatchOptions{})
 		return err
 	}
-	require.ErrorContains(t, patch(`{"metadata": {"labels": {"`+v1alpha1.AggregateLabel+`": "true"}}}`), says)
+	require.ErrorContains(t, patch(`{"metadata": {"labels": {"`+v1alpha1.AggregateLabel+`": "true"}}}`), denial)
 	require.NoError(t, patch(`{"metadata": {"labels": {"a": "b"}}}`))
 	jane.grant("patch", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("more", labels)) })

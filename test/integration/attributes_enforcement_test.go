@@ -283,11 +283,11 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	labelled := func(value string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {" + s.name("env") + ": " + value + "}}\n"
 	}
-	refused := func(template *v1alpha1.NamespaceTemplate, says string) {
+	refused := func(template *v1alpha1.NamespaceTemplate, denial string) {
 		t.Helper()
 		err := author.Create(t.Context(), template)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, denial)
 	}
 	prod := s.newTemplate("prod", labelled("prod"))
 	refused(prod,

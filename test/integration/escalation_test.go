@@ -156,12 +156,12 @@ func (f *fuzzer) playRound(t *testing.T) {
 		return
 	}
 	f.failures.Add(1)
-	var said strings.Builder
+	var list strings.Builder
 	for _, violation := range violations {
-		fmt.Fprintf(&said, "- %.2000s\n", violation)
+		fmt.Fprintf(&list, "- %.2000s\n", violation)
 	}
 	t.Errorf("after %s, -escalation.seed=%d -escalation.round=%d: the operator wrote what no author of the templates could have written:\n%s\nwhat happened:\n%s\n%s",
-		time.Since(f.begin).Round(time.Second), f.seed, number, &said, strings.Join(r.log, "\n"), r.round)
+		time.Since(f.begin).Round(time.Second), f.seed, number, &list, strings.Join(r.log, "\n"), r.round)
 }
 
 // roundRunner runs a round.

@@ -246,7 +246,7 @@ func TestSCCRestrictsWindowsPods(t *testing.T) {
 	})
 
 	t.Run("privileged fields are denied", func(t *testing.T) {
-		for says, change := range map[string]func(*corev1.PodSpec){
+		for denial, change := range map[string]func(*corev1.PodSpec){
 			"windowsOptions.hostProcess": hostProcess,
 			"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
 				spec.HostNetwork = true
@@ -272,13 +272,13 @@ func TestSCCRestrictsWindowsPods(t *testing.T) {
 			},
 		} {
 			err := jane.Create(t.Context(), windows(change), client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
-			require.ErrorContains(t, err, says)
+			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+			require.ErrorContains(t, err, denial)
 			undeclared := windows(change)
 			undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
 			err = jane.Create(t.Context(), undeclared, client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", says, err)
-			require.ErrorContains(t, err, says)
+			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+			require.ErrorContains(t, err, denial)
 		}
 	})
 

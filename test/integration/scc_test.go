@@ -116,13 +116,13 @@ func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 		})
 		err := jane.Create(t.Context(), forged)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		for _, says := range []string{
+		for _, denial := range []string{
 			"no SecurityContextConstraints admit it for user \"jane\"",
 			"constraint privileged: not usable by user or serviceaccount",
 			"constraint restricted: spec.hostNetwork: it is not allowed",
 			"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
 		} {
-			require.ErrorContains(t, err, says)
+			require.ErrorContains(t, err, denial)
 		}
 	})
 
@@ -154,11 +154,11 @@ func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 		s.eventually(func(c *assert.CollectT) {
 			events := &corev1.EventList{}
 			assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(ns)))
-			said := ""
+			messages := ""
 			for _, event := range events.Items {
-				said += event.Message
+				messages += event.Message
 			}
-			assert.Contains(c, said, "no SecurityContextConstraints admit it")
+			assert.Contains(c, messages, "no SecurityContextConstraints admit it")
 		})
 		require.Empty(t, s.listPods(ns, "other"))
 	})

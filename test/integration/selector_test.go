@@ -38,14 +38,14 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 	config, err := s.controlPlane.UserConfig("jane", s.name("people"))
 	require.NoError(t, err)
 	s.newUser("jane") // grants the permission to create namespaces
-	said := &warningRecorder{}
-	config.WarningHandlerWithContext = said
+	warnings := &warningRecorder{}
+	config.WarningHandlerWithContext = warnings
 	jane, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 
 	named := regexp.MustCompile(`may not use NamespaceTemplate (\S+),`)
 	selecting := func(name string, set labels.Set) []string {
-		said.take()
+		warnings.take()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
 		_, err := jane.CoreV1().Namespaces().Create(t.Context(), ns,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -53,7 +53,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 			return []string{err.Error()}
 		}
 		var names []string
-		for _, warning := range said.take() {
+		for _, warning := range warnings.take() {
 			found := named.FindStringSubmatch(warning)
 			require.NotNil(t, found, "%s", warning)
 			names = append(names, found[1])

@@ -84,7 +84,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	s.waitPresent(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
 	before := s.objectUIDs(ns.Name)
 
-	const says = "delete configmaps in all namespaces"
+	const denial = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
 		Name: "drop", Namespaces: selectLabel(testLabel, s.id),
 		Patches: []v1alpha1.Patch{{
@@ -103,27 +103,27 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 		patch := func(template *v1alpha1.NamespaceTemplate, body string) error {
 			return author.Patch(t.Context(), template.DeepCopy(), mergePatch(body))
 		}
-		expectForbidden(t, patch(theirs, `{"spec": {"templates": []}}`), says)
-		expectForbidden(t, patch(stays, `{"spec": {"templates": []}}`), says)
-		expectForbidden(t, patch(stays, `{"spec": {"templates": null}}`), says)
+		expectForbidden(t, patch(theirs, `{"spec": {"templates": []}}`), denial)
+		expectForbidden(t, patch(stays, `{"spec": {"templates": []}}`), denial)
+		expectForbidden(t, patch(stays, `{"spec": {"templates": null}}`), denial)
 		expectForbidden(t,
 			patch(theirs, `{"spec": {"namespaces": {"labelSelector": {"matchLabels": {"none": "none"}}}}}`),
-			says)
+			denial)
 		expectForbidden(t,
 			patch(theirs, `{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "disable"}}}`),
-			says)
+			denial)
 		expectForbidden(t, patch(theirs,
-			`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), says)
-		expectForbidden(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), says)
+			`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}`), denial)
+		expectForbidden(t, patch(stays, `{"spec": {"deletionPolicy": "Delete"}}`), denial)
 		if name == "writes" {
 			for _, template := range []*v1alpha1.NamespaceTemplate{theirs, stays} {
-				expectForbidden(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), says)
+				expectForbidden(t, patch(template, `{"spec": {"overlays": `+string(overlays)+`}}`), denial)
 			}
 			require.NoError(t, patch(theirs, `{"spec": {"driftPolicy": "Report"}}`), "the change deletes nothing")
 		}
-		expectForbidden(t, author.Delete(t.Context(), theirs.DeepCopy()), says)
+		expectForbidden(t, author.Delete(t.Context(), theirs.DeepCopy()), denial)
 		expectForbidden(t, author.DeleteAllOf(t.Context(), &v1alpha1.NamespaceTemplate{},
-			client.MatchingFields{"metadata.name": theirs.Name}), says)
+			client.MatchingFields{"metadata.name": theirs.Name}), denial)
 		require.NoError(t, patch(theirs, `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}`))
 	}
 	// Objects of a deleted template with deletionPolicy Orphan stay, and cannot be pruned by a new template of its

@@ -62,8 +62,8 @@ func (b *bench) startOperator(ctx context.Context) error {
 	go func(ended chan struct{}) {
 		defer close(ended)
 		if err := cmd.Wait(); ctx.Err() == nil {
-			said, _ := os.ReadFile(log.Name())
-			b.fail(fmt.Errorf("the operator has ended by itself (%w):\n%s", err, said[max(0, len(said)-4096):]))
+			output, _ := os.ReadFile(log.Name())
+			b.fail(fmt.Errorf("the operator has ended by itself (%w):\n%s", err, output[max(0, len(output)-4096):]))
 		}
 	}(b.operator.ended)
 	return nil
