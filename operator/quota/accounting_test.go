@@ -48,7 +48,7 @@ func (c *cluster) request(ns string, more int64) {
 		Since: fmt.Sprint(now.version),
 	}
 	if quota.Check(c.space, change) == nil {
-		c.space.Status = quota.Book(c.space, change)
+		c.space.Status = quota.Reserve(c.space, change)
 		c.allowed = append(c.allowed, write{ns, usage{now.pods + more, now.version + 1}, now.version})
 	}
 }
@@ -72,9 +72,9 @@ func (c *cluster) deletePod(ns string) {
 }
 
 func (c *cluster) settle(of map[string]usage) v1alpha1.PolicySpaceStatus {
-	observed := map[string]quota.Observed{}
+	observed := map[string]quota.Usage{}
 	for ns, u := range of {
-		observed[ns] = quota.Observed{Used: list("pods", fmt.Sprint(u.pods)), ResourceVersion: fmt.Sprint(u.version)}
+		observed[ns] = quota.Usage{Used: list("pods", fmt.Sprint(u.pods)), ResourceVersion: fmt.Sprint(u.version)}
 	}
 	status, _ := quota.Settle(c.space, []string{"a", "b"}, observed)
 	return status

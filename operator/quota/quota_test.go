@@ -40,7 +40,7 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 	partly := space(list("pods", "3", "services", "3"), list("pods", "3"))
 	partly.Status.Hard = list("pods", "3")
 	reserved := space(list("pods", "3"), list("pods", "2")) // 1 in a, 1 in b
-	reserved.Status = quota.Book(reserved,
+	reserved.Status = quota.Reserve(reserved,
 		quota.Change{Namespace: "a", Old: list("pods", "1"), New: list("pods", "2"), Since: "10"})
 	lowered := space(list("pods", "4"), list("pods", "5")) // 4 reserved in a, 1 in b
 	lowered.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: "a", Used: list("pods", "4"), Since: "10"}}

@@ -10,10 +10,10 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Book returns the status of a policy space with a reservation for a change. The reservation of a namespace is the
+// Reserve returns the status of a policy space with a reservation for a change. The reservation of a namespace is the
 // usage that it may reach. It only grows here: Confirm and Settle reduce it, when they see a later state of the
 // namespace's usage.
-func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus {
+func Reserve(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	hard := Hard(space)
 	reserved := corev1.ResourceList{}
@@ -46,8 +46,8 @@ func Book(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceStatus
 	return status
 }
 
-// Beyond reports whether a reservation exceeds a known usage.
-func Beyond(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
+// ExceedsUsage reports whether a reservation exceeds a known usage.
+func ExceedsUsage(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
 	for name, reserved := range reservation.Used {
 		if known := used[name]; reserved.Cmp(known) > 0 {
 			return true
@@ -59,7 +59,7 @@ func Beyond(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
 // Confirm returns the status of a policy space in which the reservation of a namespace equals its stored usage. That
 // usage must be later than the state that the reservation is based on: by then the reserved usage has been stored, or
 // cannot be stored any more. Otherwise, and if there is no reservation, Confirm changes nothing.
-func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Observed) v1alpha1.PolicySpaceStatus {
+func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Usage) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := reservationOf(status, namespace)
 	if at < 0 || stored.ResourceVersion != "" && !isOlder(status.Bookings[at].Since, stored.ResourceVersion) {

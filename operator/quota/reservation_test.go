@@ -43,7 +43,7 @@ func requireReservations(t *testing.T, want, got []v1alpha1.QuotaBooking) {
 	require.Equal(t, texts(want), texts(got))
 }
 
-func TestBookReservesTheNewUsage(t *testing.T) {
+func TestReserveTheNewUsage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		space     *v1alpha1.PolicySpace
@@ -102,7 +102,7 @@ func TestBookReservesTheNewUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			before := test.space.DeepCopy()
-			status := quota.Book(test.space, test.change)
+			status := quota.Reserve(test.space, test.change)
 			require.Equal(t, before, test.space, "the policy space itself does not change")
 			requireReservations(t, reservations(test.want...), status.Bookings)
 			require.Equal(t, test.wantQuota, status.Quota)
@@ -114,33 +114,33 @@ func TestConfirmReplacesAReservationByALaterStoredUsage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		namespace string
-		stored    quota.Observed
+		stored    quota.Usage
 		want      [3]string // the reservation of namespace a
 		wantQuota string
 	}{
 		"an earlier state changes nothing": {
-			"a", quota.Observed{Used: pods("2"), ResourceVersion: "9"}, [3]string{"a", "4", "10"}, "pods: 5/5",
+			"a", quota.Usage{Used: pods("2"), ResourceVersion: "9"}, [3]string{"a", "4", "10"}, "pods: 5/5",
 		},
 		"the state that the reservation is based on changes nothing": {
-			"a", quota.Observed{Used: pods("2"), ResourceVersion: "10"}, [3]string{"a", "4", "10"}, "pods: 5/5",
+			"a", quota.Usage{Used: pods("2"), ResourceVersion: "10"}, [3]string{"a", "4", "10"}, "pods: 5/5",
 		},
 		"the reserved usage was stored": {
-			"a", quota.Observed{Used: pods("4"), ResourceVersion: "11"}, [3]string{"a", "4", "11"}, "pods: 5/5",
+			"a", quota.Usage{Used: pods("4"), ResourceVersion: "11"}, [3]string{"a", "4", "11"}, "pods: 5/5",
 		},
 		"the reserved usage was not stored": {
-			"a", quota.Observed{Used: pods("2"), ResourceVersion: "11"}, [3]string{"a", "2", "11"}, "pods: 3/5",
+			"a", quota.Usage{Used: pods("2"), ResourceVersion: "11"}, [3]string{"a", "2", "11"}, "pods: 3/5",
 		},
 		"everything was deleted": {
-			"a", quota.Observed{Used: pods("0"), ResourceVersion: "11"}, [3]string{"a", "0", "11"}, "pods: 1/5",
+			"a", quota.Usage{Used: pods("0"), ResourceVersion: "11"}, [3]string{"a", "0", "11"}, "pods: 1/5",
 		},
 		"more than reserved is used": {
-			"a", quota.Observed{Used: pods("5"), ResourceVersion: "11"}, [3]string{"a", "5", "11"}, "pods: 6/5",
+			"a", quota.Usage{Used: pods("5"), ResourceVersion: "11"}, [3]string{"a", "5", "11"}, "pods: 6/5",
 		},
 		"there is no ResourceQuota that could store it": {
-			"a", quota.Observed{}, [3]string{"a", "0", ""}, "pods: 1/5",
+			"a", quota.Usage{}, [3]string{"a", "0", ""}, "pods: 1/5",
 		},
 		"a namespace without a reservation changes nothing": {
-			"b", quota.Observed{Used: pods("0"), ResourceVersion: "11"}, [3]string{"a", "4", "10"}, "pods: 5/5",
+			"b", quota.Usage{Used: pods("0"), ResourceVersion: "11"}, [3]string{"a", "4", "10"}, "pods: 5/5",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,15 +161,15 @@ func TestSettleWithAnEarlierStateKeepsAConfirmedUsage(t *testing.T) {
 	t.Parallel()
 	for used, want := range map[string]string{"0": "pods: 1/5", "2": "pods: 3/5", "4": "pods: 5/5", "5": "pods: 6/5"} {
 		s := spaceWith("5", [3]string{"a", "4", "10"})
-		s.Status = quota.Confirm(s, "a", quota.Observed{Used: pods(used), ResourceVersion: "11"})
-		settled, _ := quota.Settle(s, []string{"a", "b"}, map[string]quota.Observed{
+		s.Status = quota.Confirm(s, "a", quota.Usage{Used: pods(used), ResourceVersion: "11"})
+		settled, _ := quota.Settle(s, []string{"a", "b"}, map[string]quota.Usage{
 			"a": {Used: pods("0"), ResourceVersion: "10"}, "b": {Used: pods("1"), ResourceVersion: "5"},
 		})
 		require.Equal(t, want, settled.Quota)
 	}
 }
 
-func TestBeyondComparesAReservationWithAKnownUsage(t *testing.T) {
+func TestExceedsUsageComparesAReservationWithAKnownUsage(t *testing.T) {
 	t.Parallel()
 	reservation := v1alpha1.QuotaBooking{Namespace: "a", Used: list("pods", "4", "cpu", "1")}
 	for name, test := range map[string]struct {
@@ -184,7 +184,7 @@ func TestBeyondComparesAReservationWithAKnownUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.want, quota.Beyond(reservation, test.used))
+			require.Equal(t, test.want, quota.ExceedsUsage(reservation, test.used))
 		})
 	}
 }

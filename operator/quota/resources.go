@@ -42,9 +42,9 @@ var inNewNamespaces = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices,
 }
 
-// Early reports whether a namespace may already use a resource before the API server counts in it, so that its first
+// MayPrecedeCounting reports whether a namespace may already use a resource before the API server counts in it, so that its first
 // count may be too low.
-func Early(name corev1.ResourceName) bool {
+func MayPrecedeCounting(name corev1.ResourceName) bool {
 	text := string(name)
 	workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == countPrefix+"pods"
 	return strings.HasPrefix(text, countPrefix) && !workload || slices.Contains(inNewNamespaces, name)
@@ -68,10 +68,10 @@ func OneMore(created schema.GroupResource) Change {
 	return change
 }
 
-// Spacious reports whether the limits of a policy space allow that many more objects of a resource, whatever they
+// HasRoom reports whether the limits of a policy space allow that many more objects of a resource, whatever they
 // contain.
-func Spacious(space *v1alpha1.PolicySpace, created schema.GroupResource, objects int64) bool {
-	if !CountsOnly(space, created) {
+func HasRoom(space *v1alpha1.PolicySpace, created schema.GroupResource, objects int64) bool {
+	if !LimitsCountOnly(space, created) {
 		return false
 	}
 	hard := Hard(space)
@@ -102,8 +102,8 @@ func add(quantity resource.Quantity, more int64) resource.Quantity {
 	return sum
 }
 
-// CountsOnly reports whether a policy space limits nothing else about a resource than the number of its objects.
-func CountsOnly(space *v1alpha1.PolicySpace, created schema.GroupResource) bool {
+// LimitsCountOnly reports whether a policy space limits nothing else about a resource than the number of its objects.
+func LimitsCountOnly(space *v1alpha1.PolicySpace, created schema.GroupResource) bool {
 	counted := units(created)
 	for name := range Hard(space) {
 		if Requested(name) == created && !slices.Contains(counted, name) {

@@ -64,7 +64,7 @@ func TestASingleObjectMayFitWhereSeveralDoNot(t *testing.T) {
 	require.ErrorContains(t, quota.Check(full, quota.OneMore(pods)), "requested: pods=4, limit: pods=3")
 }
 
-func TestSpaciousOnlyIfTheNumberOfObjectsIsAllThatIsLimited(t *testing.T) {
+func TestHasRoomOnlyIfTheNumberOfObjectsIsAllThatIsLimited(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		space    *v1alpha1.PolicySpace
@@ -85,18 +85,18 @@ func TestSpaciousOnlyIfTheNumberOfObjectsIsAllThatIsLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, test.want,
-				quota.Spacious(test.space, schema.GroupResource{Resource: test.resource}, test.objects))
+				quota.HasRoom(test.space, schema.GroupResource{Resource: test.resource}, test.objects))
 		})
 	}
 }
 
-func TestEarlyResourcesExistBeforeTheyAreCounted(t *testing.T) {
+func TestResourcesThatMayPrecedeCountingExistBeforeTheyAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[corev1.ResourceName]bool{
 		"configmaps": true, "secrets": true, "resourcequotas": true, "services": true, "count/secrets": true,
 		"count/roles.rbac.authorization.k8s.io": true, "pods": false, "cpu": false, "count/pods": false,
 		"count/deployments.apps": false, "count/jobs.batch": false, "services.nodeports": false,
 	} {
-		require.Equal(t, want, quota.Early(name), name)
+		require.Equal(t, want, quota.MayPrecedeCounting(name), name)
 	}
 }

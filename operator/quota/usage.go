@@ -13,8 +13,8 @@ import (
 // maxUncounted is how many namespaces with unknown usage status.uncounted names.
 const maxUncounted = 10
 
-// Observed is the usage of a namespace as its ResourceQuota stores it.
-type Observed struct {
+// Usage is the usage of a namespace as its ResourceQuota stores it.
+type Usage struct {
 	Used corev1.ResourceList
 	// ResourceVersion is that of the ResourceQuota, or empty if there is none.
 	ResourceVersion string
@@ -29,7 +29,7 @@ type Observed struct {
 // A limit is enforced, which means that it is in status.hard, as soon as every namespace has counted the resource, and
 // stays enforced from then on.
 func Settle(
-	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Observed,
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Usage,
 ) (status v1alpha1.PolicySpaceStatus, unconfirmed []string) {
 	status = *space.Status.DeepCopy()
 	hard := Hard(space)
@@ -81,7 +81,7 @@ func Settle(
 
 // mayBeStored reports whether the API server may still store the usage of a reservation. Once the ResourceQuota has a
 // later version than the one that the reservation is based on, the usage has been stored, or the write failed.
-func mayBeStored(reservation v1alpha1.QuotaBooking, stored Observed) bool {
+func mayBeStored(reservation v1alpha1.QuotaBooking, stored Usage) bool {
 	return reservation.Namespace != "" &&
 		(stored.ResourceVersion == "" || !isOlder(reservation.Since, stored.ResourceVersion))
 }
@@ -103,9 +103,9 @@ func summary(used, hard corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// Over returns the resources of which more is used than the limits of a policy space allow, such as pods: 6 of 5, or ""
+// Excess returns the resources of which more is used than the limits of a policy space allow, such as pods: 6 of 5, or ""
 // if there are none.
-func Over(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) string {
+func Excess(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) string {
 	var parts []string
 	hard := Hard(space)
 	for _, name := range sortedNames(hard) {

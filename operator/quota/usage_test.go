@@ -13,57 +13,57 @@ import (
 
 func TestSettleAddsUpStoredUsageAndReservations(t *testing.T) {
 	t.Parallel()
-	stored := func(used, version string) quota.Observed {
-		return quota.Observed{Used: pods(used), ResourceVersion: version}
+	stored := func(used, version string) quota.Usage {
+		return quota.Usage{Used: pods(used), ResourceVersion: version}
 	}
 	for name, test := range map[string]struct {
 		reserved        [][3]string
-		observed        map[string]quota.Observed
+		observed        map[string]quota.Usage
 		want            [][3]string
 		wantQuota       string
 		wantUnconfirmed []string
 	}{
 		"stored usage alone": {
-			observed:  map[string]quota.Observed{"a": stored("2", "10"), "b": stored("1", "5")},
+			observed:  map[string]quota.Usage{"a": stored("2", "10"), "b": stored("1", "5")},
 			wantQuota: "pods: 3/5",
 		},
 		"a reservation stays while the state is the one that it is based on": {
 			reserved: [][3]string{{"a", "3", "10"}},
-			observed: map[string]quota.Observed{"a": stored("2", "10"), "b": stored("1", "5")},
+			observed: map[string]quota.Usage{"a": stored("2", "10"), "b": stored("1", "5")},
 			want:     [][3]string{{"a", "3", "10"}}, wantQuota: "pods: 4/5", wantUnconfirmed: []string{"a"},
 		},
 		"a reservation stays while the cache is behind": {
 			reserved: [][3]string{{"a", "3", "10"}},
-			observed: map[string]quota.Observed{"a": stored("1", "9"), "b": stored("1", "5")},
+			observed: map[string]quota.Usage{"a": stored("1", "9"), "b": stored("1", "5")},
 			want:     [][3]string{{"a", "3", "10"}}, wantQuota: "pods: 4/5", wantUnconfirmed: []string{"a"},
 		},
 		"a reservation is dropped when a later state is stored": {
 			reserved:  [][3]string{{"a", "3", "10"}},
-			observed:  map[string]quota.Observed{"a": stored("2", "11"), "b": stored("1", "5")},
+			observed:  map[string]quota.Usage{"a": stored("2", "11"), "b": stored("1", "5")},
 			wantQuota: "pods: 3/5",
 		},
 		"a stored usage that exceeds the reservation counts": {
 			reserved: [][3]string{{"a", "3", "10"}},
-			observed: map[string]quota.Observed{"a": stored("4", "10"), "b": stored("1", "5")},
+			observed: map[string]quota.Usage{"a": stored("4", "10"), "b": stored("1", "5")},
 			want:     [][3]string{{"a", "3", "10"}}, wantQuota: "pods: 5/5",
 		},
 		"a reservation stays while no ResourceQuota is seen": {
 			reserved: [][3]string{{"a", "2", "1"}},
-			observed: map[string]quota.Observed{"b": stored("1", "5")},
+			observed: map[string]quota.Usage{"b": stored("1", "5")},
 			want:     [][3]string{{"a", "2", "1"}}, wantQuota: "pods: 3/5", wantUnconfirmed: []string{"a"},
 		},
 		"the reservation of a namespace that is not in the policy space is dropped": {
 			reserved:  [][3]string{{"gone", "3", "10"}},
-			observed:  map[string]quota.Observed{"b": stored("1", "5")},
+			observed:  map[string]quota.Usage{"b": stored("1", "5")},
 			wantQuota: "pods: 1/5",
 		},
 		"a usage above the limit is reported as it is": {
-			observed:  map[string]quota.Observed{"a": stored("6", "10"), "b": stored("1", "5")},
+			observed:  map[string]quota.Usage{"a": stored("6", "10"), "b": stored("1", "5")},
 			wantQuota: "pods: 7/5",
 		},
 		"resource versions that cannot be compared keep the usage of the ResourceQuota": {
 			reserved:  [][3]string{{"a", "3", "x"}},
-			observed:  map[string]quota.Observed{"a": stored("2", "11")},
+			observed:  map[string]quota.Usage{"a": stored("2", "11")},
 			wantQuota: "pods: 2/5",
 		},
 	} {
@@ -84,12 +84,12 @@ func TestSettleEnforcesALimitOnceEveryNamespaceHasCountedIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		enforced corev1.ResourceList // before
-		observed map[string]quota.Observed
+		observed map[string]quota.Usage
 		want     corev1.ResourceList
 	}{
-		"one namespace has counted": {observed: map[string]quota.Observed{"a": {Used: pods("1")}}},
+		"one namespace has counted": {observed: map[string]quota.Usage{"a": {Used: pods("1")}}},
 		"both have counted one resource": {
-			observed: map[string]quota.Observed{
+			observed: map[string]quota.Usage{
 				"a": {Used: pods("1")}, "b": {Used: list("pods", "0", "services", "0")},
 			},
 			want: pods("5"),
@@ -113,16 +113,16 @@ func TestSettleEnforcesALimitOnceEveryNamespaceHasCountedIt(t *testing.T) {
 func TestSettleNamesNamespacesWithUnknownUsage(t *testing.T) {
 	t.Parallel()
 	s := spaceWith("0")
-	status, _ := quota.Settle(s, []string{"a", "b"}, map[string]quota.Observed{"a": {Unknown: true}, "b": {}})
+	status, _ := quota.Settle(s, []string{"a", "b"}, map[string]quota.Usage{"a": {Unknown: true}, "b": {}})
 	require.Equal(t, []string{"a"}, status.Uncounted)
 	s.Status = status
 	status, _ = quota.Settle(s, []string{"a", "b"}, nil)
 	require.Empty(t, status.Uncounted, "the usage is known again")
 
-	many, observed := []string{}, map[string]quota.Observed{}
+	many, observed := []string{}, map[string]quota.Usage{}
 	for i := range 20 {
 		many = append(many, fmt.Sprint("n", i))
-		observed[many[i]] = quota.Observed{Unknown: true}
+		observed[many[i]] = quota.Usage{Unknown: true}
 	}
 	status, _ = quota.Settle(s, many, observed)
 	require.Equal(t, many[:10], status.Uncounted, "the first ten are enough")
@@ -134,18 +134,18 @@ func TestSettleOfAPolicySpaceWithoutALimitIsEmpty(t *testing.T) {
 	t.Parallel()
 	s := space(nil, pods("3"))
 	s.Status.Hard, s.Status.Quota = pods("5"), "pods: 3/5"
-	status, unconfirmed := quota.Settle(s, []string{"a"}, map[string]quota.Observed{"a": {Used: pods("1")}})
+	status, unconfirmed := quota.Settle(s, []string{"a"}, map[string]quota.Usage{"a": {Used: pods("1")}})
 	require.Equal(t, v1alpha1.PolicySpaceStatus{}, status)
 	require.Empty(t, unconfirmed)
 }
 
-func TestOverNamesWhatExceedsTheLimits(t *testing.T) {
+func TestExcessNamesWhatExceedsTheLimits(t *testing.T) {
 	t.Parallel()
 	s := space(list("pods", "5", "cpu", "2", "secrets", "1"), nil)
 	s.Status.Used = list("pods", "6", "cpu", "2500m", "secrets", "1", "services", "9")
-	require.Equal(t, "cpu: 2500m of 2, pods: 6 of 5", quota.Over(s, s.Status))
+	require.Equal(t, "cpu: 2500m of 2, pods: 6 of 5", quota.Excess(s, s.Status))
 	s.Status.Used = list("pods", "5", "cpu", "2")
-	require.Empty(t, quota.Over(s, s.Status))
+	require.Empty(t, quota.Excess(s, s.Status))
 }
 
 func TestCountedUnitesTheLimitsOfAllPolicySpaces(t *testing.T) {

@@ -16,12 +16,12 @@ import (
 // exception: they use nothing that the policy space limits.
 func (r *Spaces) observe(
 	ctx context.Context, space *v1alpha1.PolicySpace,
-) ([]string, map[string]quota.Observed, error) {
+) ([]string, map[string]quota.Usage, error) {
 	members, err := r.members(ctx, space)
 	if err != nil {
 		return nil, nil, err
 	}
-	observed := map[string]quota.Observed{}
+	observed := map[string]quota.Usage{}
 	var names []string
 	for _, ns := range members {
 		usageQuota := &corev1.ResourceQuota{}
@@ -45,8 +45,8 @@ func (r *Spaces) observe(
 }
 
 // observationOf returns the counted usage in a usage quota, which has no name if it does not exist.
-func observationOf(usageQuota *corev1.ResourceQuota) quota.Observed {
-	return quota.Observed{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
+func observationOf(usageQuota *corev1.ResourceQuota) quota.Usage {
+	return quota.Usage{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
 }
 
 // countsAll reports whether the counted usage of a namespace contains every resource for which a policy space enforces
@@ -63,7 +63,7 @@ func countsAll(used corev1.ResourceList, space *v1alpha1.PolicySpace) bool {
 
 // uncountedNamespaces returns the namespaces in which some resource that a policy space limits has not been counted.
 func uncountedNamespaces(
-	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed,
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Usage,
 ) []string {
 	var uncounted []string
 	for _, ns := range namespaces {

@@ -22,7 +22,7 @@ func TestCountsAll(t *testing.T) {
 func TestUncountedNamespaces(t *testing.T) {
 	t.Parallel()
 	space := countedSpace(resourceList("pods", "3", "services", "2"), nil)
-	require.Equal(t, []string{"b", "c"}, uncountedNamespaces(space, []string{"a", "b", "c"}, map[string]quota.Observed{
+	require.Equal(t, []string{"b", "c"}, uncountedNamespaces(space, []string{"a", "b", "c"}, map[string]quota.Usage{
 		"a": {Used: resourceList("pods", "1", "services", "0")}, "b": {Used: resourceList("pods", "1")},
 	}))
 	require.Empty(t, uncountedNamespaces(&v1alpha1.PolicySpace{}, []string{"a"}, nil))

@@ -22,7 +22,7 @@ const reclaimTime = 300 * time.Millisecond
 // returns the usage of the namespaces whose reservations ended, which the writer of reservations needs.
 func (q *QuotaAdmission) reclaimRoom(
 	ctx context.Context, space *v1alpha1.PolicySpace, change quota.Change,
-) (map[string]quota.Observed, error) {
+) (map[string]quota.Usage, error) {
 	err := checkSpace(space, change)
 	if _, isExceeded := errors.AsType[*quota.ExceededError](err); !isExceeded {
 		return nil, err
@@ -35,7 +35,7 @@ func (q *QuotaAdmission) reclaimRoom(
 	if len(reclaimable) == 0 || checkSpace(withoutReservations(space, reclaimable, used), change) != nil {
 		return nil, err
 	}
-	observed := map[string]quota.Observed{}
+	observed := map[string]quota.Usage{}
 	confirmed := space.DeepCopy()
 	for _, reservation := range reclaimable {
 		namespace := reservation.Namespace
@@ -46,7 +46,7 @@ func (q *QuotaAdmission) reclaimRoom(
 		if isRenewed && namespace == change.Namespace {
 			return nil, outdated(namespace)
 		}
-		observed[namespace] = quota.Observed{
+		observed[namespace] = quota.Usage{
 			Used: usageQuota.Status.Used, ResourceVersion: usageQuota.ResourceVersion,
 		}
 		confirmed.Status = quota.Confirm(confirmed, namespace, observed[namespace])
@@ -77,7 +77,7 @@ func reclaimableReservations(
 ) []v1alpha1.QuotaBooking {
 	var reclaimable []v1alpha1.QuotaBooking
 	for i := range space.Status.Bookings {
-		if reservation := space.Status.Bookings[i]; quota.Beyond(reservation, used[reservation.Namespace]) {
+		if reservation := space.Status.Bookings[i]; quota.ExceedsUsage(reservation, used[reservation.Namespace]) {
 			reclaimable = append(reclaimable, reservation)
 		}
 	}
@@ -92,7 +92,7 @@ func withoutReservations(
 	without := space.DeepCopy()
 	for i := range reservations {
 		namespace := reservations[i].Namespace
-		without.Status = quota.Confirm(without, namespace, quota.Observed{Used: used[namespace]})
+		without.Status = quota.Confirm(without, namespace, quota.Usage{Used: used[namespace]})
 	}
 	return without
 }

@@ -60,7 +60,7 @@ func (q *QuotaAdmission) reserveOnce(
 func (q *QuotaAdmission) reserve(
 	ctx context.Context, name string, change quota.Change,
 ) ([]v1alpha1.PolicySpaceShare, error) {
-	var observed map[string]quota.Observed
+	var observed map[string]quota.Usage
 	for {
 		shares, err := q.writerOf(name).reserve(ctx, change, observed)
 		if _, isExceeded := errors.AsType[*quota.ExceededError](err); !isExceeded {
@@ -107,7 +107,7 @@ type reservationWriter struct {
 type reservation struct {
 	change quota.Change
 	// observed is the usage of namespaces whose reservations have ended.
-	observed map[string]quota.Observed
+	observed map[string]quota.Usage
 	// shares are the shares of the policy space as written. They may be read once done has received a value.
 	shares []v1alpha1.PolicySpaceShare
 	// done receives nil if the reservation was written, or is not needed, and an error otherwise.
@@ -117,7 +117,7 @@ type reservation struct {
 // reserve writes a reservation, unless the policy space has no room for it. The reservations of the namespaces in
 // observed have ended. It returns the shares of the policy space.
 func (w *reservationWriter) reserve(
-	ctx context.Context, change quota.Change, observed map[string]quota.Observed,
+	ctx context.Context, change quota.Change, observed map[string]quota.Usage,
 ) ([]v1alpha1.PolicySpaceShare, error) {
 	own := &reservation{change: change, observed: observed, done: make(chan error, 1)}
 	w.mu.Lock()
@@ -217,7 +217,7 @@ func reserveBatch(space *v1alpha1.PolicySpace, batch []*reservation) (*v1alpha1.
 			reserved.Status = quota.Confirm(reserved, namespace, observed)
 		}
 		if errs[i] = checkSpace(reserved, one.change); errs[i] == nil {
-			reserved.Status, isChanged = quota.Book(reserved, one.change), true
+			reserved.Status, isChanged = quota.Reserve(reserved, one.change), true
 		}
 	}
 	if !isChanged {

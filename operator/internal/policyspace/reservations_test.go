@@ -66,7 +66,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 			space: countedSpace(limit, resourceList("pods", "3"), reserved("b", "3", "5")),
 			batch: []*reservation{{
 				change:   podsChange("a", "0", "1", "7"),
-				observed: map[string]quota.Observed{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
+				observed: map[string]quota.Usage{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
 			}},
 			errs: []string{""}, used: "2",
 			reservations: []v1alpha1.QuotaBooking{reserved("b", "1", "6"), reserved("a", "1", "7")},
@@ -75,7 +75,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 			space: countedSpace(limit, resourceList("pods", "3"), reserved("b", "3", "8")),
 			batch: []*reservation{{
 				change:   podsChange("a", "0", "1", "7"),
-				observed: map[string]quota.Observed{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
+				observed: map[string]quota.Usage{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
 			}},
 			errs: []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
 		},

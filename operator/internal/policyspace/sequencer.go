@@ -128,7 +128,7 @@ func (s *Sequencer) checkSpaces(
 		}
 		// If a policy space limits something that the resource alone does not show, such as cpu, QuotaAdmission
 		// decides: its error contains all limits that the request exceeds.
-		countsOnly = countsOnly && quota.CountsOnly(space, created)
+		countsOnly = countsOnly && quota.LimitsCountOnly(space, created)
 		if countsOnly && quota.Check(space, quota.OneMore(created)) != nil {
 			if space, err = s.checkLive(ctx, name, created, dryRun); err != nil {
 				return false, err
@@ -137,7 +137,7 @@ func (s *Sequencer) checkSpaces(
 				continue
 			}
 		}
-		isSpacious = isSpacious && quota.Spacious(space, created, maxSimultaneous)
+		isSpacious = isSpacious && quota.HasRoom(space, created, maxSimultaneous)
 	}
 	return isSpacious, nil
 }

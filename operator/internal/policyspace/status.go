@@ -59,7 +59,7 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 // nextStatus returns the status of a policy space at a position in the hierarchy, and the namespaces for which more is
 // reserved than they use.
 func nextStatus(
-	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Observed, at position,
+	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Usage, at position,
 ) (status v1alpha1.PolicySpaceStatus, pending []string) {
 	status, pending = quota.Settle(space, namespaces, observed)
 	status.ObservedGeneration = space.Generation
@@ -140,7 +140,7 @@ func exceededCondition(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceS
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
 		Reason: "WithinQuota", Message: "usage is within all limits",
 	}
-	if over := quota.Over(space, status); over != "" {
+	if over := quota.Excess(space, status); over != "" {
 		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
 	}
 	return exceeded

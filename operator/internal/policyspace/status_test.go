@@ -15,20 +15,20 @@ import (
 
 func TestNextStatusIsReady(t *testing.T) {
 	t.Parallel()
-	pods := func(n string) quota.Observed {
-		return quota.Observed{Used: resourceList("pods", n), ResourceVersion: "9"}
+	pods := func(n string) quota.Usage {
+		return quota.Usage{Used: resourceList("pods", n), ResourceVersion: "9"}
 	}
 	placed := position{path: "root/s", namespaces: 2}
 	for name, test := range map[string]struct {
 		change   func(*v1alpha1.PolicySpace)
-		observed map[string]quota.Observed
+		observed map[string]quota.Usage
 		at       position
 		status   metav1.ConditionStatus
 		reason   string
 		message  string
 	}{
 		"counted": {
-			observed: map[string]quota.Observed{"a": pods("1"), "b": pods("1")}, at: placed,
+			observed: map[string]quota.Usage{"a": pods("1"), "b": pods("1")}, at: placed,
 			status: metav1.ConditionTrue, reason: "Ready", message: "the path is known and all limits are enforced",
 		},
 		"a parent that does not exist": {
@@ -37,19 +37,19 @@ func TestNextStatusIsReady(t *testing.T) {
 		},
 		"not counted yet": {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
-			observed: map[string]quota.Observed{"a": pods("1"), "b": {}}, at: placed,
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed,
 			status: metav1.ConditionFalse, reason: "Counting",
 			message: "the API server has not counted usage yet in 1 namespaces (b): " +
 				"requests for limited resources are denied until it has",
 		},
 		"a usage quota that was deleted": {
-			observed: map[string]quota.Observed{"a": pods("1"), "b": {Unknown: true}}, at: placed,
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {Unknown: true}}, at: placed,
 			status: metav1.ConditionFalse, reason: "Counting",
 			message: "the ResourceQuota nstpl-policyspace is missing or was changed in namespaces b: " +
 				"requests for limited resources are denied until the operator has repaired it",
 		},
 		"a new namespace in which nothing is counted": {
-			observed: map[string]quota.Observed{"a": pods("1"), "b": {}}, at: placed,
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed,
 			status: metav1.ConditionTrue, reason: "Ready", message: "the path is known and all limits are enforced",
 		},
 		"a root without namespaces and children": {
@@ -93,7 +93,7 @@ func TestNextStatusIsReady(t *testing.T) {
 func TestNextStatusIsExceeded(t *testing.T) {
 	t.Parallel()
 	next := func(space *v1alpha1.PolicySpace, pods string) *metav1.Condition {
-		observed := map[string]quota.Observed{"a": {Used: resourceList("pods", pods), ResourceVersion: "9"}}
+		observed := map[string]quota.Usage{"a": {Used: resourceList("pods", pods), ResourceVersion: "9"}}
 		space.Status, _ = nextStatus(space, []string{"a"}, observed, position{})
 		return apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceExceeded)
 	}
@@ -114,7 +114,7 @@ func TestNextStatusIsExceeded(t *testing.T) {
 func TestNextStatusReturnsPendingNamespaces(t *testing.T) {
 	t.Parallel()
 	space := countedSpace(resourceList("pods", "9"), nil, reserved("a", "3", "5"), reserved("b", "3", "5"))
-	status, pending := nextStatus(space, []string{"a", "b"}, map[string]quota.Observed{
+	status, pending := nextStatus(space, []string{"a", "b"}, map[string]quota.Usage{
 		"a": {Used: resourceList("pods", "2"), ResourceVersion: "5"},
 		"b": {Used: resourceList("pods", "2"), ResourceVersion: "6"},
 	}, position{})

@@ -194,7 +194,7 @@ func (r *UsageQuotas) Reconcile(ctx context.Context, req reconcile.Request) (rec
 // or templates create objects of a limited resource in every namespace.
 func firstLimits(ns *corev1.Namespace, want corev1.ResourceList) corev1.ResourceList {
 	isLate := time.Since(ns.CreationTimestamp.Time) > uncountableTime
-	if isLate || !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.Early) {
+	if isLate || !initialize.Initializing(ns) || slices.ContainsFunc(resources(want), quota.MayPrecedeCounting) {
 		return withRecount(want)
 	}
 	return want
