@@ -180,12 +180,12 @@ func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 		for _, list := range found {
 			names := strings.Split(strings.Trim(list, "[]"), ", ")
 			for _, name := range names {
-				require.True(t, match.OfTheSystem(strings.Trim(name, "'")), name)
+				require.True(t, match.IsSystemNamespace(strings.Trim(name, "'")), name)
 			}
 			require.Len(t, names, 4)
 		}
 	}
 	for _, name := range []string{"kube-", "kube-x", "kube-system-2", "nstpl-system-2", "default"} {
-		require.False(t, match.OfTheSystem(name), name)
+		require.False(t, match.IsSystemNamespace(name), name)
 	}
 }

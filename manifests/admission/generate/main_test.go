@@ -52,7 +52,7 @@ func TestSystemNamespacesAreThoseOfTheOperator(t *testing.T) {
 	names := strings.Split(strings.Trim(systemNamespaces(), "[]"), ", ")
 	require.Len(t, names, 4)
 	for _, name := range names {
-		require.True(t, match.OfTheSystem(strings.Trim(name, "'")), name)
+		require.True(t, match.IsSystemNamespace(strings.Trim(name, "'")), name)
 	}
 }
 

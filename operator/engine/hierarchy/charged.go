@@ -47,7 +47,7 @@ func Charged(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace,
 // LineageOf returns the names of the policyspaces to which a namespace belongs according to its policyspace label, the
 // nearest first. It returns none if one of them does not exist or is its own ancestor.
 func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
-	if match.OfTheSystem(ns.Name) {
+	if match.IsSystemNamespace(ns.Name) {
 		return nil, nil
 	}
 	var line []string

@@ -66,7 +66,7 @@ func placementOf(ns *corev1.Namespace) placement { return placement{OwnDepthLabe
 // until the error is resolved. System namespaces belong to no policyspace.
 func (f Forest) wantedPlacement(ns *corev1.Namespace) (placement, error) {
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
-	if space == "" || match.OfTheSystem(ns.Name) {
+	if space == "" || match.IsSystemNamespace(ns.Name) {
 		return placement{}, nil
 	}
 	lineage, err := f.Lineage(space)

@@ -23,10 +23,10 @@ type Verdict struct {
 }
 
 // Explain returns whether a template selects a namespace, and why. It does not check whether the namespace is populated
-// at all, which Unpopulated does.
+// at all, which UnpopulatedReason does.
 func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict {
 	verdict := Verdict{Template: template.Name}
-	if verdict.Reason = Off(template); verdict.Reason != "" {
+	if verdict.Reason = DisabledReason(template); verdict.Reason != "" {
 		return verdict
 	}
 	selector, err := Selector(template.Spec.Namespaces)

@@ -105,7 +105,7 @@ func TestExplainReportsADisabledTemplateFirst(t *testing.T) {
 	template.Spec.Overlays = []v1alpha1.Overlay{{
 		Name: "all", Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{}},
 	}}
-	require.Equal(t, Verdict{Template: "policies", Reason: Off(template)},
+	require.Equal(t, Verdict{Template: "policies", Reason: DisabledReason(template)},
 		Explain(template, namespaceOf("team-a", nil)))
 }
 

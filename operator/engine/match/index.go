@@ -51,7 +51,7 @@ func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
 	defer x.mu.Unlock()
 	x.remove(template.Name)
 	entry := indexed{template: template}
-	if selector, err := Selector(template.Spec.Namespaces); err == nil && Off(template) == "" {
+	if selector, err := Selector(template.Spec.Namespaces); err == nil && DisabledReason(template) == "" {
 		entry.selector = selector
 		entry.exact = exactLabel(selector)
 		if entry.exact == nil {

@@ -2,8 +2,9 @@
 // not.
 //
 // Its inputs are templates and a namespace with its labels; it reads nothing else. Index finds the matching templates
-// among thousands, Explain gives the reason for a single template, and Unpopulated and Off are the reasons that hold
-// for a namespace and for a template as a whole. These rules hold:
+// among thousands, and Explain gives the reason for a single template. UnpopulatedReason returns a reason that holds
+// for a namespace whatever the template is, and DisabledReason one that holds for a template in every namespace. These
+// rules hold:
 //
 //   - Templates apply in ascending order of their names.
 //   - Index.Match and Explain always agree.
@@ -28,9 +29,9 @@ import (
 // Other names that begin with kube- are ordinary names. manifests/admission lists the same namespaces.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// Unpopulated returns the reason why no template populates a namespace, or "" if templates may. exclude are the names
+// UnpopulatedReason returns the reason why no template populates a namespace, or "" if templates may. exclude are the names
 // of further namespaces that are not populated.
-func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
+func UnpopulatedReason(ns *corev1.Namespace, exclude ...string) string {
 	switch {
 	case slices.Contains(systemNamespaces, ns.Name):
 		return "the namespaces of Kubernetes are never populated"
@@ -47,9 +48,9 @@ func Unpopulated(ns *corev1.Namespace, exclude ...string) string {
 	return ""
 }
 
-// OfTheSystem reports whether a namespace belongs to Kubernetes or to the operator. Such namespaces are never
+// IsSystemNamespace reports whether a namespace belongs to Kubernetes or to the operator. Such namespaces are never
 // initialized and never belong to a policy space.
-func OfTheSystem(name string) bool {
+func IsSystemNamespace(name string) bool {
 	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace
 }
 
@@ -58,8 +59,8 @@ func OptedOut(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.OptOutAnnotation] == "true"
 }
 
-// Off returns the reason why a template selects no namespace at all, or "" if it may select some.
-func Off(template *v1alpha1.NamespaceTemplate) string {
+// DisabledReason returns the reason why a template selects no namespace at all, or "" if it may select some.
+func DisabledReason(template *v1alpha1.NamespaceTemplate) string {
 	if template.DeletionTimestamp != nil {
 		return "the template is being deleted"
 	}

@@ -96,7 +96,7 @@ func TestUnpopulatedNamespaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			require.Equal(t, test.want, Unpopulated(&test.ns, "excluded", "other"))
+			require.Equal(t, test.want, UnpopulatedReason(&test.ns, "excluded", "other"))
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestTemplatesThatAreOff(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			require.Equal(t, test.want, Off(&v1alpha1.NamespaceTemplate{ObjectMeta: test.meta}))
+			require.Equal(t, test.want, DisabledReason(&v1alpha1.NamespaceTemplate{ObjectMeta: test.meta}))
 		})
 	}
 }

@@ -155,7 +155,7 @@ func hashOf(object *unstructured.Unstructured) (string, error) {
 
 // Matching returns the templates that populate ns, or why none does at all.
 func Matching(index *match.Index, ns *corev1.Namespace, exclude ...string) ([]*v1alpha1.NamespaceTemplate, string) {
-	if reason := match.Unpopulated(ns, exclude...); reason != "" {
+	if reason := match.UnpopulatedReason(ns, exclude...); reason != "" {
 		return nil, reason
 	}
 	return index.Match(ns), ""

@@ -135,7 +135,7 @@ func uncountedLimit(
 // depth labels already. Without them, a namespace will be in no policy space if one of the ancestors does not exist or
 // is its own ancestor, or if a tree does not adopt the namespace.
 func (s *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, isPlaced bool, err error) {
-	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.OfTheSystem(ns.Name) {
+	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.IsSystemNamespace(ns.Name) {
 		return spaces, true, nil
 	}
 	for name := ns.Labels[v1alpha1.PolicySpaceLabel]; name != ""; {

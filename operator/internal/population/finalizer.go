@@ -76,7 +76,7 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 		if err != nil {
 			return false, err
 		}
-		if match.Unpopulated(ns, r.Exclude...) == "" &&
+		if match.UnpopulatedReason(ns, r.Exclude...) == "" &&
 			slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
 			return true, nil
 		}

@@ -82,7 +82,7 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.
 	if err != nil {
 		return err
 	}
-	if populated || ns.Labels[v1alpha1.PolicySpaceLabel] != "" && !match.OfTheSystem(ns.Name) {
+	if populated || ns.Labels[v1alpha1.PolicySpaceLabel] != "" && !match.IsSystemNamespace(ns.Name) {
 		selecting = append(selecting, v1alpha1.TemplateInitializer)
 	}
 	if len(selecting) == 0 {
@@ -116,7 +116,7 @@ func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 }
 
 func (m NamespaceMutators) populated(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	if match.Unpopulated(ns) != "" {
+	if match.UnpopulatedReason(ns) != "" {
 		return false, nil
 	}
 	templates := &v1alpha1.NamespaceTemplateList{}
@@ -130,7 +130,7 @@ func (m NamespaceMutators) populated(ctx context.Context, ns *corev1.Namespace) 
 
 // initializers returns those that select a namespace. The namespaces of the system wait for nobody.
 func (m NamespaceMutators) initializers(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
-	if match.OfTheSystem(ns.Name) {
+	if match.IsSystemNamespace(ns.Name) {
 		return nil, nil
 	}
 	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}

@@ -54,7 +54,7 @@ type Namespaces struct {
 	Metrics      *Metrics
 	// Caches are as new as the leadership before anything is done.
 	Caches *leadership.Caches
-	// Exclude names namespaces that are never populated, besides those that match.Unpopulated names.
+	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
 	Exclude []string
 }
 

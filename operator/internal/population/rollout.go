@@ -34,7 +34,7 @@ func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
 }
 
 func stateOf(template *v1alpha1.NamespaceTemplate) state {
-	s := state{uid: template.UID, generation: template.Generation, off: match.Off(template)}
+	s := state{uid: template.UID, generation: template.Generation, off: match.DisabledReason(template)}
 	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message
 	}
@@ -75,7 +75,7 @@ func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.Namespa
 // matching returns the namespaces that a template populates, and those that are opted out: they are counted.
 func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
 	selector, err := match.Selector(template.Spec.Namespaces)
-	if err != nil || match.Off(template) != "" {
+	if err != nil || match.DisabledReason(template) != "" {
 		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
 	}
 	list := &corev1.NamespaceList{}
@@ -85,7 +85,7 @@ func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTe
 	}
 	var names []string
 	for i := range list.Items {
-		if match.OptedOut(&list.Items[i]) || match.Unpopulated(&list.Items[i], r.Exclude...) == "" {
+		if match.OptedOut(&list.Items[i]) || match.UnpopulatedReason(&list.Items[i], r.Exclude...) == "" {
 			names = append(names, list.Items[i].Name)
 		}
 	}
@@ -119,7 +119,7 @@ func (r *Templates) Behind(
 	for i := range templates.Items {
 		template := &templates.Items[i]
 		taken := r.Index.Get(template.Name)
-		if taken != nil && sameGeneration(taken, template) && match.Off(taken) == match.Off(template) {
+		if taken != nil && sameGeneration(taken, template) && match.DisabledReason(taken) == match.DisabledReason(template) {
 			continue
 		}
 		if match.Explain(template, ns).Matches {

@@ -42,7 +42,7 @@ type Options struct {
 	// Spaces and UsageQuotas know the policy spaces of namespaces.
 	Spaces      *policyspace.Spaces
 	UsageQuotas *policyspace.UsageQuotas
-	// Exclude names namespaces that are never populated, besides those of match.Unpopulated.
+	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
 }
 

@@ -61,7 +61,7 @@ func (e edit) widens() bool {
 
 // enables reports whether an edit enables a template that was disabled.
 func (e edit) enables() bool {
-	return e.old != nil && match.Off(e.old) != "" && match.Off(e.updated) == ""
+	return e.old != nil && match.DisabledReason(e.old) != "" && match.DisabledReason(e.updated) == ""
 }
 
 // prunesAll reports whether an edit may make the operator delete all objects that the template has populated, in some
@@ -73,13 +73,13 @@ func (e edit) prunesAll() bool {
 	}
 	switch {
 	case e.updated == nil:
-		return deletes(e.old) && match.Off(e.old) == ""
+		return deletes(e.old) && match.DisabledReason(e.old) == ""
 	case !deletes(e.updated):
 		return false
 	case e.old == nil:
 		return len(e.updated.OwnerReferences) > 0
 	}
-	return !deletes(e.old) || match.Off(e.old) == "" && match.Off(e.updated) != "" ||
+	return !deletes(e.old) || match.DisabledReason(e.old) == "" && match.DisabledReason(e.updated) != "" ||
 		!equality.Semantic.DeepEqual(e.old.OwnerReferences, e.updated.OwnerReferences) ||
 		e.changesSelector() && !selectsAll(e.updated.Spec.Namespaces.LabelSelector)
 }

@@ -95,7 +95,7 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 		Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used),
 	}
 	for _, template := range templates {
-		if !isOfSpace(template, space.Name) || match.Off(template) != "" {
+		if !isOfSpace(template, space.Name) || match.DisabledReason(template) != "" {
 			continue
 		}
 		for _, raw := range template.Spec.Templates {
