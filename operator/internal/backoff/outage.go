@@ -10,32 +10,32 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// askAgain is how often the API server is asked at most whether it is ready.
+// askAgain is the shortest time between two questions whether the API server is ready.
 const askAgain = time.Second
 
-// Outage notices when the API server does not answer, and when it answers again. It is safe for concurrent use.
+// Outage detects when the API server does not answer, and when it answers again. It is safe for concurrent use.
 type Outage struct {
 	ctx   context.Context
 	ready func(context.Context) error
 	over  func()
 
 	mu sync.Mutex
-	// asking says that the API server is being asked, and asked when the answer came last.
+	// asking reports whether a question is on its way, and asked is the time of the last answer.
 	asking bool
 	asked  time.Time
-	// ended is closed when the outage ends; nil if there is none.
+	// ended is closed when the outage ends. It is nil if there is no outage.
 	ended chan struct{}
 }
 
-// NewOutage returns an Outage that asks until ctx is done. ready returns nil if the API server can be used: it is
-// called when a request failed in a way that may be an outage, and then again and again until there is none. Then over
-// is called.
+// NewOutage returns an Outage that works until ctx is done. ready returns nil if the API server can be used. It is
+// called after a request failed in a way that may mean an outage, and then repeatedly until the outage is over. over is
+// called at the end of an outage.
 func NewOutage(ctx context.Context, ready func(context.Context) error, over func()) *Outage {
 	return &Outage{ctx: ctx, ready: ready, over: over}
 }
 
-// Transport returns a transport that looks for outages in the answers of another one. During an outage, watches that
-// begin wait for its end: those who watch would wait longer and longer between attempts.
+// Transport returns a transport that detects outages from the answers of another one. During an outage it delays new
+// watches until the end: otherwise reflectors would wait longer and longer between their attempts.
 func (o *Outage) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport{outage: o, next: next}
 }
@@ -71,7 +71,7 @@ func mayBeOutage(status int) bool {
 	return false
 }
 
-// hold returns when a watch may begin.
+// hold waits until the outage is over if a request begins a watch.
 func (o *Outage) hold(request *http.Request) error {
 	o.mu.Lock()
 	ended := o.ended
@@ -87,7 +87,7 @@ func (o *Outage) hold(request *http.Request) error {
 	}
 }
 
-// suspect has the API server asked, unless it is or was just now.
+// suspect asks the API server whether it is ready, unless a question is on its way or was answered just now.
 func (o *Outage) suspect() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,10 +108,10 @@ func (o *Outage) ask() {
 	o.asking, o.asked = false, time.Now()
 }
 
-// await returns when the outage is over.
+// await waits until the outage is over.
 func (o *Outage) await(err error) {
 	log := ctrl.Log.WithName("outage")
-	log.Error(err, "the API server does not answer: what fails is tried again when it does")
+	log.Error(err, "the API server does not answer: failed requests are retried when it does")
 	ended := make(chan struct{})
 	o.mu.Lock()
 	o.ended = ended
@@ -121,7 +121,7 @@ func (o *Outage) await(err error) {
 	for err != nil {
 		select {
 		case <-o.ctx.Done():
-			return // so are the requests that wait
+			return // the requests that wait end, too
 		case <-tick.C:
 			err = o.ready(o.ctx)
 		}

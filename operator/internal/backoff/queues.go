@@ -1,5 +1,6 @@
-// Package backoff has controllers try again what failed: less and less often, and at once when the API server answers
-// again.
+// Package backoff decides when controllers retry what failed: with intervals that double after each failure, and at
+// once when the API server answers again after an outage. Queues has the queues of all controllers, and Outage detects
+// outages.
 package backoff
 
 import (
@@ -11,14 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// What fails is tried again after FirstRetry, unless a queue says otherwise, and then after twice as long each time, up
-// to LastRetry.
+// The first retry after a failure comes after FirstRetry, unless a queue has another interval. Each further retry comes
+// after twice as long, up to LastRetry.
 const (
 	FirstRetry = 5 * time.Millisecond
 	LastRetry  = 30 * time.Second
 )
 
-// wakePriority is no higher than that of anything else, so that what is queued already keeps its own.
+// wakePriority is lower than every other priority, so that requests that are already queued keep theirs.
 const wakePriority = -100
 
 type (
@@ -30,7 +31,7 @@ type (
 	Limiter = workqueue.TypedRateLimiter[reconcile.Request]
 )
 
-// Queues holds the queues of all controllers. The zero value holds none.
+// Queues has the queues of all controllers. The zero value is empty. It is safe for concurrent use.
 type Queues struct {
 	mu   sync.Mutex
 	made []made
@@ -41,12 +42,12 @@ type made struct {
 	retries *retries
 }
 
-// New makes the queue of a controller, as controller.Options.NewQueue. The limiter is not used.
+// New returns the queue of a controller. It is a controller.Options.NewQueue, and does not use the limiter.
 func (q *Queues) New(name string, _ Limiter) Queue {
 	return q.NewRetrying(name, FirstRetry)
 }
 
-// NewRetrying makes the queue of a controller whose first retry is later or earlier.
+// NewRetrying returns the queue of a controller with another interval before the first retry.
 func (q *Queues) NewRetrying(name string, firstRetry time.Duration) PriorityQueue {
 	limits := &retries{first: firstRetry, failures: map[reconcile.Request]int{}}
 	one := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limits })
@@ -56,7 +57,7 @@ func (q *Queues) NewRetrying(name string, firstRetry time.Duration) PriorityQueu
 	return one
 }
 
-// Wake has all that failed tried again at once, as if it had not failed before.
+// Wake queues all failed requests at once, and resets their intervals.
 func (q *Queues) Wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +66,7 @@ func (q *Queues) Wake() {
 	}
 }
 
-// retries is a limiter that doubles the time between the retries of a request.
+// retries is a rate limiter that doubles the interval with each failure of a request.
 type retries struct {
 	first time.Duration
 
@@ -73,7 +74,7 @@ type retries struct {
 	failures map[reconcile.Request]int
 }
 
-// When returns how long to wait after a failure.
+// When returns the interval before the next retry, and counts a failure.
 func (r *retries) When(request reconcile.Request) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,21 +89,21 @@ func (r *retries) When(request reconcile.Request) time.Duration {
 	return wait
 }
 
-// Forget is called after a success.
+// Forget resets the failures of a request, after it succeeded.
 func (r *retries) Forget(request reconcile.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.failures, request)
 }
 
-// NumRequeues returns how often a request failed in a row.
+// NumRequeues returns the number of failures of a request since it last succeeded.
 func (r *retries) NumRequeues(request reconcile.Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failures[request]
 }
 
-// forgetAll returns what it forgets.
+// forgetAll resets the failures of all requests, and returns the requests.
 func (r *retries) forgetAll() []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()

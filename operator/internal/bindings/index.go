@@ -1,4 +1,6 @@
-// Package bindings knows who holds which role, from a watch of RBAC's bindings that keeps no objects.
+// Package bindings reports which users and groups hold which roles, from a watch of RoleBindings and
+// ClusterRoleBindings. It keeps no objects: an Index has, for each namespace, role and subject, the number of bindings
+// that grant the role.
 package bindings
 
 import (
@@ -12,22 +14,23 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// Index answers who holds a role by a look-up. Names are shared, since tens of thousands of bindings have few.
+// Index reports whether a user or group holds a role. It shares names, because tens of thousands of bindings have few
+// different ones. It is safe for concurrent use.
 type Index struct {
 	mu sync.RWMutex
-	// bindings are what was last seen of each.
+	// bindings are the holdings of each binding.
 	bindings map[binding][]holding
-	// holdings count the bindings by which somebody holds a role.
+	// holdings counts the bindings through which a subject holds a role.
 	holdings map[holding]int
 }
 
-// binding is a RoleBinding, or a ClusterRoleBinding, which has no namespace.
+// binding identifies a RoleBinding, or a ClusterRoleBinding, whose namespace is empty.
 type binding struct {
 	namespace unique.Handle[string]
 	name      string
 }
 
-// holding is that somebody holds a role in a namespace, or everywhere.
+// holding means that a subject holds a role in a namespace, or in all namespaces if the namespace is empty.
 type holding struct {
 	namespace unique.Handle[string]
 	role      unique.Handle[role]
@@ -40,12 +43,13 @@ func keyOf(b metav1.Object) binding {
 
 type role struct{ kind, name string }
 
-// NewIndex returns an index without bindings.
+// NewIndex returns an empty Index.
 func NewIndex() *Index {
 	return &Index{bindings: map[binding][]holding{}, holdings: map[holding]int{}}
 }
 
-// Holds tells whether somebody holds a role in a namespace: by a ClusterRoleBinding, or by a RoleBinding there.
+// Holds reports whether a requester holds a role in a namespace, through a ClusterRoleBinding or through a RoleBinding
+// in the namespace.
 func (i *Index) Holds(who attributes.Requester, reference v1alpha1.RoleReference, namespace string) bool {
 	held := unique.Make(role{reference.Kind, reference.Name})
 	scopes := []unique.Handle[string]{unique.Make("")}
@@ -91,18 +95,18 @@ func (i *Index) remove(namespace, name string) {
 	i.forget(binding{unique.Make(namespace), name})
 }
 
-// retain forgets the bindings of a kind that are not there.
-func (i *Index) retain(everywhere bool, there map[binding]bool) {
+// retain removes the ClusterRoleBindings, or the RoleBindings, that do not exist.
+func (i *Index) retain(isCluster bool, existing map[binding]bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for key := range i.bindings {
-		if (key.namespace.Value() == "") == everywhere && !there[key] {
+		if (key.namespace.Value() == "") == isCluster && !existing[key] {
 			i.forget(key)
 		}
 	}
 }
 
-// forget is called with the lock held.
+// forget removes a binding. It must be called with the lock held.
 func (i *Index) forget(key binding) {
 	for _, held := range i.bindings[key] {
 		if i.holdings[held]--; i.holdings[held] == 0 {

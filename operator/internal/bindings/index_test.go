@@ -36,7 +36,7 @@ func account(namespace, name string) rbacv1.Subject {
 }
 
 func stores(index *Index) (everywhere, inNamespaces *store) {
-	return &store{index: index, everywhere: true, synced: make(chan struct{})},
+	return &store{index: index, isCluster: true, synced: make(chan struct{})},
 		&store{index: index, synced: make(chan struct{})}
 }
 

@@ -8,21 +8,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store takes what a reflector reads of one kind of bindings into an index.
+// store is a cache.Store for a reflector of one kind of bindings. It keeps an Index up to date.
 type store struct {
 	index *Index
-	// everywhere says that the kind is ClusterRoleBinding.
-	everywhere bool
-	// synced is closed when everything was read once.
+	// isCluster reports whether the kind is ClusterRoleBinding.
+	isCluster bool
+	// synced is closed after the first list.
 	synced chan struct{}
 }
 
 var _ cache.TransformingStore = &store{}
 
-// Add is Update.
+// Add implements cache.Store.
 func (s *store) Add(object any) error { return s.Update(object) }
 
-// Update takes in a binding.
+// Update implements cache.Store.
 func (s *store) Update(object any) error {
 	switch b := object.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -30,31 +30,31 @@ func (s *store) Update(object any) error {
 	case *rbacv1.RoleBinding:
 		s.index.set(b.Namespace, b.Name, b.RoleRef, b.Subjects)
 	default:
-		return fmt.Errorf("%T is no binding", object)
+		return fmt.Errorf("%T is not a binding", object)
 	}
 	return nil
 }
 
-// Delete takes out a binding.
+// Delete implements cache.Store.
 func (s *store) Delete(object any) error {
 	b, ok := object.(metav1.Object)
 	if !ok {
-		return fmt.Errorf("%T is no binding", object)
+		return fmt.Errorf("%T is not a binding", object)
 	}
 	s.index.remove(b.GetNamespace(), b.GetName())
 	return nil
 }
 
-// Replace takes in all bindings of the kind.
+// Replace implements cache.Store.
 func (s *store) Replace(objects []any, _ string) error {
-	there := map[binding]bool{}
+	existing := map[binding]bool{}
 	for _, object := range objects {
 		if err := s.Update(object); err != nil {
 			return err
 		}
-		there[keyOf(object.(metav1.Object))] = true
+		existing[keyOf(object.(metav1.Object))] = true
 	}
-	s.index.retain(s.everywhere, there)
+	s.index.retain(s.isCluster, existing)
 	select {
 	case <-s.synced: // a later list
 	default:
@@ -63,10 +63,10 @@ func (s *store) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing.
+// Resync implements cache.Store. There is nothing to do.
 func (s *store) Resync() error { return nil }
 
-// Transformer takes off what is not needed, before a list is gathered.
+// Transformer implements cache.TransformingStore. It removes unused metadata before a list is collected in memory.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		switch b := object.(type) {

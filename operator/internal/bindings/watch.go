@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch keeps an Index up to date while somebody needs it.
+// Watch keeps an Index up to date from Start until Stop. It is safe for concurrent use.
 type Watch struct {
 	ctx    context.Context
 	client rest.Interface
@@ -21,19 +21,19 @@ type Watch struct {
 	current *running
 }
 
-// running is a watch that goes on.
+// running is a started watch.
 type running struct {
 	index  *Index
 	stop   context.CancelFunc
 	stores []*store
 }
 
-// NewWatch returns a watch that is yet to be started, by a client of RBAC's API. It ends with ctx.
+// NewWatch returns a watch that is not started. client is a client of RBAC's API group. The watch ends with ctx.
 func NewWatch(ctx context.Context, client rest.Interface) *Watch {
 	return &Watch{ctx: ctx, client: client}
 }
 
-// Start has the bindings read and watched, if they aren't.
+// Start starts the watch unless it is running.
 func (w *Watch) Start() {
 	w.start()
 }
@@ -53,14 +53,14 @@ func (w *Watch) start() *running {
 }
 
 func (w *Watch) reflect(ctx context.Context, index *Index, resource string, kind runtime.Object) *store {
-	_, everywhere := kind.(*rbacv1.ClusterRoleBinding)
-	s := &store{index: index, everywhere: everywhere, synced: make(chan struct{})}
+	_, isCluster := kind.(*rbacv1.ClusterRoleBinding)
+	s := &store{index: index, isCluster: isCluster, synced: make(chan struct{})}
 	bindings := cache.NewListWatchFromClient(w.client, resource, "", fields.Everything())
 	go cache.NewReflectorWithOptions(bindings, kind, s, cache.ReflectorOptions{}).RunWithContext(ctx)
 	return s
 }
 
-// Stop forgets everything.
+// Stop ends the watch and drops its Index.
 func (w *Watch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,14 +70,14 @@ func (w *Watch) Stop() {
 	}
 }
 
-// Index returns the index once all bindings are in it. It starts what is not started.
+// Index returns the Index once it has all bindings. It starts the watch unless it is running.
 func (w *Watch) Index(ctx context.Context) (*Index, error) {
 	running := w.start() //nolint:contextcheck // it outlives the request that starts it
 	for _, store := range running.stores {
 		select {
 		case <-store.synced:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the bindings of RBAC have not been read yet: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("caches not synced: rolebindings, clusterrolebindings: %w", context.Cause(ctx))
 		}
 	}
 	return running.index, nil

@@ -18,31 +18,31 @@ import (
 
 // Keys of the Secret.
 const (
-	bundleKey       = "ca.crt" // every authority to trust, the one that signs first
+	bundleKey       = "ca.crt" // all trusted authorities, the signing one first
 	authorityKeyKey = "ca.key"
 	servingKey      = "tls.crt"
 	servingKeyKey   = "tls.key"
 )
 
-// backdated lets clocks differ.
+// backdated is how long before its creation a certificate is valid, because clocks may differ.
 const backdated = time.Minute
 
-// Lifetimes are how long certificates are good for. They are replaced when a third of that is left.
+// Lifetimes are how long certificates are valid. They are replaced when a third of that time is left.
 type Lifetimes struct{ Authority, Serving time.Duration }
 
-// DefaultLifetimes suit a cluster.
+// DefaultLifetimes returns the lifetimes in a cluster.
 func DefaultLifetimes() Lifetimes {
 	const day = 24 * time.Hour
 	return Lifetimes{Authority: 365 * day, Serving: 90 * day}
 }
 
-// spread is how long a new authority is trusted before it signs: until then the API server may not know it.
+// spread is how long a new authority is trusted before it signs. Until then the API server may not know it.
 func (l Lifetimes) spread() time.Duration { return min(l.Authority/10, l.Serving/6) }
 
-// check is how often to look whether something is to be replaced.
+// check is the interval between checks whether a certificate must be replaced.
 func (l Lifetimes) check() time.Duration { return l.Serving / 30 }
 
-// content is what the Secret holds.
+// content is the content of the Secret.
 type content struct {
 	bundle       []*x509.Certificate
 	authority    *x509.Certificate // the first of the bundle
@@ -50,7 +50,7 @@ type content struct {
 	serving      tls.Certificate
 }
 
-// read parses a Secret's data. Authorities are returned though the rest may be of no use.
+// read parses the data of a Secret. With an error, it returns what it could parse.
 func read(data map[string][]byte) (c content, err error) {
 	for rest := data[bundleKey]; ; {
 		var block *pem.Block
@@ -64,7 +64,7 @@ func read(data map[string][]byte) (c content, err error) {
 		c.bundle = append(c.bundle, certificate)
 	}
 	if len(c.bundle) == 0 {
-		return c, errors.New("no authority")
+		return c, errors.New("the Secret has no authority")
 	}
 	authority, err := tls.X509KeyPair(encode("CERTIFICATE", c.bundle[0].Raw), data[authorityKeyKey])
 	if err != nil {
@@ -105,8 +105,8 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// renew replaces what is missing, of no use or soon too old, so that no handshake fails on the way: a new authority is
-// trusted for a while before it signs, and an old one until it ends.
+// renew replaces certificates that are missing, invalid or about to expire. No handshake fails meanwhile: a new
+// authority is trusted for a while before it signs, and an old one until it expires.
 func (c *content) renew(hosts []string, lifetimes Lifetimes, now time.Time) (err error) {
 	var trusted []*x509.Certificate
 	for _, authority := range c.bundle {
@@ -130,7 +130,7 @@ func (c *content) renew(hosts []string, lifetimes Lifetimes, now time.Time) (err
 	return err
 }
 
-// good tells whether the serving certificate can be used at all.
+// good reports whether the serving certificate is valid.
 func (c *content) good(hosts []string, now time.Time) bool {
 	if c.serving.Leaf == nil {
 		return false
@@ -168,7 +168,7 @@ func newAuthority(lifetime time.Duration, now time.Time) (*x509.Certificate, cry
 	return certificate, key, err
 }
 
-// issue makes a serving certificate, which does not outlive its authority.
+// issue returns a new serving certificate. It does not expire after its authority.
 func (c *content) issue(hosts []string, lifetime time.Duration, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

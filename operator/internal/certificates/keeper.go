@@ -1,7 +1,6 @@
-// Package certificates makes and rotates the certificate of the operator's webhooks, and keeps it in a Secret that all
-// replicas share. It serves from memory: what open-policy-agent/cert-controller makes is served from files that the
-// kubelet mounts, a minute after each change and on restart, and no kubelet is at hand where the operator runs outside
-// of the cluster.
+// Package certificates issues and rotates the certificate of the operator's webhooks, and keeps it in a Secret that all
+// replicas share. A Keeper serves the certificate from memory. Files that the kubelet mounts from the Secret would be a
+// minute late after each change, and no kubelet exists where the operator runs outside of a cluster.
 package certificates
 
 import (
@@ -25,10 +24,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// tryAgain is how soon to try again what failed.
+// tryAgain is the interval before a retry.
 const tryAgain = time.Second
 
-// Keeper keeps the certificate good. Each replica has one.
+// Keeper keeps the certificate valid and serves it. Each replica has one. It is safe for concurrent use.
 type Keeper struct {
 	secrets   corev1client.SecretInterface
 	name      string
@@ -40,12 +39,13 @@ type Keeper struct {
 	current *content
 }
 
-// NewKeeper returns a keeper of the certificate in a Secret, good for hosts, which are DNS names or IP addresses.
+// NewKeeper returns a Keeper of the certificate in a Secret. hosts are the DNS names and IP addresses of the
+// certificate.
 func NewKeeper(secrets corev1client.SecretInterface, name string, hosts []string, lifetimes Lifetimes) *Keeper {
 	return &Keeper{secrets: secrets, name: name, hosts: hosts, lifetimes: lifetimes, changed: make(chan struct{}, 1)}
 }
 
-// GetCertificate is for a tls.Config.
+// GetCertificate returns the certificate, for a tls.Config.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -55,7 +55,7 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return &k.current.serving, nil
 }
 
-// Bundle returns, as PEM, the authorities that clients are to trust; nil until they are known.
+// Bundle returns the authorities that clients must trust, as PEM. It returns nil until they are known.
 func (k *Keeper) Bundle() []byte {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -65,36 +65,36 @@ func (k *Keeper) Bundle() []byte {
 	return k.current.pem()
 }
 
-// Changed receives after the bundle has changed.
+// Changed returns a channel that receives a value after the bundle has changed.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// NeedLeaderElection says that every replica serves.
+// NeedLeaderElection returns false, because every replica serves.
 func (*Keeper) NeedLeaderElection() bool { return false }
 
-// Start goes by the Secret, and replaces what is due in it, until ctx ends.
+// Start follows the Secret and renews its certificates until ctx is done.
 func (k *Keeper) Start(ctx context.Context) error {
-	news := k.watch(ctx)
+	changes := k.watch(ctx)
 	for {
 		wait := k.lifetimes.check()
 		if err := k.ensure(ctx); err != nil && ctx.Err() == nil {
-			ctrl.LoggerFrom(ctx).Error(err, "can't keep the webhooks' certificate", "secret", k.name)
+			ctrl.LoggerFrom(ctx).Error(err, "cannot renew the certificate of the webhooks", "secret", k.name)
 			wait = tryAgain
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-news:
+		case <-changes:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// watch tells when the Secret changes.
+// watch returns a channel that receives a value after the Secret has changed.
 func (k *Keeper) watch(ctx context.Context) <-chan struct{} {
-	news := make(chan struct{}, 1)
-	tell := func() {
+	changes := make(chan struct{}, 1)
+	notify := func() {
 		select {
-		case news <- struct{}{}:
+		case changes <- struct{}{}:
 		default:
 		}
 	}
@@ -113,14 +113,14 @@ func (k *Keeper) watch(ctx context.Context) <-chan struct{} {
 	}, &corev1.Secret{}, 0, nil)
 	// It fails only for an informer that has ended.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell() }, UpdateFunc: func(any, any) { tell() }, DeleteFunc: func(any) { tell() },
+		AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
 	})
 	go informer.RunWithContext(ctx)
-	return news
+	return changes
 }
 
-// ensure makes the Secret good and serves from it. When another replica writes at the same time, it takes what that
-// wrote.
+// ensure renews the certificates of the Secret and serves them. If another replica writes at the same time, ensure
+// serves what the other replica wrote.
 func (k *Keeper) ensure(ctx context.Context) error {
 	for {
 		secret, err := k.secrets.Get(ctx, k.name, metav1.GetOptions{})
@@ -146,7 +146,7 @@ func (k *Keeper) ensure(ctx context.Context) error {
 	}
 }
 
-// content reads what the Secret holds. What somebody spoiled is replaced by what is served now, which clients trust.
+// content returns the content of the Secret. If it is invalid, content returns what is served now, which clients trust.
 func (k *Keeper) content(data map[string][]byte) content {
 	found, err := read(data)
 	if err == nil {
