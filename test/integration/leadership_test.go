@@ -80,7 +80,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	}
 	require.NoError(t, suspended.Check())
 	require.Empty(t, s.writesSince(point, through.sentBy))
-	require.Contains(t, suspended.Log("so another replica may lead: nothing is written"), "error",
+	require.Contains(t, suspended.Log("so another replica may be the leader"), "error",
 		"the replica must have had something to write")
 }
 
@@ -126,7 +126,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	cluster.operator = late
 	s.waitOtherLeaseHolder(leader)
 	s.eventually(func(c *assert.CollectT) {
-		assert.Contains(c, late.Log("nothing is done before the cache knows"), s.name("a"))
+		assert.Contains(c, late.Log("waiting until the cache has the objects"), s.name("a"))
 	})
 	about := func(r request) bool { return through.sentBy(r) && strings.HasPrefix(r.ObjectRef.Namespace, s.id) }
 	require.Empty(t, s.writesSince(0, about))

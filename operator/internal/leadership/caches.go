@@ -18,20 +18,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The caches of a standby may be late when it begins to lead. They are looked at after firstLook, then less and less
-// often.
+// The caches of a standby may be stale when it becomes the leader. They are checked after firstLook, and then at
+// growing intervals up to lastLook.
 const (
 	firstLook = 10 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
-	// listAgain is how long an object that a cache lacks may be missing until the API server is asked whether it was
-	// deleted meanwhile.
+	// listAgain is how long an object may be missing in a cache before the API server is asked whether it was deleted.
 	listAgain = time.Second
-	// complainAfter is how long caches may be late until that is logged, and logged again.
+	// complainAfter is the interval between log entries about stale caches.
 	complainAfter = 5 * time.Second
 )
 
-// Caches has a new leader wait for its caches. What another leader has seen and acted on must not be undone because
-// this replica has not seen it yet. It is safe for concurrent use.
+// Caches makes a new leader wait until its caches are up to date. Otherwise it could undo what the previous leader did
+// because of objects that this replica has not seen yet. It is safe for concurrent use.
 type Caches struct {
 	cached client.Client
 	live   client.Reader
@@ -41,7 +40,8 @@ type Caches struct {
 	fresh bool
 }
 
-// NewCaches returns Caches of the kinds of some empty lists. One reads from the cache, and live from the API server.
+// NewCaches returns Caches for the kinds of some empty lists. cached reads from the caches, and live from the API
+// server.
 func NewCaches(cached client.Client, live client.Reader, lists ...client.ObjectList) *Caches {
 	return &Caches{cached: cached, live: live, lists: lists}
 }
@@ -61,8 +61,8 @@ func (c *Caches) Before(
 	})
 }
 
-// Wait returns when the cache knows all that was stored at the first call, or with an error when ctx is done. It lists
-// each kind once, and does nothing after it has returned nil.
+// Wait waits until the caches have everything that was stored at the first call. It returns an error when ctx is done.
+// It lists each kind once, and does nothing after it has returned nil.
 func (c *Caches) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,18 +92,18 @@ func (c *Caches) await(ctx context.Context, list client.ObjectList) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the cache is as new as the leadership: %w", ctx.Err())
+			return fmt.Errorf("caches are older than the leadership: %w", ctx.Err())
 		case <-time.After(look):
 		}
 	}
 }
 
-// comparison compares the cache with what was stored at the first look.
+// comparison compares a cache with what was stored at the first check.
 type comparison struct {
 	*Caches
 	list   client.ObjectList
 	stored Stored
-	// listed is when the API server was asked last, and again how long later it is asked again.
+	// listed is when the API server was asked last, and again is the interval before it is asked again.
 	listed time.Time
 	again  time.Duration
 }
@@ -128,22 +128,22 @@ func (c *comparison) missing(ctx context.Context) ([]string, error) {
 func complainAbout(ctx context.Context, list client.ObjectList, missing []string, err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("list", fmt.Sprintf("%T", list))
 	if err != nil {
-		log.Error(err, "nothing is done before it is known what was stored when this replica began to lead")
+		log.Error(err, "waiting for the list of objects that existed when this replica became the leader")
 		return
 	}
-	log.Info("nothing is done before the cache knows what was stored when this replica began to lead",
+	log.Info("waiting until the cache has the objects that existed when this replica became the leader",
 		"missing", len(missing), "first", strings.Join(missing[:min(len(missing), 3)], ", "))
 }
 
-// Stored is which objects of a kind the API server had at a time.
+// Stored is the set of objects of a kind that the API server had at one time.
 type Stored struct {
 	// versions are the resourceVersions of the objects.
 	versions map[client.ObjectKey]string
-	// asOf is the resourceVersion of all.
+	// asOf is the resourceVersion of the list.
 	asOf string
 }
 
-// List asks the API server for the objects of the kind of a list, which stays empty.
+// List asks the API server for the objects of the kind of a list. It does not change the list.
 func List(
 	ctx context.Context, cached client.Client, live client.Reader, list client.ObjectList, options ...client.ListOption,
 ) (Stored, error) {
@@ -154,7 +154,7 @@ func List(
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(kind)
 	if err := live.List(ctx, found, options...); err != nil {
-		return Stored{}, fmt.Errorf("see what %s there are: %w", kind.Kind, err)
+		return Stored{}, fmt.Errorf("list %s: %w", kind.Kind, err)
 	}
 	stored := Stored{versions: map[client.ObjectKey]string{}, asOf: found.ResourceVersion}
 	for i := range found.Items {
@@ -163,8 +163,8 @@ func List(
 	return stored, nil
 }
 
-// Missing returns the names of objects that the cache does not know as they were stored, and of those that it does not
-// know to be deleted.
+// Missing returns the names of objects that the cache has in an older version than stored, or not at all, and of those
+// that it still has although they had been deleted.
 func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.ObjectList) ([]string, error) {
 	found := list.DeepCopyObject().(client.ObjectList)
 	if err := cached.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil {
@@ -183,7 +183,7 @@ func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.O
 	return s.missing(known), err
 }
 
-// missing compares with what a cache knows.
+// missing is Missing for the resourceVersions in a cache.
 func (s Stored) missing(known map[client.ObjectKey]string) []string {
 	var missing []string
 	for key, version := range s.versions {
@@ -200,7 +200,7 @@ func (s Stored) missing(known map[client.ObjectKey]string) []string {
 	return missing
 }
 
-// forgetDeleted forgets objects that do not exist any more: the cache may never have known them.
+// forgetDeleted removes objects that no longer exist, which the cache may never have had.
 func (s Stored) forgetDeleted(now Stored) {
 	maps.DeleteFunc(s.versions, func(key client.ObjectKey, _ string) bool {
 		_, exists := now.versions[key]
@@ -208,7 +208,7 @@ func (s Stored) forgetDeleted(now Stored) {
 	})
 }
 
-// isAtLeast reports whether a resourceVersion is another one or newer. An empty one is not.
+// isAtLeast reports whether a resourceVersion is equal to another one or newer. It is false for an empty version.
 func isAtLeast(version, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order >= 0

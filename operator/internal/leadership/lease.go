@@ -1,5 +1,6 @@
-// Package leadership keeps a replica from acting as the leader on what may be out of date: a lease that has run out, or
-// caches that are older than the leadership.
+// Package leadership keeps a replica from acting as the leader on stale state. A Lease rejects writes once another
+// replica may be the leader, and Caches makes a new leader wait until its caches have everything that existed when it
+// became the leader.
 package leadership
 
 import (
@@ -25,23 +26,24 @@ const (
 	RetryPeriod   = 2 * time.Second
 )
 
-// patience is how long after the last renewal a replica may write as the leader. It ends itself by then, unless it was
-// suspended. What it sent before has the rest of Duration to arrive.
+// patience is how long after the last renewal a replica may write as the leader. The process ends by then, unless it
+// was suspended. Requests that it sent before have the rest of Duration to arrive.
 const patience = RetryPeriod + RenewDeadline
 
-// Lease is the lock of leader election. It notes when it was last renewed.
+// Lease is the lock of leader election. It records when it was last renewed.
 type Lease struct {
 	resourcelock.Interface
 	lock *resourcelock.LeaseLock
 	now  func() instant
 
 	mu sync.Mutex
-	// renewed is when the last request was sent that renewed the lease; nil while this replica does not hold it.
+	// renewed is when the last request that renewed the lease was sent. It is nil while this replica does not hold the
+	// lease.
 	renewed *instant
 }
 
-// instant is a time by two clocks. The monotonic one may stop while the machine is suspended, and the other one may be
-// set.
+// instant is a time on two clocks: the monotonic clock may stop while the machine is suspended, and the wall clock may
+// be changed.
 type instant struct {
 	monotonic time.Duration
 	wall      time.Time
@@ -56,16 +58,16 @@ func clock() func() instant {
 	}
 }
 
-// since returns the time between two instants by the clock that says more.
+// since returns the time between two instants, on the clock on which more time has passed.
 func (i instant) since(earlier instant) time.Duration {
 	return max(i.monotonic-earlier.monotonic, i.wall.Sub(earlier.wall))
 }
 
-// NewLease returns the lock of this process, which nobody holds yet.
+// NewLease returns the lock of this process, which does not hold the lease yet.
 func NewLease(config *rest.Config, namespace, name string, labels map[string]string) (*Lease, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("identify this replica: %w", err)
+		return nil, fmt.Errorf("get the host name of this replica: %w", err)
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
 	config.Timeout = RenewDeadline / 2 // one request that is never answered must not cost the leadership
@@ -82,17 +84,17 @@ func NewLease(config *rest.Config, namespace, name string, labels map[string]str
 	return &Lease{Interface: lock, lock: lock, now: clock()}, nil
 }
 
-// RecordTo has the changes of the leader recorded as Events. It must be called before the election begins.
+// RecordTo records changes of the leader as Events. It must be called before the election begins.
 func (l *Lease) RecordTo(recorder resourcelock.EventRecorder) {
 	l.lock.LockConfig.EventRecorder = recorder
 }
 
-// Create is called to hold a lease that does not exist.
+// Create implements resourcelock.Interface. It acquires a lease that does not exist.
 func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
-// Update is called to acquire, renew and release the lease.
+// Update implements resourcelock.Interface. It acquires, renews or releases the lease.
 func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
 }
@@ -116,17 +118,17 @@ func (l *Lease) note(renewed *instant) {
 	l.renewed = renewed
 }
 
-// Held returns nil as long as no other replica can lead, or an error that says why another one may.
+// Held returns nil as long as no other replica can be the leader, and otherwise the reason why another one may be.
 func (l *Lease) Held() error {
 	l.mu.Lock()
 	renewed := l.renewed
 	l.mu.Unlock()
 	if renewed == nil {
-		return errors.New("this replica does not lead: nothing is written")
+		return errors.New("write rejected: this replica is not the leader")
 	}
 	if elapsed := l.now().since(*renewed); elapsed > patience {
 		return fmt.Errorf(
-			"the lease of this replica was last renewed %d s ago, so another replica may lead: nothing is written",
+			"write rejected: the lease of this replica was last renewed %d s ago, so another replica may be the leader",
 			int(elapsed.Seconds()))
 	}
 	return nil

@@ -108,7 +108,7 @@ func TestNewLeaseLeavesTheConfigurationAsItIs(t *testing.T) {
 	require.Equal(t, before, config)
 	require.Equal(t, "here/it", lease.Describe())
 	require.NotEmpty(t, lease.Identity())
-	require.ErrorContains(t, lease.Held(), "this replica does not lead")
+	require.ErrorContains(t, lease.Held(), "this replica is not the leader")
 }
 
 // A lease that is being released is not held any more when the request is under way.
@@ -150,7 +150,7 @@ func TestClientRefusesWritesOfALeaseThatRanOut(t *testing.T) {
 	now.monotonic = 13 * time.Second
 	for _, method := range writes {
 		require.ErrorContains(t, send(method),
-			"the lease of this replica was last renewed 13 s ago, so another replica may lead: nothing is written")
+			"write rejected: the lease of this replica was last renewed 13 s ago, so another replica may be the leader")
 	}
 	require.Equal(t, writes, asked, "nothing was sent")
 	require.NoError(t, send(http.MethodGet))

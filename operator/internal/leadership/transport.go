@@ -4,8 +4,8 @@ import (
 	"net/http"
 )
 
-// Client returns an HTTP client that shares its connections with another one, and refuses writes while another replica
-// may lead. A nil Lease refuses nothing: there is no election.
+// Client returns an HTTP client that shares its connections with another one, and rejects writes while another replica
+// may be the leader. A nil Lease, without leader election, rejects nothing.
 func (l *Lease) Client(shared *http.Client) *http.Client {
 	if l == nil {
 		return shared
@@ -15,7 +15,7 @@ func (l *Lease) Client(shared *http.Client) *http.Client {
 	return &client
 }
 
-// transport refuses writes unless the lease is held.
+// transport rejects writes unless the lease is held.
 type transport struct {
 	lease *Lease
 	next  http.RoundTripper
