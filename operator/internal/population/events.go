@@ -12,14 +12,14 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// eventForm says how a finding is recorded.
+// eventForm is how a finding is recorded as an Event.
 type eventForm struct {
 	kind, action string
 	// note is a format of the object, the template and the message.
 	note string
 }
 
-// eventForms are by reason. A finding without one is not recorded.
+// eventForms are by the reasons of findings. A finding with another reason is not recorded.
 var eventForms = map[string]eventForm{
 	populate.FindingFailed:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingBrokenTemplate:    {corev1.EventTypeWarning, "Render", "%[3]s"},
@@ -34,8 +34,8 @@ var eventForms = map[string]eventForm{
 	},
 }
 
-// recordFindings records an Event in the namespace for each finding: what the operator did, always, and the others if
-// the report on the namespace is new.
+// recordFindings records an Event in the namespace for each correction of the operator, and, if the report on the
+// namespace is new, for each other finding.
 func (r *Namespaces) recordFindings(
 	ctx context.Context, ns *corev1.Namespace, findings []populate.Finding, isNew bool,
 ) {
@@ -59,8 +59,8 @@ func (r *Namespaces) recordFindings(
 	}
 }
 
-// recordFinding records one Event. Events that differ in their note alone are counted as one, so each names the object
-// that it is about.
+// recordFinding records one Event. Events that differ only in their note are counted as one, so each refers to its
+// object.
 func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Finding) {
 	form, isRecorded := eventForms[finding.Reason]
 	if !isRecorded {
@@ -75,7 +75,7 @@ func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Findin
 		form.note, finding.Object, finding.Template, reporting.Shorten(finding.Message))
 }
 
-// related refers to an object in a namespace.
+// related returns a reference to an object in a namespace.
 func related(ns *corev1.Namespace, object populate.ObjectID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name,

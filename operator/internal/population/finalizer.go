@@ -18,7 +18,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// finalize makes sure that a template with deletionPolicy Delete stays until its objects are gone, and no other does.
+// finalize adds the finalizer to a template with deletionPolicy Delete, so that the template remains until its objects
+// are deleted, and removes it from other templates.
 func (r *Templates) finalize(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
@@ -37,8 +38,8 @@ func (r *Templates) finalize(
 	return changed, err
 }
 
-// release lets a template go that is being deleted, once none of its objects is left to prune, or at once if it is
-// uninstalled.
+// release removes the finalizer of a template that is being deleted, once none of its objects is left to prune, or at
+// once if the templates are being uninstalled.
 func (r *Templates) release(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool,
 ) (reconcile.Result, error) {
@@ -57,12 +58,12 @@ func (r *Templates) release(
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// toPrune tells whether a template has objects in namespaces that are populated still, or may have some of a kind that
-// can't be listed.
+// toPrune reports whether a template has objects in populated namespaces, or may have some of a kind that cannot be
+// listed.
 func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
 	for _, kind := range template.Status.Kinds {
 		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
-			ctrl.LoggerFrom(ctx).Info("the template stays until its objects are known", "kind",
+			ctrl.LoggerFrom(ctx).Info("the template is kept until its objects are known", "kind",
 				schema.GroupKind(kind).String(), "reason", err.Error())
 			return true, nil
 		}

@@ -23,68 +23,68 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// Each call ends holdReserve before the API server gives it up, and the client is asked to come again.
+// Each call ends holdReserve before the API server's timeout, and asks the client to try again.
 const (
 	holdTimeoutSeconds = 10
 	holdReserve        = 2 * time.Second
 )
 
-// Hold has writes into a namespace that is being initialized wait until it is, but for those of initializers
-// ("Namespace initialization" of the Namespace Population proposal). It goes by the cache of namespaces, on every
-// replica.
+// Hold delays writes into a namespace until the namespace is initialized, except for writes of initializers. It reads
+// the cache of namespaces, and every replica runs it.
 type Hold struct {
 	namespaces client.Reader
 	reviews    authorizationclient.SubjectAccessReviewInterface
 	patience   time.Duration
 
 	mu sync.Mutex
-	// turns are closed, and forgotten, when something about their namespace is new.
-	turns map[string]chan struct{}
+	// changed has a channel for each namespace that requests wait for. It is closed, and forgotten, when the namespace
+	// changes.
+	changed map[string]chan struct{}
 }
 
-// NewHold returns the validator. It looks at namespaces again as their informer tells of them.
+// NewHold returns the validator. Its waiting requests follow the informer of namespaces.
 func NewHold(
 	ctx context.Context, namespaces cache.Cache, reviews authorizationclient.SubjectAccessReviewInterface,
 ) (*Hold, error) {
 	h := &Hold{
 		namespaces: namespaces, reviews: reviews,
-		patience: holdTimeoutSeconds*time.Second - holdReserve, turns: map[string]chan struct{}{},
+		patience: holdTimeoutSeconds*time.Second - holdReserve, changed: map[string]chan struct{}{},
 	}
 	informer, err := namespaces.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: h.look, UpdateFunc: func(_, ns any) { h.look(ns) }, DeleteFunc: h.look,
+		AddFunc: h.wake, UpdateFunc: func(_, ns any) { h.wake(ns) }, DeleteFunc: h.wake,
 	})
 	return h, err
 }
 
-// look wakes those who wait for a namespace.
-func (h *Hold) look(item any) {
+// wake lets the requests that wait for a namespace read it again.
+func (h *Hold) wake(item any) {
 	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(item)
 	if err != nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if turn, ok := h.turns[name]; ok {
-		close(turn)
-		delete(h.turns, name)
+	if change, ok := h.changed[name]; ok {
+		close(change)
+		delete(h.changed, name)
 	}
 }
 
-// turn returns what is closed when something about a namespace is new.
-func (h *Hold) turn(namespace string) <-chan struct{} {
+// nextChange returns a channel that is closed when a namespace changes.
+func (h *Hold) nextChange(namespace string) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.turns[namespace] == nil {
-		h.turns[namespace] = make(chan struct{})
+	if h.changed[namespace] == nil {
+		h.changed[namespace] = make(chan struct{})
 	}
-	return h.turns[namespace]
+	return h.changed[namespace]
 }
 
-// Validate is asked about all writes. It lets them pass when the namespace is open.
+// Validate allows a write once its namespace is initialized.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
@@ -92,28 +92,28 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
 	ns, err := h.get(ctx, request.Namespace)
-	if err != nil || ns != nil && open(ns) || h.initializes(ctx, request) {
+	if err != nil || ns != nil && isOpen(ns) || h.isInitializer(ctx, request) {
 		return err
 	}
 	for {
-		turn := h.turn(request.Namespace)
+		change := h.nextChange(request.Namespace)
 		found, err := h.get(ctx, request.Namespace)
 		switch {
 		case err != nil:
 			return err
-		case found == nil && ns != nil, found != nil && open(found):
+		case found == nil && ns != nil, found != nil && isOpen(found):
 			return nil // if it is gone, the API server knows best
 		}
 		ns = found
 		select {
-		case <-turn:
+		case <-change:
 		case <-ctx.Done():
 			return &webhook.Deferred{Message: waitsFor(request.Namespace, ns), After: webhook.RetryAfter}
 		}
 	}
 }
 
-// get returns a namespace, or nil if the cache has none: it may be behind.
+// get returns a namespace, or nil if the cache does not have it, which may be behind.
 func (h *Hold) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{}
 	err := h.namespaces.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
@@ -123,13 +123,15 @@ func (h *Hold) get(ctx context.Context, name string) (*corev1.Namespace, error) 
 	return ns, err
 }
 
-// open tells whether a namespace may be written into. What is deleted is the API server's business.
-func open(ns *corev1.Namespace) bool {
+// isOpen reports whether users may write into a namespace. The API server itself decides about one that is being
+// deleted.
+func isOpen(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || !initialize.Initializing(ns)
 }
 
-// initializes tells whether a request is made by an initializer. Who can't be asked about waits like all others.
-func (h *Hold) initializes(ctx context.Context, request *webhook.Request) bool {
+// isInitializer reports whether the requester may initialize the namespace. If the API server cannot answer that, the
+// request waits like all others.
+func (h *Hold) isInitializer(ctx context.Context, request *webhook.Request) bool {
 	review := webhook.ReviewOf(request.UserInfo)
 	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
 		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Namespace: request.Namespace,
@@ -143,7 +145,7 @@ func (h *Hold) initializes(ctx context.Context, request *webhook.Request) bool {
 	return answer.Status.Allowed
 }
 
-// waitsFor says why a namespace is not open yet. ns is nil if it is not known.
+// waitsFor returns a message about why a namespace is not initialized yet. ns is nil if the namespace is unknown.
 func waitsFor(name string, ns *corev1.Namespace) string {
 	message := fmt.Sprintf("namespace %s is being initialized", name)
 	if ns == nil {

@@ -24,8 +24,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
-// Initializers keeps the status of NamespaceInitializationConfigurations, and has the namespaces looked at that they
-// are about.
+// Initializers writes the status of NamespaceInitializationConfigurations, and queues the namespaces that wait for
+// initializers.
 type Initializers struct {
 	Client client.Client
 	Queue  *queue.Queue
@@ -33,7 +33,7 @@ type Initializers struct {
 	Queues *backoff.Queues
 }
 
-// SetupWithManager has configurations looked at as they change.
+// SetupWithManager adds the controller to a manager.
 func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaceinitializationconfiguration").
 		For(&v1alpha1.NamespaceInitializationConfiguration{},
@@ -42,8 +42,8 @@ func (r *Initializers) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile says whether a configuration is accepted. All namespaces that are being initialized may wait for what it
-// names, or named; others are not concerned.
+// Reconcile writes whether a configuration is accepted. Any namespace that is initializing may wait for an initializer
+// of this configuration, or of its earlier version, so all of them are queued.
 func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	initializing := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, initializing, client.HasLabels{v1alpha1.InitializingLabel},

@@ -20,19 +20,19 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// requeueSoon is when an initializing namespace is looked at again about which a cache is behind the API server, unless
-// what is missing comes before and has it looked at.
+// requeueSoon is when a namespace is reconciled again after a cache turned out to be behind the API server. An event of
+// the cache may cause that earlier.
 const requeueSoon = 250 * time.Millisecond
 
-// done tells whether nothing is left to be populated in a namespace. If it is initializing, a template may have made it
-// so that the API server knew and the plan did not.
+// done reports whether nothing is left to populate in a namespace. While it is initializing, the API server may have
+// known a template that the plan did not.
 func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report) (bool, error) {
 	ns := plan.Namespace
 	if report.Status == corev1.ConditionFalse {
 		return false, nil
 	}
 	if counted, err := r.Quotas.Counted(ctx, ns); err != nil || !counted {
-		return false, err // once it is, the namespace is looked at again
+		return false, err // the namespace is queued again once it is
 	}
 	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
 		return true, nil
@@ -47,8 +47,8 @@ func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report
 	return !behind, nil
 }
 
-// pending returns what an initializing namespace still waits for, tells of those whose time is up, and has it looked at
-// again when the next one's is.
+// pending returns the initializers that an initializing namespace waits for. It records an Event for each one that
+// timed out, and queues the namespace for when the next one does.
 func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done bool) ([]string, error) {
 	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}
 	if err := r.Client.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
@@ -57,15 +57,15 @@ func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done boo
 	age := time.Since(ns.CreationTimestamp.Time)
 	verdict := initialize.Judge(ns, configurations.Items, done, int64(age/time.Second))
 	if len(verdict.Unknown) > 0 {
-		// The cache may be behind the API server, which put them on the list.
+		// The API server may have added them from a configuration that the cache does not have yet.
 		configurations = &v1alpha1.NamespaceInitializationConfigurationList{}
 		if err := r.Live.List(ctx, configurations); err != nil {
-			return nil, fmt.Errorf("look for the configuration of initializers %q: %w", verdict.Unknown, err)
+			return nil, fmt.Errorf("list the configuration of initializers %q: %w", verdict.Unknown, err)
 		}
 		verdict = initialize.Judge(ns, configurations.Items, done, int64(age/time.Second))
 	}
 	for _, initializer := range verdict.TimedOut {
-		r.announceTimeout(ctx, ns, initializer)
+		r.recordTimeout(ctx, ns, initializer)
 	}
 	if verdict.NextTimeout > 0 {
 		r.Queue.AddWaiting(ns.Name, time.Duration(verdict.NextTimeout)*time.Second-age)
@@ -73,9 +73,9 @@ func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done boo
 	return verdict.Pending, nil
 }
 
-// announceTimeout records an Event, once: its name says what it is about, so that neither the next look nor the next
-// process records it again, as a recorder's would. So an earlier leader that comes late records nothing else.
-func (r *Namespaces) announceTimeout(ctx context.Context, ns *corev1.Namespace, initializer v1alpha1.Initializer) {
+// recordTimeout records an Event once: its name is derived from its note, so neither the next reconciliation nor the
+// next process records it again.
+func (r *Namespaces) recordTimeout(ctx context.Context, ns *corev1.Namespace, initializer v1alpha1.Initializer) {
 	note := fmt.Sprintf("initializer %s did not finish within %d s; failurePolicy Fail: the namespace stays closed until it does",
 		initializer.Name, initializer.TimeoutSeconds)
 	if initializer.FailurePolicy == v1alpha1.FailureIgnore {

@@ -6,8 +6,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// Metrics are the operator's own; controller-runtime adds queue depth (workqueue_depth{name="namespace"}) and
-// durations.
+// Metrics are the metrics of the population of namespaces. controller-runtime adds the depth of the queue
+// (workqueue_depth{name="namespace"}) and durations.
 type Metrics struct {
 	population prometheus.Histogram
 	applied    *prometheus.CounterVec
@@ -29,7 +29,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		}),
 		applied: byKind("nstpl_objects_applied_total", "Objects applied."),
 		pruned:  byKind("nstpl_objects_pruned_total", "Objects deleted because they are no longer declared."),
-		drifted: byKind("nstpl_objects_drifted_total", "Objects found changed or deleted by somebody else."),
+		drifted: byKind("nstpl_objects_drifted_total", "Objects that another client changed or deleted."),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),

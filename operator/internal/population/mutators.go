@@ -23,8 +23,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// NamespaceMutators do for API servers without MutatingAdmissionPolicy v1 what those of manifests/admission do for
-// others.
+// NamespaceMutators do what the MutatingAdmissionPolicies of manifests/admission do, for API servers before Kubernetes
+// 1.36.
 type NamespaceMutators struct {
 	// Templates reads NamespaceTemplates and NamespaceInitializationConfigurations.
 	Templates client.Reader
@@ -32,7 +32,8 @@ type NamespaceMutators struct {
 	ConfigMaps corev1client.ConfigMapInterface
 }
 
-// Creator stamps who creates a namespace over whatever the request says, and keeps it ever after.
+// Creator sets the annotation with the user who creates a namespace, whatever the request contains, and keeps its value
+// in later requests.
 func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) error {
 	creator, known := request.UserInfo.Username, true
 	if request.Operation == admissionv1.Update {
@@ -49,7 +50,7 @@ func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) er
 	return nil
 }
 
-// AutoOptOut opts out what the users and groups that the ConfigMap lists create.
+// AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.
 func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Request) error {
 	list, err := m.ConfigMaps.Get(ctx, v1alpha1.AutoOptOutConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -70,8 +71,8 @@ func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Requ
 	return nil
 }
 
-// Initialization puts those on the list of a new namespace that it waits for: ourselves if a template matches it or it
-// is in a policyspace, and the initializers that select it.
+// Initialization sets the initializers that a new namespace waits for: namespace-template if a template selects it or
+// it is in a policy space, and those that select it by a NamespaceInitializationConfiguration.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.Request) error {
 	ns := namespaceOf(request.Object)
 	populated, err := m.populated(ctx, ns)
@@ -102,9 +103,9 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.
 	return nil
 }
 
-// namespaceOf returns the part of a namespace that selectors and rules look at. The API server appends five random
-// characters to a generateName after admission. Any five stand for them here, so that the prefix alone is not taken for
-// a name.
+// namespaceOf returns the fields of a namespace that selectors and rules use. The API server appends five random
+// characters to a generateName after admission. Any five stand for them here, so that the prefix alone is not treated
+// as a name.
 func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 	name := object.GetName()
 	if name == "" {
@@ -128,7 +129,7 @@ func (m NamespaceMutators) populated(ctx context.Context, ns *corev1.Namespace) 
 	}), nil
 }
 
-// initializers returns those that select a namespace. The namespaces of the system wait for nobody.
+// initializers returns those that select a namespace. System namespaces wait for none.
 func (m NamespaceMutators) initializers(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
 	if match.IsSystemNamespace(ns.Name) {
 		return nil, nil
@@ -156,8 +157,8 @@ func annotate(object *unstructured.Unstructured, key, value string) {
 	object.SetAnnotations(annotations)
 }
 
-// Plugins returns the rows of the chain, for API servers before 1.36. The validating policies see to it that nothing is
-// forged, so a namespace may do without: Ignore.
+// Plugins returns the rows of the chain. Their failure policy is Ignore: the validating policies deny forged
+// annotations, so a namespace without these is safe.
 func (m NamespaceMutators) Plugins() []webhook.Plugin {
 	plugin := func(
 		name string, mutator webhook.Mutator, resources []string, operations ...admissionregistrationv1.OperationType,

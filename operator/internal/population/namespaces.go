@@ -1,4 +1,3 @@
-// Package controller holds the reconcilers: thin ways from an event to the engine and on to a report.
 package population
 
 import (
@@ -35,7 +34,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/population/queue"
 )
 
-// Namespaces brings each namespace to what templates declare for it.
+// Namespaces is the controller that populates namespaces.
 type Namespaces struct {
 	// Client reads from the cache, Live from the API server.
 	Client    client.Client
@@ -44,24 +43,24 @@ type Namespaces struct {
 	Spaces    *policyspace.Spaces
 	Quotas    *policyspace.UsageQuotas
 	Objects   *objects.Store
-	// Urgent writes to new namespaces, Bulk to all others; Yield lets the former pass.
+	// Urgent writes to new namespaces, Bulk to all others. Yield lets the writes of Urgent pass those of Bulk.
 	Urgent, Bulk *populate.Applier
 	Yield        *populate.Yield
-	Ledger       *Ledger
+	Results      *Results
 	Queue        *queue.Queue
 	Recorder     events.EventRecorder
 	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
-	// Caches are as new as the leadership before anything is done.
+	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
 	Exclude []string
 }
 
-// workers is how many namespaces are worked on at once. Each has its objects written in parallel.
+// workers is how many namespaces are reconciled at once. The objects of each are written in parallel.
 const workers = 16
 
-// SetupWithManager has the namespaces looked at that the queue names, and fills the queue from the watch of namespaces.
+// SetupWithManager adds the controller to a manager.
 func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace").
 		Watches(&corev1.Namespace{}, r.handler()).
@@ -73,8 +72,8 @@ func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r, r.Templates.Load))
 }
 
-// start queues the namespaces that are there at the start, before any is worked on: first those that wait to be opened,
-// or of which nothing was ever reported, in the order in which they were created.
+// start queues the namespaces that exist at the start before any is reconciled: first those that are initializing or
+// were never reported on, in the order of their creation.
 func (r *Namespaces) start(ctx context.Context, _ backoff.Queue) error {
 	list := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -84,7 +83,7 @@ func (r *Namespaces) start(ctx context.Context, _ backoff.Queue) error {
 	var others []string
 	for i := range list.Items {
 		ns := &list.Items[i]
-		if reported, _ := found(ns); reported.Initializing || reported.Status == "" {
+		if reported, _ := stored(ns); reported.Initializing || reported.Status == "" {
 			waiting = append(waiting, ns)
 		} else {
 			others = append(others, ns.Name)
@@ -98,8 +97,8 @@ func (r *Namespaces) start(ctx context.Context, _ backoff.Queue) error {
 	return nil
 }
 
-// inOrderOfCreation compares namespaces. Times of creation are in seconds; within one, the resource version tells, as
-// long as nobody changed the namespace since.
+// inOrderOfCreation compares namespaces by their creation time, which has a resolution of one second, and then by
+// resourceVersion, which tells the order unless one of them was changed since.
 func inOrderOfCreation(a, b *corev1.Namespace) int {
 	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
 		return order
@@ -115,13 +114,13 @@ func (r *Namespaces) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
 			if !e.IsInInitialList {
-				r.born(e.Object)
+				r.created(e.Object)
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ backoff.Queue) {
 			switch {
 			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID():
-				r.born(e.ObjectNew)
+				r.created(e.ObjectNew)
 			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()),
 				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()),
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()):
@@ -129,21 +128,21 @@ func (r *Namespaces) handler() handler.EventHandler {
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
-			r.Ledger.Forget(e.Object.GetName())
+			r.Results.Forget(e.Object.GetName())
 		},
 	}
 }
 
-func (r *Namespaces) born(ns client.Object) {
-	r.Ledger.Born(ns.GetName(), ns.GetUID(), time.Now())
+func (r *Namespaces) created(ns client.Object) {
+	r.Results.Created(ns.GetName(), ns.GetUID(), time.Now())
 	r.Queue.AddNew(ns.GetName())
 }
 
-// selection is which templates select a namespace.
+// selection is the templates that select a namespace.
 type selection struct {
-	// namespace is the namespace as it is stored, and placed the one whose depth labels say where it belongs.
+	// namespace is the stored namespace, placed the same namespace with the depth labels that it should have.
 	namespace, placed *corev1.Namespace
-	// misplaced is why placed has the labels of namespace; a hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil.
+	// misplaced is why the depth labels cannot change: a hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil.
 	misplaced error
 	templates []*v1alpha1.NamespaceTemplate
 	// unpopulated is why the namespace is never populated, or empty.
@@ -181,17 +180,18 @@ func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, 
 	ns := &corev1.Namespace{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
 	if apierrors.IsNotFound(err) {
-		r.Ledger.Forget(name)
+		r.Results.Forget(name)
 		r.Objects.Forget(name)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.Ledger.Latest(ns), nil
+	return r.Results.Latest(ns), nil
 }
 
-// selectTemplates returns nil if the namespace has to wait: it was queued again then.
+// selectTemplates returns the templates that select a namespace, or nil if the namespace has to wait. Then it has been
+// queued again.
 func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) (*selection, error) {
 	placed, misplaced, err := r.place(ctx, ns)
 	if err != nil || placed == nil {
@@ -216,7 +216,7 @@ func (r *Namespaces) plan(
 	return plan, err
 }
 
-// observe returns what is in the namespace: nothing yet, if it was created just now.
+// observe returns the objects that exist in the namespace. A namespace that was created just now has none.
 func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	kinds := map[schema.GroupKind]bool{}
 	var all []schema.GroupKind
@@ -227,7 +227,7 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 		}
 	}
 	observed := r.Objects.Observe(declared.Namespace.Name, all)
-	if r.Ledger.Fresh(declared.Namespace.Name, declared.Namespace.UID) {
+	if r.Results.IsNew(declared.Namespace.Name, declared.Namespace.UID) {
 		observed.Objects, observed.Others, observed.Lost = nil, nil, nil
 	}
 	return observed
@@ -249,12 +249,12 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 	return plan, nil
 }
 
-// apply carries out a plan. It returns the namespace as it is stored then.
+// apply carries out a plan. It returns the namespace as it is stored afterwards.
 func (r *Namespaces) apply(
 	ctx context.Context, ns *corev1.Namespace, plan populate.Plan,
 ) (*corev1.Namespace, populate.Result) {
 	applier := r.Bulk
-	if initialize.Initializing(ns) || r.Ledger.Fresh(ns.Name, ns.UID) {
+	if initialize.Initializing(ns) || r.Results.IsNew(ns.Name, ns.UID) {
 		applier = r.Urgent
 		defer r.Yield.Urgent()()
 	}
@@ -268,7 +268,7 @@ func (r *Namespaces) apply(
 	return ns, result
 }
 
-// writeSeals stores which objects existed in a namespace, and returns it as it is then.
+// writeExisting records in the namespace which objects existed, and returns the namespace as it is stored afterwards.
 func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,

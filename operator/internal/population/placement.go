@@ -9,17 +9,16 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// place returns a namespace with the labels that say where it is, or why it keeps those that it has: misplaced is a
-// hierarchy.BrokenError, a hierarchy.NotAdoptedError or nil. The namespace is nil if it must wait: one that moves must
-// find all templates that it is to inherit.
+// place returns a namespace with the depth labels that it should have. If they cannot change, misplaced says why: a
+// hierarchy.BrokenError or a hierarchy.NotAdoptedError. The namespace is nil if it has to wait.
 func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *corev1.Namespace, misplaced, err error) {
 	placed, misplaced = r.Spaces.Place(ctx, ns)
 	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
 	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {
 		return nil, nil, misplaced
 	}
-	// It gets the objects of templates that are new to it together with losing those of others, so all templates that
-	// were written before the move must be known.
+	// A namespace that moves gets the objects of new templates in the same plan that deletes those of old ones, so all
+	// templates that were written before the move must be known.
 	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
 		current, err := r.Templates.Current(ctx, r.Spaces.AsOf(ns))
 		if err != nil {

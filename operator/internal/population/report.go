@@ -18,8 +18,9 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// Report is what a namespace says of its population: the Populated condition, the seals of templates with driftPolicy
-// Report, and what it still waits for. The zero value says nothing, as for a namespace that no template matches.
+// Report is what is stored with a namespace about its population: the Populated condition, the record of existing
+// objects of templates with driftPolicy Report, the depth labels, and the initializers that it waits for. The zero
+// value is that of a namespace that no template selects.
 type Report struct {
 	Status  corev1.ConditionStatus
 	Reason  string
@@ -29,7 +30,7 @@ type Report struct {
 	Depths map[string]string
 	// InTree reports whether a tree manages the namespace.
 	InTree bool
-	// Initializing says that the namespace waits for the initializers in Pending, separated by commas.
+	// Initializing is true while the namespace waits for the initializers in Pending, separated by commas.
 	Initializing bool
 	Pending      string
 }
@@ -74,17 +75,17 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 // equal reports whether two reports differ in nothing.
 func (r Report) equal(other Report) bool { return equality.Semantic.DeepEqual(r, other) }
 
-// notYet does not say that all is there as long as more may be to come.
+// notYet returns the report without a new condition Populated=True, because more templates may select the namespace.
 func (r Report) notYet(ns *corev1.Namespace) Report {
 	if r.Status == corev1.ConditionTrue {
-		before, _ := found(ns)
+		before, _ := stored(ns)
 		r.Status, r.Reason, r.Message = before.Status, before.Reason, before.Message
 	}
 	return r
 }
 
-// withMisplaced says why the namespace is not where its label says: it is not known what it would inherit there, or it
-// existed before the tree and is not adopted.
+// withMisplaced returns the report on a namespace whose depth labels cannot change: its place is unknown, or it existed
+// before the tree and is not adopted.
 func (r Report) withMisplaced(misplaced error) Report {
 	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace
 	if isNotAdopted(misplaced) {
@@ -107,14 +108,14 @@ func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
 	return strings.Join(names, ", ")
 }
 
-// saysTheSame reports whether two reports differ in nothing but what the namespace waits for.
-func (r Report) saysTheSame(other Report) bool {
+// hasSameFindings reports whether two reports differ in nothing but the pending initializers.
+func (r Report) hasSameFindings(other Report) bool {
 	other.Initializing, other.Pending = r.Initializing, r.Pending
 	return r.equal(other)
 }
 
-// found returns what a namespace says of its population now.
-func found(ns *corev1.Namespace) (Report, metav1.Time) {
+// stored returns the report that is stored with a namespace, and when its condition last changed.
+func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	report := Report{
 		Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
 		InTree:       hierarchy.InTree(ns),
@@ -132,9 +133,8 @@ func found(ns *corev1.Namespace) (Report, metav1.Time) {
 	return report, metav1.Time{}
 }
 
-// patch returns the one write that makes a namespace say it, good for just this namespace as it was seen: the write
-// opens it and says where it is, so it must not come late from an earlier leader, and others change the list of what it
-// waits for.
+// patch returns the one write that stores a report. It carries the resourceVersion: it may open the namespace and move
+// it, so it must not be applied after another leader or an initializer changed the namespace.
 func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
@@ -154,7 +154,7 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 	metadata := map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels,
 	}
-	if before, _ := found(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
+	if before, _ := stored(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
 		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
 		if !r.Initializing {
 			labels[v1alpha1.InitializingLabel] = nil
@@ -166,7 +166,7 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 	})
 }
 
-// depthLabels returns what a patch says of the labels that say where a namespace is.
+// depthLabels returns the part of a patch that changes the depth labels.
 func (r Report) depthLabels(ns *corev1.Namespace) map[string]any {
 	labels := map[string]any{}
 	before := hierarchy.OwnDepthLabels(ns)
@@ -182,7 +182,7 @@ func (r Report) depthLabels(ns *corev1.Namespace) map[string]any {
 	return labels
 }
 
-// orNull returns what a patch says for a value that goes when it is empty.
+// orNull returns null for an empty value, so that a merge patch deletes the field.
 func orNull(value string) any {
 	if value == "" {
 		return nil

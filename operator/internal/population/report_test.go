@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// reported returns a namespace that says what a report says.
+// reported returns a namespace after a report was applied to it.
 func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, map[string]any) {
 	t.Helper()
 	patch, err := report.patch(ns, metav1.Unix(1, 0))
@@ -43,7 +43,7 @@ func initializing(pending string) *corev1.Namespace {
 	}
 }
 
-func TestReportIsFoundAsItWasWritten(t *testing.T) {
+func TestReportIsReadAsItWasWritten(t *testing.T) {
 	populated := Report{
 		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Seals: "t/configmap/x",
 	}
@@ -82,7 +82,7 @@ func TestReportIsFoundAsItWasWritten(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			after, metadata := reported(t, test.ns, test.report)
-			said, since := found(after)
+			said, since := stored(after)
 			requireReport(t, test.report, said)
 			if test.report.Status != "" {
 				require.True(t, since.Equal(new(metav1.Unix(1, 0))))
@@ -102,23 +102,23 @@ func TestReportIsFoundAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestReportTakesBackWhatIsNoLongerSo(t *testing.T) {
+func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	populated, _ := reported(t, initializing("namespace-template"),
 		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Seals: "s"})
 	left, _ := reported(t, populated, Report{})
-	said, since := found(left)
+	said, since := stored(left)
 	requireReport(t, Report{}, said)
 	require.True(t, since.IsZero())
 	require.Equal(t, map[string]string{"theirs": "x"}, left.Annotations)
 	require.Len(t, left.Status.Conditions, 1)
 }
 
-func TestWhatANamespaceWaitsForIsNotAnnounced(t *testing.T) {
+func TestPendingInitializersAreNoFindings(t *testing.T) {
 	report := Report{Status: corev1.ConditionTrue, Initializing: true, Pending: "a"}
-	require.True(t, report.saysTheSame(Report{Status: corev1.ConditionTrue}))
-	require.False(t, report.saysTheSame(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
+	require.True(t, report.hasSameFindings(Report{Status: corev1.ConditionTrue}))
+	require.False(t, report.hasSameFindings(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
 	require.False(t,
-		report.saysTheSame(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
+		report.hasSameFindings(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
 }
 
 func TestInOrderOfCreation(t *testing.T) {
@@ -221,7 +221,7 @@ func TestReportOf(t *testing.T) {
 				Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Templates: test.templates,
 			}}
 			requireReport(t, test.want, reportOf(plan, populate.Result{}, test.findings))
-			of := standings(plan, test.findings)
+			of := templateResults(plan, test.findings)
 			require.Len(t, of, len(test.templates))
 			if len(test.templates) > 0 {
 				require.Equal(t, int64(3), of["t"].Generation)

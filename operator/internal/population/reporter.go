@@ -26,7 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// report writes the result of a plan to the namespace, and asks for another try if something failed.
+// report writes the result of a plan to the namespace, records Events, and returns when to try again.
 func (r *Namespaces) report(
 	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, misplaced error,
 ) (reconcile.Result, error) {
@@ -35,8 +35,8 @@ func (r *Namespaces) report(
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)
 	}
-	born := r.Ledger.Record(ns.Name, ns.UID, standings(plan, findings), report.Status == corev1.ConditionTrue)
-	r.Ledger.Written(ns)
+	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, findings), report.Status == corev1.ConditionTrue)
+	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -53,13 +53,14 @@ func (r *Namespaces) report(
 		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, reasonNotAdopted, "Place", "%s",
 			reporting.Shorten(misplaced.Error()))
 	}
-	if !born.IsZero() {
-		r.Metrics.population.Observe(time.Since(born).Seconds())
+	if !created.IsZero() {
+		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}
 	return retry(ctx, result)
 }
 
-// retry returns when a plan is tried again. Failures without a time of their own are errors, so that the queue decides.
+// retry returns when a plan is tried again. A failure without a time of its own is returned as an error, so that the
+// queue decides.
 func retry(ctx context.Context, result populate.Result) (reconcile.Result, error) {
 	var failures []error
 	for _, outcome := range result.Outcomes {
@@ -79,13 +80,13 @@ func retry(ctx context.Context, result populate.Result) (reconcile.Result, error
 // templates that would select it.
 func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection) error {
 	ns := selected.namespace
-	out := map[string]Standing{}
+	out := map[string]TemplateResult{}
 	if match.OptedOut(ns) {
 		for _, template := range r.Templates.Index.Match(selected.placed) {
-			out[template.Name] = Standing{Generation: template.Generation, State: OptedOut}
+			out[template.Name] = TemplateResult{Generation: template.Generation, State: OptedOut}
 		}
 	}
-	r.Ledger.Record(ns.Name, ns.UID, out, false)
+	r.Results.Record(ns.Name, ns.UID, out, false)
 	r.Objects.Forget(ns.Name)
 	if ns.DeletionTimestamp != nil {
 		return nil
@@ -106,7 +107,7 @@ func (r *Namespaces) write(
 	ctx context.Context, ns *corev1.Namespace, report Report, done bool,
 ) (isNew bool, err error) {
 	ns = r.current(ctx, ns)
-	before, since := found(ns)
+	before, since := stored(ns)
 	if before.Initializing {
 		pending, err := r.pending(ctx, ns, done)
 		if err != nil {
@@ -130,26 +131,26 @@ func (r *Namespaces) write(
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsConflict(err):
-		// Somebody changed the namespace meanwhile, or another namespace has the name now.
+		// The namespace was changed meanwhile, or was deleted and created again.
 		r.Queue.AddWaiting(ns.Name, requeueSoon)
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("report on namespace %s: %w", ns.Name, err)
 	}
 	written.ManagedFields = nil
-	r.Ledger.Written(written)
-	return !report.saysTheSame(before), nil
+	r.Results.Written(written)
+	return !report.hasSameFindings(before), nil
 }
 
-// current returns a namespace as the cache knows it by now, if it differs in nothing that a report is about: what it is
-// given by Allocations comes while a new namespace is populated, and the report is refused if it is about the namespace
-// as it was before.
+// current returns the namespace of the cache if it differs from ns only in the annotations that package constraint
+// allocates. They are often written while a new namespace is populated, and a report with the older resourceVersion
+// would be refused.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
 		return ns // it is gone, which the report will find
 	}
-	now = r.Ledger.Latest(now)
+	now = r.Results.Latest(now)
 	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
 	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!maps.Equal(now.Labels, ns.Labels) ||

@@ -20,13 +20,13 @@ import (
 func (r *Templates) rolledOut(template string) state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.taken[template]
+	return r.rolled[template]
 }
 
 func (r *Templates) setRolledOut(template string, now state) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken[template] = now
+	r.rolled[template] = now
 }
 
 func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
@@ -41,13 +41,13 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	return s
 }
 
-// rollOut queues the namespaces that a template matches, or matched, or has objects in, if anything about it is new.
+// rollOut queues the namespaces that a template selects, selected before, or has objects in, if its state changed.
 func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.NamespaceTemplate) error {
 	now := stateOf(template)
 	if now == r.rolledOut(template.Name) {
 		return nil
 	}
-	matching, err := r.matching(ctx, template)
+	matching, err := r.selectedBy(ctx, template)
 	if err != nil {
 		return err
 	}
@@ -59,21 +59,21 @@ func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.Namespa
 	}
 	add(matching)
 	if old != nil {
-		before, err := r.matching(ctx, old)
+		before, err := r.selectedBy(ctx, old)
 		if err != nil {
 			return err
 		}
 		add(before)
 	}
 	add(slices.Collect(maps.Keys(r.Objects.Populated(template.Name))))
-	r.Ledger.Expect(template.Name, template.Generation, matching)
+	r.Results.SetPending(template.Name, template.Generation, matching)
 	r.Queue.AddBulk(slices.Collect(maps.Keys(affected))...)
 	r.setRolledOut(template.Name, now)
 	return nil
 }
 
-// matching returns the namespaces that a template populates, and those that are opted out: they are counted.
-func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+// selectedBy returns the namespaces that a template populates, and those that are opted out, which its status counts.
+func (r *Templates) selectedBy(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
 	selector, err := match.Selector(template.Spec.Namespaces)
 	if err != nil || match.DisabledReason(template) != "" {
 		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
@@ -92,19 +92,19 @@ func (r *Templates) matching(ctx context.Context, template *v1alpha1.NamespaceTe
 	return names, nil
 }
 
-// drop forgets a template that is gone. What it populated stays: with deletionPolicy Delete, it went before.
+// drop forgets a deleted template. Its objects remain; with deletionPolicy Delete, they were deleted before it.
 func (r *Templates) drop(name string) {
 	r.Index.Delete(name)
 	r.Cache.Forget(name)
 	r.mu.Lock()
-	delete(r.taken, name)
+	delete(r.rolled, name)
 	r.mu.Unlock()
-	r.Queue.AddBulk(r.Ledger.Drop(name)...)
+	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
 }
 
-// Behind tells whether a template matches a namespace that is not, as it is now, among those that it was populated
-// with: either it was taken in meanwhile, or it was not taken in yet. Of the latter the cache knows, except of a
-// namespace that no template seems to match: there the API server is asked.
+// Behind reports whether a template selects a namespace that was not populated with its current generation: the
+// template was accepted since, or is not accepted yet. The latter is read from the cache, or, for a namespace that no
+// template seems to select, from the API server.
 func (r *Templates) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
 ) (bool, error) {
@@ -114,19 +114,20 @@ func (r *Templates) Behind(
 	}
 	templates := &v1alpha1.NamespaceTemplateList{}
 	if err := reader.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("look for templates that match namespace %s: %w", ns.Name, err)
+		return false, fmt.Errorf("list templates that select namespace %s: %w", ns.Name, err)
 	}
 	for i := range templates.Items {
 		template := &templates.Items[i]
 		taken := r.Index.Get(template.Name)
-		if taken != nil && sameGeneration(taken, template) && match.DisabledReason(taken) == match.DisabledReason(template) {
+		if taken != nil && sameGeneration(taken, template) &&
+			match.DisabledReason(taken) == match.DisabledReason(template) {
 			continue
 		}
 		if match.Explain(template, ns).Matches {
 			return true, nil
 		}
 	}
-	// Last, because one that was passed over above may have been taken in just then.
+	// This comes last, because a template that was skipped above may have been accepted just then.
 	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
 }
 
@@ -134,8 +135,8 @@ func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// Current tells whether all templates that the API server has are taken in, as they were at a resourceVersion: at any,
-// if it is empty.
+// Current reports whether every template is accepted as it was at a resourceVersion, or as it is now if the
+// resourceVersion is empty.
 func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
 	r.mu.Lock()
 	known := r.currentAsOf
@@ -146,7 +147,7 @@ func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
 	if err := r.Live.List(ctx, list); err != nil {
-		return false, fmt.Errorf("look for templates that are not taken in yet: %w", err)
+		return false, fmt.Errorf("list templates that are not accepted yet: %w", err)
 	}
 	for i := range list.Items {
 		taken := r.Index.Get(list.Items[i].Name)

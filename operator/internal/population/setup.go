@@ -24,8 +24,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// Writes under way at a time. The writes of a rollout and those to a new namespace share a connection and the API
-// server; more than bulkWrites made rollouts little faster where that was measured (make bench).
+// Writes in flight at a time. The writes of a rollout and those to a new namespace share a connection and the API
+// server. More than bulkWrites made rollouts hardly faster where that was measured (make bench).
 const (
 	urgentWrites = 64
 	bulkWrites   = 8
@@ -54,7 +54,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	}
 	requests := o.Leader.Queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
 	// Many namespaces change at a time, so a template's status is written a little later.
-	ledger := NewLedger(func(template string) {
+	results := NewResults(func(template string) {
 		requests.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
 			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	})
@@ -62,7 +62,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), o.Namespaces.AddDrifted)
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
-		Objects: store, Ledger: ledger, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
+		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Caches: o.Leader.Caches,
 	}
 	if err := templates.SetupWithManager(mgr); err != nil {
@@ -76,7 +76,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Urgent:  populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:    populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:   yield,
-		Ledger:  ledger, Queue: o.Namespaces, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Results: results, Queue: o.Namespaces, Recorder: mgr.GetEventRecorder(reporting.Controller),
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
 		Exclude: o.Exclude, Caches: o.Leader.Caches,
 	}

@@ -34,14 +34,14 @@ import (
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
-// statusDelay gathers what happens to a template's namespaces into one write of its status.
+// statusDelay gathers the results in a template's namespaces into one write of its status.
 const statusDelay = time.Second
 
-// kindsRetry is how often kinds are asked for again that the operator has no right to, or could not list; nothing tells
-// of a new right.
+// kindsRetry is how often the operator tries again to list kinds that it may not list or that could not be listed. No
+// event tells it of a new permission.
 const kindsRetry = 5 * time.Second
 
-// pendingRetry is how often a template is looked at again whose kinds are about to be listed.
+// pendingRetry is how often a template is reconciled while its kinds are being listed.
 const pendingRetry = 20 * time.Millisecond
 
 // Reasons of the Accepted condition.
@@ -51,8 +51,8 @@ const (
 	reasonKindsUnavailable = "KindsUnavailable"
 )
 
-// Templates takes templates in: it compiles them, records their kinds, and only then lets them match. Afterwards it
-// keeps their status.
+// Templates is the controller that accepts templates: it compiles them, records their kinds, and only then adds them to
+// the index by which namespaces are populated. Afterwards it writes their status.
 type Templates struct {
 	// Client reads from the cache, Live from the API server.
 	Client  client.Client
@@ -60,32 +60,34 @@ type Templates struct {
 	Index   *match.Index
 	Cache   *render.Cache
 	Objects *objects.Store
-	Ledger  *Ledger
+	Results *Results
 	// Requests is the queue of templates, Queue that of namespaces.
 	Requests backoff.PriorityQueue
 	Queue    *queue.Queue
 	Exclude  []string
-	// Caches are as new as the leadership before anything is done.
+	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 
 	mu     sync.Mutex
 	loaded bool
-	// taken are the states of templates that were rolled out.
-	taken map[string]state
-	// currentAsOf is the resourceVersion as of which all templates were seen to be taken in.
+	// rolled are the states of templates that were rolled out last.
+	rolled map[string]state
+	// currentAsOf is the latest resourceVersion at which every template was known to be accepted.
 	currentAsOf string
 }
 
-// state is what of a template decides on objects.
+// state is the part of a template that decides about objects.
 type state struct {
 	uid        types.UID
 	generation int64
 	off        string
-	// accepted is the message of the condition Accepted: what keeps kinds from being populated may change by itself.
+	// accepted is the message of the Accepted condition, because kinds may become available without a change of the
+	// template.
 	accepted string
 }
 
-// SetupWithManager has templates taken in as they change, and again when a kind of theirs comes to the cluster.
+// SetupWithManager adds the controller to a manager. Templates are reconciled when they change, and when a
+// CustomResourceDefinition of their kinds does.
 func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
 		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
@@ -111,7 +113,7 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 	return found
 }
 
-// Reconcile takes a template in and keeps its status.
+// Reconcile accepts a template, rolls it out, and writes its status.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	template := &v1alpha1.NamespaceTemplate{}
 	err := r.Client.Get(ctx, req.NamespacedName, template)
@@ -125,7 +127,7 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 			return reconcile.Result{}, err
 		}
 		if uninstalling {
-			return r.leave(ctx, template)
+			return r.keepObjects(ctx, template)
 		}
 	}
 	if gone {
@@ -133,7 +135,7 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	}
 	old := r.Index.Get(template.Name)
-	template, err = r.take(ctx, template)
+	template, err = r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		return reconcile.Result{RequeueAfter: pendingRetry}, nil
 	}
@@ -155,8 +157,8 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// Load takes in all templates that are there at the start, before anything is planned: a namespace must not be seen
-// without them. What it finds needs no roll-out, because every namespace is looked at then.
+// Load accepts all templates that exist at the start, so that no namespace is planned without them. They need no
+// rollout, because every namespace is reconciled after a start.
 func (r *Templates) Load(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +173,7 @@ func (r *Templates) Load(ctx context.Context) error {
 	for i := range namespaces.Items {
 		names = append(names, namespaces.Items[i].Name)
 	}
-	r.Ledger.Open(names)
+	r.Results.Start(names)
 	templates := &v1alpha1.NamespaceTemplateList{}
 	if err := r.Client.List(ctx, templates); err != nil {
 		return err
@@ -190,20 +192,20 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.watchAll(ctx, templates.Items); err != nil {
 		return err
 	}
-	r.taken = map[string]state{}
+	r.rolled = map[string]state{}
 	for i := range templates.Items {
 		template, err := r.load(ctx, &templates.Items[i])
 		if err != nil {
-			return fmt.Errorf("take in template %s: %w", templates.Items[i].Name, err)
+			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
 		}
-		r.taken[template.Name] = stateOf(template)
+		r.rolled[template.Name] = stateOf(template)
 	}
 	r.loaded = true
 	return nil
 }
 
-// watchAll starts the watches of all kinds that templates have, and returns when each is listed or unavailable. They
-// share one deadline, so that a kind which can't be listed delays nothing for longer than that.
+// watchAll starts the watches of all kinds of the templates, and returns when each kind is listed or unavailable. They
+// share one deadline, so that a kind that cannot be listed delays nothing beyond it.
 func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.NamespaceTemplate) error {
 	labelled, unlabelled := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for i := range templates {
@@ -225,19 +227,21 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 	return r.Objects.Wait(ctx)
 }
 
-// load takes in a template at the start. One whose kinds are pending only now was changed while no operator ran.
+// load accepts a template at the start. If its kinds are still pending after watchAll, it was changed while no operator
+// was running.
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
-	taken, err := r.take(ctx, template)
+	taken, err := r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		if err := r.Objects.Wait(ctx); err != nil {
 			return nil, err
 		}
-		taken, err = r.take(ctx, template)
+		taken, err = r.acceptTemplate(ctx, template)
 	}
 	if err != nil && template.Status.ObservedGeneration == template.Generation {
-		// It was taken in as it is by an earlier process: the others need not wait until its status can be written.
+		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
+		// written.
 		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
 		r.Index.Set(template)
 		return template, nil
@@ -245,9 +249,9 @@ func (r *Templates) load(
 	return taken, err
 }
 
-// take compiles a template, writes down what kinds it has, watches them, and lets it match. The kinds come first: an
-// operator that dies after an apply must find the object again.
-func (r *Templates) take(
+// acceptTemplate compiles a template, records and watches its kinds, and adds it to the index. The kinds are stored
+// first, so that an operator that ends after an apply finds the object again.
+func (r *Templates) acceptTemplate(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
 	template, err := r.finalize(ctx, template)
@@ -258,7 +262,7 @@ func (r *Templates) take(
 	if known := r.Index.Get(template.Name); known != nil && known.UID == template.UID {
 		addKinds(status, known.Status.Kinds)
 	}
-	accepted := r.accept(template, status)
+	accepted := r.compile(template, status)
 	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
 	if err != nil {
 		return nil, err
@@ -266,12 +270,12 @@ func (r *Templates) take(
 	if problems != "" && accepted.Status == metav1.ConditionTrue {
 		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 	}
-	r.complain(ctx, template.Name, accepted)
+	r.logProblem(ctx, template.Name, accepted)
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
 	if status.ObservedGeneration != template.Generation {
 		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: v1alpha1.TemplatePopulated, ObservedGeneration: template.Generation,
-			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being looked at",
+			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being populated",
 		})
 	}
 	status.ObservedGeneration = template.Generation
@@ -282,8 +286,8 @@ func (r *Templates) take(
 	return template, nil
 }
 
-// complain logs what is wrong with a template: once when this process first sees it, and when that changes.
-func (r *Templates) complain(ctx context.Context, template string, accepted metav1.Condition) {
+// logProblem logs why a template is not populated: once for each process, and whenever the reason changes.
+func (r *Templates) logProblem(ctx context.Context, template string, accepted metav1.Condition) {
 	if known := r.Index.Get(template); known != nil {
 		if before := acceptedOf(known); before != nil && before.Message == accepted.Message {
 			return
@@ -295,8 +299,8 @@ func (r *Templates) complain(ctx context.Context, template string, accepted meta
 	}
 }
 
-// accept compiles a template, unless its status says that this was done, and adds its kinds to status.
-func (r *Templates) accept(
+// compile compiles a template, unless its status says that this was done, and adds its kinds to the status.
+func (r *Templates) compile(
 	template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 ) metav1.Condition {
 	accepted := metav1.Condition{
@@ -319,8 +323,8 @@ func (r *Templates) accept(
 	return accepted
 }
 
-// watch says what keeps kinds from being populated, or rid of what is not declared: the cluster does not know them, or
-// the operator lacks a right. The error is objects.ErrPending if that is not known yet.
+// watch starts the watches of kinds. It returns why some cannot be listed: the cluster does not have the kind, or the
+// operator lacks a permission. The error is objects.ErrPending if that is not known yet.
 func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) (string, error) {
 	var problems []string
 	var pending error

@@ -14,13 +14,13 @@ import (
 	"nstpl.dev/nstpl/operator/internal/patch"
 )
 
-// keepStatus writes how the template stands in its namespaces. Nothing is written before all of them were looked at
-// once, so that a restart changes nothing.
+// keepStatus writes the sum of a template's results to its status. Nothing is written before all namespaces have been
+// reconciled once, so that a restart changes no status.
 func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
-	if !r.Ledger.Settled(template.Name) {
+	if !r.Results.Complete(template.Name) {
 		return nil
 	}
-	sum := r.Ledger.Summary(template.Name)
+	sum := r.Results.Summary(template.Name)
 	status := template.Status.DeepCopy()
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
@@ -46,7 +46,7 @@ func populatedCondition(sum Summary) metav1.Condition {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "Failed"
 	case counts.Drifted > 0:
 		condition.Reason = "Drifted"
-		condition.Message += fmt.Sprintf(", %d hold objects that drifted (driftPolicy Report)", counts.Drifted)
+		condition.Message += fmt.Sprintf(", %d have objects that drifted (driftPolicy Report)", counts.Drifted)
 	case counts.Matched == 0:
 		condition.Reason = "NoNamespaceMatches"
 	}

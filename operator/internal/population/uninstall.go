@@ -20,7 +20,7 @@ var templatesDefinition = "namespacetemplates." + v1alpha1.GroupVersion.Group
 var errUninstalling = errors.New("the CustomResourceDefinition " + templatesDefinition +
 	" is being deleted: what templates populated stays as it is, and nothing more is populated")
 
-// definitionOf returns what the metadata of a CustomResourceDefinition is read into.
+// definitionOf returns an empty CustomResourceDefinition for its metadata.
 func definitionOf(name string) *metav1.PartialObjectMetadata {
 	definition := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{
@@ -29,9 +29,9 @@ func definitionOf(name string) *metav1.PartialObjectMetadata {
 	return definition
 }
 
-// uninstalling tells whether templates go because their definition does. Nobody meant what they populated then: it
-// stays, also with deletionPolicy Delete. The definition is asked for when a template is seen to go, which is after the
-// definition began to.
+// uninstalling reports whether templates are being deleted because their CustomResourceDefinition is. Then their
+// objects remain, also with deletionPolicy Delete: deleting the definition is not a decision about them. The definition
+// is read after the deletion of a template was seen, which the deletion of the definition precedes.
 func (r *Templates) uninstalling(ctx context.Context) (bool, error) {
 	definition := definitionOf(templatesDefinition)
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(definition), definition)
@@ -39,14 +39,14 @@ func (r *Templates) uninstalling(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("see whether templates are uninstalled: %w", err)
+		return false, fmt.Errorf("read whether templates are uninstalled: %w", err)
 	}
 	return definition.DeletionTimestamp != nil, nil
 }
 
-// leave lets a template go that is uninstalled, or is gone already, as if it were still there: what is planned
-// meanwhile goes by it.
-func (r *Templates) leave(ctx context.Context, template *v1alpha1.NamespaceTemplate) (reconcile.Result, error) {
+// keepObjects releases a template that is being uninstalled, and keeps it in the index, so that plans made meanwhile do
+// not prune its objects.
+func (r *Templates) keepObjects(ctx context.Context, template *v1alpha1.NamespaceTemplate) (reconcile.Result, error) {
 	if _, err := r.release(ctx, template, true); err != nil {
 		return reconcile.Result{}, err
 	}

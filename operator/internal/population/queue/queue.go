@@ -1,3 +1,4 @@
+// Package queue holds the queue of the namespaces to populate, which several features add namespaces to.
 package queue
 
 import (
@@ -12,37 +13,38 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
-// Priorities of work on a namespace. Somebody waits for a new one; nobody waits for a rollout to the ten thousandth.
+// Priorities of namespaces. A user is waiting for a new namespace, but not for the last one of a rollout.
 const (
 	priorityNew  = 100
 	priorityBulk = -100
 )
 
-// firstRetry is when a namespace that failed is tried again, for the first time.
+// firstRetry is how long after its first failure a namespace is tried again.
 const firstRetry = 200 * time.Millisecond
 
-// Somebody who changes a populated object is put right at once, a writer that never gives in (another controller that
-// wants the field) only so many times, and then slowly: two controllers must not keep the API server busy.
+// Drift is corrected at once at first. After quickCorrections in a namespace, it is corrected every slowCorrections, so
+// that the operator and another controller that write the same field do not keep the API server busy.
 const (
 	quickCorrections = 100
 	slowCorrections  = time.Second
-	// fights is how many namespaces are remembered for it.
-	fights = 10_000
+	// remembered is how many namespaces with corrections are remembered.
+	remembered = 10_000
 )
 
-// Queue holds the namespaces to look at. One that is queued twice is looked at once, with the higher priority.
+// Queue is the queue of namespaces to reconcile. A namespace that is queued twice is reconciled once, with the higher
+// priority.
 type Queue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
 	// corrections are the *rate.Limiter of namespaces.
 	corrections *lru.Cache
 }
 
-// NewQueue returns an empty queue.
+// New returns an empty queue.
 func New(queues *backoff.Queues) *Queue {
-	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry), corrections: lru.New(fights)}
+	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry), corrections: lru.New(remembered)}
 }
 
-// AddNew queues namespaces that were just created, or that still wait for what comes with creation, in that order.
+// AddNew queues namespaces that were created just now or are still initializing, in that order.
 func (q *Queue) AddNew(namespaces ...string) { q.add(priorityNew, 0, namespaces...) }
 
 // AddWaiting queues an initializing namespace for later.
@@ -62,7 +64,7 @@ func (q *Queue) AddDrifted(namespace string) {
 	q.add(0, after, namespace)
 }
 
-// Corrected notes that drift was corrected in a namespace.
+// Corrected records that drift was corrected in a namespace.
 func (q *Queue) Corrected(namespace string) {
 	limiter, ok := q.corrections.Get(namespace)
 	if !ok {
@@ -72,7 +74,7 @@ func (q *Queue) Corrected(namespace string) {
 	limiter.(*rate.Limiter).Allow()
 }
 
-// AddBulk queues namespaces that a template's change is rolled out to.
+// AddBulk queues the namespaces of a rollout.
 func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, 0, namespaces...) }
 
 func (q *Queue) add(priority int, after time.Duration, namespaces ...string) {

@@ -26,7 +26,7 @@ func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
 	require.Equal(t, []string{"new", "b3", "changed", "b1", "b2"}, order)
 }
 
-func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
+func TestRepeatedDriftIsCorrectedSlowly(t *testing.T) {
 	queue := New(&backoff.Queues{})
 	defer queue.ShutDown()
 	for range quickCorrections {
@@ -42,7 +42,7 @@ func TestAWriterThatNeverGivesInIsAnsweredSlowly(t *testing.T) {
 	require.Equal(t, "fought over", item.Name, "later, and still")
 }
 
-func TestAWaitingNamespaceIsLookedAtEarlierIfSomethingHappens(t *testing.T) {
+func TestWaitingNamespaceIsReconciledEarlierAfterAChange(t *testing.T) {
 	queue := New(&backoff.Queues{})
 	defer queue.ShutDown()
 	queue.AddWaiting("later", time.Hour)
@@ -66,5 +66,5 @@ func TestAWaitingNamespaceIsLookedAtEarlierIfSomethingHappens(t *testing.T) {
 		order = append(order, item.Name)
 		queue.Done(item)
 	}
-	require.Equal(t, []string{"later", "changed", "bulk"}, order, "it is still somebody's new namespace")
+	require.Equal(t, []string{"later", "changed", "bulk"}, order, "a new namespace keeps its priority")
 }

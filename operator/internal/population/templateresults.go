@@ -6,29 +6,29 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// standings returns how each selecting template stands in a namespace.
-func standings(plan populate.Plan, findings []populate.Finding) map[string]Standing {
-	all := map[string]Standing{}
+// templateResults returns the result of each selecting template in a namespace.
+func templateResults(plan populate.Plan, findings []populate.Finding) map[string]TemplateResult {
+	all := map[string]TemplateResult{}
 	for _, template := range plan.Templates {
-		all[template.Name] = Standing{Generation: template.Generation, State: Populated}
+		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated}
 	}
 	for _, finding := range findings {
-		if standing, selects := all[finding.Template]; selects {
-			all[finding.Template] = standing.with(plan.Namespace.Name, finding)
+		if result, selects := all[finding.Template]; selects {
+			all[finding.Template] = result.with(plan.Namespace.Name, finding)
 		}
 	}
 	for _, overridden := range plan.Overridden {
 		for _, template := range []string{overridden.Template, overridden.By} {
-			standing := all[template]
-			standing.Overridden = append(standing.Overridden, overridden)
-			all[template] = standing
+			result := all[template]
+			result.Overridden = append(result.Overridden, overridden)
+			all[template] = result
 		}
 	}
 	return all
 }
 
-// with returns the standing after a finding: the worst state counts.
-func (s Standing) with(namespace string, finding populate.Finding) Standing {
+// with returns the result after a finding: the worst state counts.
+func (s TemplateResult) with(namespace string, finding populate.Finding) TemplateResult {
 	switch finding.Reason {
 	case populate.FindingFailed, populate.FindingBrokenTemplate:
 		s.State = Failed

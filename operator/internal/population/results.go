@@ -1,0 +1,319 @@
+package population
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// State is the state of a template in a namespace.
+type State int
+
+// The states. A namespace is counted under one of them for each template that selects it.
+const (
+	Pending State = iota
+	Populated
+	Failed
+	Drifted
+	OptedOut
+)
+
+// TemplateResult is the result of populating a namespace with a template.
+type TemplateResult struct {
+	// Generation is that of the template. A reconciliation that began before the template changed does not replace the
+	// result of a newer generation.
+	Generation int64
+	State      State
+	Failures   []v1alpha1.ObjectFailure
+	// Overridden are the objects that both this template and another one declare.
+	Overridden []populate.Overridden
+}
+
+// Results keeps the latest result of each template in each namespace in memory. The status of a template sums them up.
+// After a start, every namespace is reconciled once before a status is written, so that a restart changes no status. It
+// is safe for concurrent use.
+type Results struct {
+	changed func(template string)
+
+	mu         sync.Mutex
+	namespaces map[string]*record
+	// results are by template and namespace; templates are the templates that have a result, by namespace.
+	results   map[string]map[string]TemplateResult
+	templates map[string]map[string]struct{}
+	// unreconciled are the namespaces that existed at the start and have not been reconciled since.
+	unreconciled map[string]struct{}
+	// waiting are the templates whose status waits until every namespace has been reconciled.
+	waiting map[string]struct{}
+}
+
+type record struct {
+	uid types.UID
+	// created is when the watch reported the creation of the namespace; zero if it is older than this process.
+	created time.Time
+	// isReconciled is true after the first reconciliation.
+	isReconciled bool
+	// written is the namespace after the operator's last write, until the cache has it.
+	written *corev1.Namespace
+}
+
+// NewResults returns empty results. They call changed for each template whose result changed in a namespace.
+func NewResults(changed func(template string)) *Results {
+	return &Results{
+		changed:    changed,
+		namespaces: map[string]*record{},
+		waiting:    map[string]struct{}{},
+		results:    map[string]map[string]TemplateResult{},
+		templates:  map[string]map[string]struct{}{},
+	}
+}
+
+// Start sets the namespaces that existed at the start.
+func (r *Results) Start(namespaces []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unreconciled = map[string]struct{}{}
+	for _, name := range namespaces {
+		r.unreconciled[name] = struct{}{}
+	}
+}
+
+// Complete reports whether every namespace that existed at the start has been reconciled. If not, changed is called for
+// the template once they have, whether it selects a namespace or not.
+func (r *Results) Complete(template string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	isComplete := r.unreconciled != nil && len(r.unreconciled) == 0
+	if !isComplete {
+		r.waiting[template] = struct{}{}
+	}
+	return isComplete
+}
+
+// Created records that the watch reported the creation of a namespace. The namespace may have been reconciled already:
+// the cache has it a moment before its event arrives.
+func (r *Results) Created(namespace string, uid types.UID, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.namespaces[namespace]; known != nil && known.uid == uid {
+		return
+	}
+	r.namespaces[namespace] = &record{uid: uid, created: at}
+}
+
+// IsNew reports whether a namespace was created while this process was watching, and has not been reconciled since. The
+// objects that a cache may still have in it belong to an earlier namespace of the same name.
+func (r *Results) IsNew(namespace string, uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[namespace]
+	return known.isNew() && known.uid == uid
+}
+
+// isNew may be called on a nil record.
+func (r *record) isNew() bool {
+	return r != nil && !r.created.IsZero() && !r.isReconciled
+}
+
+// Record replaces the results of a namespace. The first time that the namespace is populated, it returns when the watch
+// reported its creation, and otherwise the zero time.
+func (r *Results) Record(
+	namespace string, uid types.UID, results map[string]TemplateResult, populated bool,
+) (created time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[namespace]
+	if known.isNew() && known.uid != uid {
+		// The results are about an earlier namespace of the same name.
+		return time.Time{}
+	}
+	if known == nil || known.uid != uid {
+		known = &record{uid: uid}
+		r.namespaces[namespace] = known
+	}
+	known.isReconciled = true
+	if populated {
+		created, known.created = known.created, time.Time{}
+	}
+	for template := range r.templates[namespace] {
+		if _, exists := results[template]; !exists {
+			r.remove(template, namespace)
+		}
+	}
+	for template, result := range results {
+		if r.results[template][namespace].Generation <= result.Generation {
+			r.set(template, namespace, result)
+		}
+	}
+	r.reconciled(namespace)
+	return created
+}
+
+// Written records a namespace as the API server returned it after a write of the operator.
+func (r *Results) Written(ns *corev1.Namespace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.namespaces[ns.Name]; known != nil && known.uid == ns.UID {
+		known.written = ns
+	}
+}
+
+// Latest returns the namespace of the cache, or the one after the operator's last write if the cache is behind, so that
+// nothing is written twice. The caller must not change it.
+func (r *Results) Latest(cached *corev1.Namespace) *corev1.Namespace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[cached.Name]
+	if known == nil || known.uid != cached.UID || known.written == nil {
+		return cached
+	}
+	if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion,
+		known.written.ResourceVersion); err == nil && order < 0 {
+		return known.written
+	}
+	known.written = nil
+	return cached
+}
+
+// Forget removes a deleted namespace, unless a new one of the same name was created since.
+func (r *Results) Forget(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.namespaces[namespace].isNew() {
+		return
+	}
+	delete(r.namespaces, namespace)
+	for template := range r.templates[namespace] {
+		r.remove(template, namespace)
+	}
+	r.reconciled(namespace)
+}
+
+// SetPending records that namespaces are yet to be populated with a generation of a template.
+func (r *Results) SetPending(template string, generation int64, namespaces []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, namespace := range namespaces {
+		r.set(template, namespace, TemplateResult{Generation: generation, State: Pending})
+	}
+}
+
+// ForgetTemplate removes a deleted template. It returns the namespaces that it selected.
+func (r *Results) ForgetTemplate(template string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	namespaces := slices.Collect(maps.Keys(r.results[template]))
+	for _, namespace := range namespaces {
+		r.remove(template, namespace)
+	}
+	return namespaces
+}
+
+// Summary returns the sum of a template's results: the counts, and at most ten failures and ten overridden objects, in
+// ascending order of namespaces.
+func (r *Results) Summary(template string) Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const most = 10
+	var sum Summary
+	results := r.results[template]
+	for _, result := range results {
+		switch result.State {
+		case Pending:
+			sum.Pending++
+		case Populated:
+			sum.Counts.Populated++
+		case Failed:
+			sum.Counts.Failed++
+		case Drifted:
+			sum.Counts.Drifted++
+		case OptedOut:
+			sum.Counts.OptedOut++
+		}
+	}
+	sum.Counts.Matched = int32(len(results)) - sum.Counts.OptedOut
+	if sum.Counts.Failed == 0 && !anyOverridden(results) {
+		return sum
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(results)) {
+		result := results[namespace]
+		sum.Failures = append(sum.Failures, result.Failures[:min(len(result.Failures), most-len(sum.Failures))]...)
+		for _, overridden := range result.Overridden {
+			if len(sum.Overridden) < most && !slices.Contains(sum.Overridden, overridden) {
+				sum.Overridden = append(sum.Overridden, overridden)
+			}
+		}
+	}
+	return sum
+}
+
+// Summary is the sum of a template's results in all namespaces that it selects.
+type Summary struct {
+	Counts     v1alpha1.NamespaceCounts
+	Pending    int
+	Failures   []v1alpha1.ObjectFailure
+	Overridden []populate.Overridden
+}
+
+func anyOverridden(results map[string]TemplateResult) bool {
+	for _, result := range results {
+		if len(result.Overridden) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// set and remove are called with the lock held.
+func (r *Results) set(template, namespace string, result TemplateResult) {
+	if r.results[template] == nil {
+		r.results[template] = map[string]TemplateResult{}
+	}
+	if r.templates[namespace] == nil {
+		r.templates[namespace] = map[string]struct{}{}
+	}
+	before, ok := r.results[template][namespace]
+	r.results[template][namespace] = result
+	r.templates[namespace][template] = struct{}{}
+	if !ok || !same(before, result) {
+		r.changed(template)
+	}
+}
+
+func (r *Results) remove(template, namespace string) {
+	delete(r.results[template], namespace)
+	delete(r.templates[namespace], template)
+	if len(r.results[template]) == 0 {
+		delete(r.results, template)
+	}
+	if len(r.templates[namespace]) == 0 {
+		delete(r.templates, namespace)
+	}
+	r.changed(template)
+}
+
+func same(a, b TemplateResult) bool {
+	return a.State == b.State && slices.Equal(a.Failures, b.Failures) &&
+		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
+}
+
+// reconciled is called with the lock held. After the last namespace of the start, the statuses that wait are due.
+func (r *Results) reconciled(namespace string) {
+	if _, ok := r.unreconciled[namespace]; !ok {
+		return
+	}
+	delete(r.unreconciled, namespace)
+	if len(r.unreconciled) == 0 {
+		for template := range r.waiting {
+			r.changed(template)
+		}
+		clear(r.waiting)
+	}
+}

@@ -1,0 +1,125 @@
+package population
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestNamespaceIsNewUntilItIsReconciled(t *testing.T) {
+	results := NewResults(func(string) {})
+	require.False(t, results.IsNew("a", "1"), "it existed before")
+	results.Created("a", "1", time.Now())
+	require.True(t, results.IsNew("a", "1"))
+	require.False(t, results.IsNew("a", "2"), "it is another one")
+	born := results.Record("a", "1", nil, false)
+	require.True(t, born.IsZero(), "it is not populated yet")
+	require.False(t, results.IsNew("a", "1"))
+	born = results.Record("a", "1", nil, true)
+	require.False(t, born.IsZero())
+	require.True(t, results.Record("a", "1", nil, true).IsZero(), "it was populated before")
+}
+
+// A rollout may reconcile a namespace from the cache before the event of its creation arrives.
+func TestCreationEventAfterTheFirstReconciliationIsIgnored(t *testing.T) {
+	results := NewResults(func(string) {})
+	results.Record("a", "1", nil, true)
+	results.Created("a", "1", time.Now())
+	require.False(t, results.IsNew("a", "1"))
+}
+
+func TestLateResultsOfADeletedNamespaceAreIgnored(t *testing.T) {
+	results := NewResults(func(string) {})
+	results.Created("a", "1", time.Now())
+	results.Created("a", "2", time.Now())
+	results.Record("a", "1", map[string]TemplateResult{"t": {State: Failed}}, false)
+	results.Forget("a")
+	require.True(t, results.IsNew("a", "2"))
+	require.Zero(t, results.Summary("t").Counts)
+}
+
+func TestSummaryCountsNamespacesOnce(t *testing.T) {
+	changed := map[string]int{}
+	results := NewResults(func(template string) { changed[template]++ })
+	results.SetPending("t", 0, []string{"a", "b", "c", "d", "e"})
+	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, results.Summary("t"))
+	failure := v1alpha1.ObjectFailure{Namespace: "b", Object: "configmap/x", Message: "no"}
+	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
+	results.Record("b", "1",
+		map[string]TemplateResult{"t": {State: Failed, Failures: []v1alpha1.ObjectFailure{failure}}},
+		false)
+	results.Record("c", "1", map[string]TemplateResult{"t": {State: Drifted}}, true)
+	results.Record("d", "1", map[string]TemplateResult{"t": {State: OptedOut}}, false)
+	results.Record("e", "1", nil, false)
+	require.Equal(t, Summary{
+		Counts:   v1alpha1.NamespaceCounts{Matched: 3, Populated: 1, Failed: 1, Drifted: 1, OptedOut: 1},
+		Failures: []v1alpha1.ObjectFailure{failure},
+	}, results.Summary("t"))
+	before := changed["t"]
+	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
+	require.Equal(t, before, changed["t"], "nothing changed")
+	results.Forget("a")
+	require.ElementsMatch(t, []string{"b", "c", "d"}, results.ForgetTemplate("t"))
+	require.Zero(t, results.Summary("t").Counts)
+}
+
+func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
+	changed := map[string]int{}
+	results := NewResults(func(template string) { changed[template]++ })
+	require.False(t, results.Complete("t"), "it was not opened")
+	results.Start([]string{"a", "b"})
+	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
+	require.False(t, results.Complete("t"))
+	require.False(t, results.Complete("selects none"))
+	clear(changed)
+	results.Forget("b")
+	require.True(t, results.Complete("t"))
+	require.Equal(t, map[string]int{"t": 1, "selects none": 1}, changed, "the status of every template is due")
+}
+
+func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
+	results := NewResults(func(string) {})
+	results.SetPending("t", 2, []string{"a"})
+	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
+	require.Equal(t, 1, results.Summary("t").Pending)
+	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 2, State: Populated}}, true)
+	require.Zero(t, results.Summary("t").Pending)
+	results.SetPending("t", 1, []string{"a"})
+	require.Equal(t, 1, results.Summary("t").Pending, "it was deleted and created anew")
+}
+
+func TestLatestReturnsTheLastWriteUntilTheCacheHasIt(t *testing.T) {
+	version := func(uid, resourceVersion string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion,
+		}}
+	}
+	results := NewResults(func(string) {})
+	cached, written := version("1", "9"), version("1", "10")
+	results.Written(written)
+	require.Same(t, cached, results.Latest(cached), "it was not reconciled yet, or does not exist")
+
+	results.Record("a", "1", nil, true)
+	require.Same(t, cached, results.Latest(cached), "nothing was written")
+	results.Written(written)
+	require.Same(t, written, results.Latest(cached))
+	require.Same(t, written, results.Latest(cached), "each time")
+	other := version("2", "8")
+	require.Same(t, other, results.Latest(other), "it is another namespace")
+	results.Written(version("2", "11"))
+	require.Same(t, written, results.Latest(cached), "that was about another namespace")
+
+	caughtUp := version("1", "10")
+	require.Same(t, caughtUp, results.Latest(caughtUp))
+	require.Same(t, cached, results.Latest(cached), "the written namespace is forgotten")
+
+	results.Written(written)
+	results.Record("a", "2", nil, true)
+	require.Same(t, cached, results.Latest(cached), "another namespace has the name")
+}
