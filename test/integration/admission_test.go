@@ -352,7 +352,7 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 			jane.expectAllDenied(ns, "annotations", key, nil, denial)
 			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+key+`": null}}}`)
 		}
-		jane.expectAllDenied(ns, "annotations", v1alpha1.SealAnnotation, new("1"), denial)
+		jane.expectAllDenied(ns, "annotations", v1alpha1.ExistingAnnotation, new("1"), denial)
 		_, err := jane.createNamespace("b", map[string]string{"x.tree.policy.nstpl.dev/depth": "0"}, nil)
 		require.ErrorContains(t, err, denial)
 	})

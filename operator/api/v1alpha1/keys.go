@@ -43,9 +43,9 @@ const (
 	// as an empty list whose items are merged. A missing owner of these fields is not drift.
 	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
 
-	// SealAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that the
+	// ExistingAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that the
 	// operator knows that an object was deleted if it is missing later.
-	SealAnnotation = "policy.nstpl.dev/reported-objects"
+	ExistingAnnotation = "policy.nstpl.dev/reported-objects"
 
 	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.
 	PolicySpaceLabel = "policy.nstpl.dev/policyspace"

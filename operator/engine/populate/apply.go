@@ -79,7 +79,7 @@ func (r Result) RetryAfter() time.Duration {
 // Apply carries out a plan in four steps: RoleBindings that must not meet a changed Role are deleted, everything that
 // does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions. It calls write with
 // the namespace's new seals before it deletes an object that they name.
-func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result {
+func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Result {
 	var revoked, first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
@@ -99,9 +99,9 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result
 		case Unchanged, LeaveAlone:
 		}
 	}
-	p := &pass{Applier: a, namespace: plan.Namespace.Name, intents: newIntents(plan, write)}
+	p := &pass{Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write)}
 	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
-	obstacle := notRevoked(result.Outcomes)
+	obstacle := revokeObstacle(result.Outcomes)
 	applied := a.each(ctx, first, func(change Change) Outcome {
 		if obstacle != nil && change.Kind.GroupKind() == roleKind {
 			return Outcome{Change: change, Failure: obstacle}
@@ -119,10 +119,10 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result
 		}
 		return p.apply(ctx, change)
 	})...)
-	for _, change := range roles.untenable(plan) {
+	for _, change := range roles.unsafeBindings(plan) {
 		result.takeAway(p.takeAway(ctx, change, roles.obstacle(change)))
 	}
-	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, safe(prunes, result.Outcomes))...)
+	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, allowedPrunes(prunes, result.Outcomes))...)
 	return result
 }
 
@@ -130,13 +130,13 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteSeals) Result
 type pass struct {
 	*Applier
 	namespace string
-	intents   *intents
+	existing  *existingStore
 }
 
-// notRevoked returns why Roles must not change yet, or nil: a RoleBinding that was to be deleted before still grants.
-func notRevoked(outcomes []Outcome) *Failure {
+// revokeObstacle returns why Roles must not change yet, or nil: a RoleBinding that was to be deleted before still grants.
+func revokeObstacle(outcomes []Outcome) *Failure {
 	for _, outcome := range outcomes {
-		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeld {
+		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeldByFinalizer {
 			return &Failure{
 				Reason: ReasonNotRevoked,
 				err:    fmt.Errorf("waits until %s is deleted, which may bind it: %w", outcome.ID(), outcome.Failure),
@@ -149,18 +149,18 @@ func notRevoked(outcomes []Outcome) *Failure {
 // safe returns the deletions that may be carried out. An object stays for now if another one of its kind could not be
 // applied in the namespace: that one may be what replaces it. Rights do not stay because of a failure that a user of
 // the namespace can bring about.
-func safe(prunes []Change, outcomes []Outcome) []Change {
-	failed, failedForUs := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
+func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
+	failed, failedNotByUser := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
 		if outcome.Failure != nil && !outcome.Deletes() {
 			kind := outcome.Kind.GroupKind()
 			failed[kind] = true
-			failedForUs[kind] = failedForUs[kind] || !outcome.Failure.byUser()
+			failedNotByUser[kind] = failedNotByUser[kind] || !outcome.Failure.byUser()
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(prunes), func(change Change) bool {
 		kind := change.Kind.GroupKind()
-		return failedForUs[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind))
+		return failedNotByUser[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind))
 	})
 }
 
@@ -180,7 +180,7 @@ func (p *pass) takeAway(ctx context.Context, change Change, obstacle *Failure) O
 	outcome := Outcome{Change: change}
 	objects, err := p.resource(change.Kind, p.namespace)
 	if err == nil {
-		err = p.intents.toDelete(ctx, change)
+		err = p.existing.remove(ctx, change)
 	}
 	if err == nil {
 		err = revoke(ctx, objects, change)
@@ -228,7 +228,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		} else {
 			outcome.Written,
 				err = patch(ctx, objects, change.Declared,
-				options{existing: change.Observed, books: booksOf(change.Observed)})
+				options{existing: change.Observed, record: recordOf(change.Observed)})
 		}
 	}
 	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
@@ -272,7 +272,7 @@ func create(
 			return nil, false, conflict
 		}
 	}
-	taken := options{existing: existing, books: booksOf(existing)}
+	taken := options{existing: existing, record: recordOf(existing)}
 	// The object may be this project's all the same: the answer to its creation was lost, or its label was taken away.
 	taken.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
 	written, err = patch(ctx, objects, change.Declared, taken)
@@ -292,7 +292,7 @@ type options struct {
 	// existing is the object to apply over. If it is nil, the object must not exist.
 	existing *metav1.PartialObjectMetadata
 	dryRun   bool
-	books
+	record
 }
 
 // patch applies an object. Fields that this project does not own right after that never have an owner. They are
@@ -327,7 +327,7 @@ func send(
 	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
 ) (*metav1.PartialObjectMetadata, error) {
 	request := func(p precondition) (*metav1.PartialObjectMetadata, error) {
-		body, err := object.bodyFor(o.books, p)
+		body, err := object.bodyFor(o.record, p)
 		if err != nil {
 			return nil, err
 		}
@@ -360,7 +360,7 @@ func asObserved[T any](
 	switch {
 	case lookup != nil:
 		return written, lookup
-	case now == nil || !SameClaim(observed, now) || !slices.Equal(observed.Finalizers, now.Finalizers):
+	case now == nil || !SameRecord(observed, now) || !slices.Equal(observed.Finalizers, now.Finalizers):
 		return written, err
 	}
 	return write("")
@@ -368,7 +368,7 @@ func asObserved[T any](
 
 // pruneAll deletes objects. Those of RBAC that a finalizer keeps are emptied, which counts as a failure.
 func (p *pass) pruneAll(ctx context.Context, changes []Change) []Outcome {
-	if err := p.intents.toDelete(ctx, changes...); err != nil {
+	if err := p.existing.remove(ctx, changes...); err != nil {
 		outcomes := make([]Outcome, 0, len(changes))
 		for _, change := range changes {
 			outcomes = append(outcomes, Outcome{Change: change, Failure: failure(err, p.namespace)})
@@ -385,7 +385,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	case err != nil:
 	case change.Action == Empty:
 		_, err = empty(ctx, objects, change)
-	case change.Revoked || isRBAC(change.Kind.GroupKind()) && held(change.Observed):
+	case change.Revoked || isRBAC(change.Kind.GroupKind()) && hasFinalizers(change.Observed):
 		err = revoke(ctx, objects, change)
 	default:
 		err = remove(ctx, objects, change.Observed)
@@ -395,8 +395,8 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 		err = nil
 	}
 	if outcome.Deleted = err == nil && change.Action == Prune; err == nil && isRBAC(change.Kind.GroupKind()) &&
-		held(change.Observed) {
-		err = heldFailure(change)
+		hasFinalizers(change.Observed) {
+		err = finalizerFailure(change)
 	}
 	if err != nil {
 		outcome.Failure = failure(err, p.namespace)
@@ -435,8 +435,8 @@ func empty(
 	})
 }
 
-func heldFailure(change Change) *Failure {
-	return &Failure{Reason: ReasonHeld,
+func finalizerFailure(change Change) *Failure {
+	return &Failure{Reason: ReasonHeldByFinalizer,
 		err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: remove %s from its metadata.finalizers",
 			strings.Join(change.Observed.Finalizers, ", "))}
 }

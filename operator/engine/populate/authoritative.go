@@ -10,9 +10,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// ofKubernetes are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares
+// keptObjects are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares
 // them, and they stay.
-var ofKubernetes = []ObjectID{
+var keptObjects = []ObjectID{
 	{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"},
 	{schema.GroupKind{Kind: "ServiceAccount"}, "default"},
 	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
@@ -52,13 +52,13 @@ func deletes(declared Declared, kind schema.GroupKind) bool {
 	return template != nil && !onlyReports(declared, template)
 }
 
-// judgeUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why
+// planUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why
 // it would be left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide
 // has it.
-func judgeUndeclared(declared Declared, change Change) Change {
+func planUndeclared(declared Declared, change Change) Change {
 	kind := change.Kind.GroupKind()
 	template := authority(declared, kind)
-	if template == nil || slices.Contains(ofKubernetes, change.ID()) {
+	if template == nil || slices.Contains(keptObjects, change.ID()) {
 		return change
 	}
 	change.Template = template.Name
@@ -68,7 +68,7 @@ func judgeUndeclared(declared Declared, change Change) Change {
 		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it",
 			declared.Broken[0].Template.Name)
 	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool {
-		return withholds(declared, t.Name, kind)
+		return omits(declared, t.Name, kind)
 	}):
 		change.Reason = "a template may declare it once the namespace's creator is known"
 	case template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport:
@@ -86,7 +86,7 @@ func judgeUndeclared(declared Declared, change Change) Change {
 
 // unlabelled plans an object without the label of a template.
 func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change {
-	return judgeUndeclared(declared, Change{
+	return planUndeclared(declared, Change{
 		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object,
 		Reason: "no template declares it",
 	})

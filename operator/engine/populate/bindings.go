@@ -189,10 +189,10 @@ func (r roles) obstacle(change Change) *Failure {
 	}
 }
 
-// untenable returns the RoleBindings that exist and must go, because their Role differs from the declaration and cannot
+// unsafeBindings returns the RoleBindings that exist and must go, because their Role differs from the declaration and cannot
 // be put right. A Role that still is as an earlier declaration had it is no danger, and neither is a failure that
 // passes.
-func (r roles) untenable(plan Plan) []Change {
+func (r roles) unsafeBindings(plan Plan) []Change {
 	var all []Change
 	for _, change := range plan.Changes {
 		role, ok := r.of(change)
@@ -223,6 +223,6 @@ func ownsRules(role *metav1.PartialObjectMetadata) bool {
 func isRBAC(kind schema.GroupKind) bool { return kind == roleKind || kind == bindingKind }
 
 // held reports whether finalizers keep an object from being deleted.
-func held(object *metav1.PartialObjectMetadata) bool {
+func hasFinalizers(object *metav1.PartialObjectMetadata) bool {
 	return len(object.Finalizers) > 0
 }

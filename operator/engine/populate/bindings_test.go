@@ -171,11 +171,11 @@ func TestABindingFollowsItsRole(t *testing.T) {
 		report bool
 		// became is what became of the Role; nil where nothing is tried.
 		became *Outcome
-		// waits is whether a new RoleBinding waits for it, obstacle why it then can't be applied, and untenable whether
+		// waits is whether a new RoleBinding waits for it, obstacle why it then can't be applied, and unsafeBindings whether
 		// one that exists goes.
 		waits     bool
 		obstacle  metav1.StatusReason
-		untenable bool
+		unsafeBindings bool
 	}{
 		"as declared":           {role: observedAs(t, "a", worker)},
 		"created":               {became: &Outcome{Created: true}, waits: true},
@@ -184,7 +184,7 @@ func TestABindingFollowsItsRole(t *testing.T) {
 			role: observedAs(t, "a", reader), became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole,
 		},
 		"refused": {
-			became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, untenable: true,
+			became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
 		},
 		"not created for now": {became: &Outcome{Failure: later}, waits: true, obstacle: ReasonRoleNotAsDeclared},
 		"a change refused": {
@@ -193,11 +193,11 @@ func TestABindingFollowsItsRole(t *testing.T) {
 		},
 		"a correction refused": {
 			role: observedAs(t, "a", worker, rules), became: &Outcome{Failure: refused}, waits: true,
-			obstacle: ReasonRoleNotAsDeclared, untenable: true,
+			obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
 		},
 		"a change of a drifted one": {
 			role: observedAs(t, "a", reader, rules), became: &Outcome{Failure: refused}, waits: true,
-			obstacle: ReasonRoleNotAsDeclared, untenable: true,
+			obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
 		},
 		"drift that is reported": {
 			role: observedAs(t, "a", worker, rules), report: true, waits: true, obstacle: ReasonRoleNotAsDeclared,
@@ -230,7 +230,7 @@ func TestABindingFollowsItsRole(t *testing.T) {
 				}
 				require.Equal(t, c.obstacle, reason)
 			}
-			require.Equal(t, c.untenable, len(roles.untenable(plan)) == 1)
+			require.Equal(t, c.unsafeBindings, len(roles.unsafeBindings(plan)) == 1)
 		})
 	}
 }
@@ -271,7 +271,7 @@ func TestDeletionsWaitForWhatMayReplaceThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kept []string
-			for _, change := range safe(prunes, c.outcomes) {
+			for _, change := range allowedPrunes(prunes, c.outcomes) {
 				kept = append(kept, change.Kind.Kind+"/"+change.Name)
 			}
 			require.Equal(t, c.want, fmt.Sprint(kept))

@@ -18,8 +18,8 @@ const (
 	ReasonUnknownKind   metav1.StatusReason = "UnknownKind"
 	ReasonClusterScoped metav1.StatusReason = "ClusterScoped"
 	ReasonConnection    metav1.StatusReason = "Connection"
-	// ReasonHeld is of an object that is being deleted and that a finalizer keeps.
-	ReasonHeld metav1.StatusReason = "HeldByFinalizer"
+	// ReasonHeldByFinalizer is of an object that is being deleted and that a finalizer keeps.
+	ReasonHeldByFinalizer metav1.StatusReason = "HeldByFinalizer"
 	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are of RoleBindings whose Role just changed, or could not be
 	// applied.
 	ReasonWaitsForRole      metav1.StatusReason = "WaitsForRole"
@@ -72,7 +72,7 @@ func unanswered(err error) bool {
 // the same name that cannot be changed.
 func (f *Failure) byUser() bool {
 	switch f.Reason {
-	case ReasonHeld, ReasonRoleNotAsDeclared, metav1.StatusReasonInvalid:
+	case ReasonHeldByFinalizer, ReasonRoleNotAsDeclared, metav1.StatusReasonInvalid:
 		return true
 	}
 	return false

@@ -59,7 +59,7 @@ func (f Finding) String() string {
 func Findings(plan Plan, result Result) []Finding {
 	var findings []Finding
 	for _, outcome := range result.Outcomes {
-		findings = append(findings, ofOutcome(outcome)...)
+		findings = append(findings, outcomeFindings(outcome)...)
 	}
 	for _, broken := range plan.Broken {
 		findings = append(findings, Finding{
@@ -68,7 +68,7 @@ func Findings(plan Plan, result Result) []Finding {
 		})
 	}
 	for _, change := range plan.Changes {
-		if finding, differs := ofDifference(change); differs {
+		if finding, differs := differenceFinding(change); differs {
 			findings = append(findings, finding)
 		}
 	}
@@ -90,8 +90,8 @@ func Findings(plan Plan, result Result) []Finding {
 	return findings
 }
 
-// ofOutcome returns the findings about a write: that it failed, or that it undid what another client did.
-func ofOutcome(outcome Outcome) []Finding {
+// outcomeFindings returns the findings about a write: that it failed, or that it undid what another client did.
+func outcomeFindings(outcome Outcome) []Finding {
 	finding := Finding{Object: outcome.ID(), Template: outcome.Template, Severity: Info, Message: outcome.Reason}
 	switch {
 	case outcome.Failure != nil:
@@ -112,8 +112,8 @@ func ofOutcome(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// ofDifference returns the finding about an object that differs and is left as it is.
-func ofDifference(change Change) (finding Finding, differs bool) {
+// differenceFinding returns the finding about an object that differs and is left as it is.
+func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
 	case change.Action != LeaveAlone || !change.Differs():
@@ -129,7 +129,7 @@ func ofDifference(change Change) (finding Finding, differs bool) {
 // isFatal reports whether a failure keeps the namespace from being populated. An object that cannot be pruned is too
 // much, not too little, so it is fatal only if it grants rights.
 func isFatal(outcome Outcome) bool {
-	return outcome.Failure.Reason == ReasonHeld ||
+	return outcome.Failure.Reason == ReasonHeldByFinalizer ||
 		outcome.Declared != nil && severity(outcome.Declared.Template) == Error
 }
 

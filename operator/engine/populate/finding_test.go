@@ -65,7 +65,7 @@ func TestFindings(t *testing.T) {
 			want:   finding(Warning, FindingFailed, "no"),
 		},
 		"a grant that a finalizer keeps": {
-			result: failed(change(nil, Prune), ReasonHeld),
+			result: failed(change(nil, Prune), ReasonHeldByFinalizer),
 			want:   finding(Error, FindingFailed, "no"),
 		},
 		"a RoleBinding that waits": {

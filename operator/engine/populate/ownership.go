@@ -29,7 +29,7 @@ func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 // losing its entry there does not make an object a user's: admission guards the label and the annotations that say
 // whose it is. An object on which another manager owns the label is a copy.
 func Ours(object metav1.Object) bool {
-	if booksOf(object).adopted {
+	if recordOf(object).adopted {
 		return false
 	}
 	if ownEntry(object) != nil {
@@ -40,9 +40,9 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
-// SameClaim reports whether what this project says of an object is the same in both states.
-func SameClaim(a, b *metav1.PartialObjectMetadata) bool {
-	return a.UID == b.UID && labelOf(a) == labelOf(b) && booksOf(a) == booksOf(b) && Ours(a) == Ours(b) &&
+// SameRecord reports whether what this project says of an object is the same in both states.
+func SameRecord(a, b *metav1.PartialObjectMetadata) bool {
+	return a.UID == b.UID && labelOf(a) == labelOf(b) && recordOf(a) == recordOf(b) && Ours(a) == Ours(b) &&
 		a.Annotations[v1alpha1.HashAnnotation] == b.Annotations[v1alpha1.HashAnnotation]
 }
 

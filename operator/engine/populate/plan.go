@@ -116,7 +116,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			others[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 		}
 	}
-	sealed := parseSeals(declared.Namespace.Annotations[v1alpha1.SealAnnotation])
+	sealed := parseExisting(declared.Namespace.Annotations[v1alpha1.ExistingAnnotation])
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
 		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
@@ -213,7 +213,7 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		return change
 	}
 	unowned, err := lostFields(object.Object, entry)
-	missing := without(unowned, booksOf(observed).unowned)
+	missing := without(unowned, recordOf(observed).unowned)
 	switch {
 	case err != nil:
 		return drift(change, "its managedFields can't be read: "+err.Error())
@@ -221,7 +221,7 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		return drift(change, lostReason(missing, observed))
 	case !ownsHash(entry):
 		return drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
-	case joinFields(unowned) != joinFields(splitFields(booksOf(observed).unowned)):
+	case joinFields(unowned) != joinFields(splitFields(recordOf(observed).unowned)):
 		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
 		return change
 	}
@@ -283,18 +283,18 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "it carries the label of a template, and was not populated by one"
-		return judgeUndeclared(declared, change)
+		return planUndeclared(declared, change)
 	case !Ours(object):
 		change.Reason = "it was there before it was populated"
-		return judgeUndeclared(declared, change)
+		return planUndeclared(declared, change)
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s is gone", name)
-		return judgeUndeclared(declared, change)
+		return planUndeclared(declared, change)
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return b.Template.Name == name }):
 		change.Reason = fmt.Sprintf("template %s can't be rendered", name)
-	case withholds(declared, name, kind.GroupKind()):
+	case omits(declared, name, kind.GroupKind()):
 		change.Reason = fmt.Sprintf("template %s may declare it once the namespace's creator is known", name)
 	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name }):
 		change.Action, change.Reason = Prune, noLongerDeclared(declared, change.ID(), name)
@@ -324,15 +324,15 @@ func beingDeleted(change Change) Change {
 	if change.Action != Prune || change.Observed.DeletionTimestamp == nil {
 		return change
 	}
-	if change.Action = LeaveAlone; isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+	if change.Action = LeaveAlone; isRBAC(change.Kind.GroupKind()) && hasFinalizers(change.Observed) {
 		change.Action = Empty
 	}
 	change.Reason = "it is being deleted: " + change.Reason
 	return change
 }
 
-// withholds reports whether a template leaves objects of a kind out of the namespace.
-func withholds(declared Declared, template string, kind schema.GroupKind) bool {
+// omits reports whether a template leaves objects of a kind out of the namespace.
+func omits(declared Declared, template string, kind schema.GroupKind) bool {
 	for _, omission := range declared.Omitted {
 		if omission.Template == template && omission.Kind.GroupKind() == kind {
 			return true

@@ -145,7 +145,7 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				template.Spec.DriftPolicy = policy
 				declared := declare(teamA(), template)
 				if test.sealed && policy == v1alpha1.DriftReport {
-					declared.Namespace.Annotations[v1alpha1.SealAnnotation] = seals{"a": {sealOf(id): true}}.String()
+					declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{"a": {digestOf(id): true}}.String()
 				} else if test.sealed {
 					return // only templates that report have seals
 				}

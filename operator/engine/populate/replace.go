@@ -28,9 +28,9 @@ func (p *pass) replace(
 	if err := mayReplace(change); err != nil {
 		return outcome, fmt.Errorf("cannot be changed in place: %w: %w", err, refusal)
 	}
-	err := p.intents.toDelete(ctx, change)
+	err := p.existing.remove(ctx, change)
 	if err == nil {
-		if isRBAC(change.Kind.GroupKind()) && held(change.Observed) {
+		if isRBAC(change.Kind.GroupKind()) && hasFinalizers(change.Observed) {
 			err = revoke(ctx, objects, change)
 		} else {
 			err = remove(ctx, objects, change.Observed)
@@ -64,9 +64,9 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 		if _, err := empty(ctx, objects, change); err != nil {
 			return err
 		}
-		return heldFailure(change)
+		return finalizerFailure(change)
 	}
-	return &Failure{Reason: ReasonHeld,
+	return &Failure{Reason: ReasonHeldByFinalizer,
 		err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
 			strings.Join(existing.Finalizers, ", "))}
 }

@@ -19,7 +19,7 @@ type reducer struct {
 
 	mu     sync.Mutex
 	labels map[string]map[string]string
-	books  map[book]map[string]string
+	record  map[book]map[string]string
 	fields map[string]*metav1.FieldsV1
 }
 
@@ -38,7 +38,7 @@ func newReducer(kind schema.GroupVersionKind) *reducer {
 	return &reducer{
 		kind:   kind,
 		labels: map[string]map[string]string{},
-		books:  map[book]map[string]string{},
+		record:  map[book]map[string]string{},
 		fields: map[string]*metav1.FieldsV1{},
 	}
 }
@@ -102,16 +102,16 @@ func (r *reducer) label(template string) map[string]string {
 }
 
 func (r *reducer) book(b book) map[string]string {
-	if r.books[b] == nil {
-		r.books[b] = map[string]string{v1alpha1.HashAnnotation: b.hash}
+	if r.record[b] == nil {
+		r.record[b] = map[string]string{v1alpha1.HashAnnotation: b.hash}
 		if b.adopted != "" {
-			r.books[b][v1alpha1.AdoptedAnnotation] = b.adopted
+			r.record[b][v1alpha1.AdoptedAnnotation] = b.adopted
 		}
 		if b.unowned != "" {
-			r.books[b][v1alpha1.UnownedAnnotation] = b.unowned
+			r.record[b][v1alpha1.UnownedAnnotation] = b.unowned
 		}
 	}
-	return r.books[b]
+	return r.record[b]
 }
 
 func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
@@ -124,7 +124,7 @@ func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 
 // sameClaim reports whether what this project says and owns of an object is the same in both states.
 func sameClaim(a, b *metav1.PartialObjectMetadata) bool {
-	return populate.SameClaim(a, b) &&
+	return populate.SameRecord(a, b) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		ownFields(a) == ownFields(b) && !populate.Rewritten(a, b)
 }

@@ -272,7 +272,7 @@ func (r *Namespaces) apply(
 func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"annotations": map[string]any{v1alpha1.SealAnnotation: orNull(seals)},
+		"annotations": map[string]any{v1alpha1.ExistingAnnotation: orNull(seals)},
 	}})
 	if err != nil {
 		return ns, err

@@ -67,7 +67,7 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 			parts = append(parts, finding.String())
 		}
 	}
-	report.Seals = populate.Seal(plan, result)
+	report.Seals = populate.ExistingObjects(plan, result)
 	report.Message = reporting.Shorten(strings.Join(parts, "; "))
 	return report
 }
@@ -117,7 +117,7 @@ func (r Report) hasSameFindings(other Report) bool {
 // stored returns the report that is stored with a namespace, and when its condition last changed.
 func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	report := Report{
-		Seals: ns.Annotations[v1alpha1.SealAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
+		Seals: ns.Annotations[v1alpha1.ExistingAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
 		InTree:       hierarchy.InTree(ns),
 		Initializing: initialize.Initializing(ns),
 	}
@@ -143,7 +143,7 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 			"lastTransitionTime": transition,
 		}
 	}
-	annotations := map[string]any{v1alpha1.SealAnnotation: orNull(r.Seals)}
+	annotations := map[string]any{v1alpha1.ExistingAnnotation: orNull(r.Seals)}
 	if r.InTree != hierarchy.InTree(ns) {
 		annotations[v1alpha1.InTreeAnnotation] = nil
 		if r.InTree {

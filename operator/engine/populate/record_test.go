@@ -10,14 +10,14 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
+func TestBodyAddsTheRecordToTheDeclaration(t *testing.T) {
 	annotated := "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, annotations: {a: b}}}"
 	for _, source := range []string{settings, annotated} {
 		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
 		before, err := json.Marshal(object.Object)
 		require.NoError(t, err)
-		for _, there := range []metav1.Object{nil, foreign("settings", "a")} {
-			body, err := Body(&object, there)
+		for _, existing := range []metav1.Object{nil, foreign("settings", "a")} {
+			body, err := Body(&object, existing)
 			require.NoError(t, err)
 			want := object.DeepCopy()
 			annotations := want.GetAnnotations()
@@ -25,7 +25,7 @@ func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
 				annotations = map[string]string{}
 			}
 			annotations[v1alpha1.HashAnnotation] = object.Hash
-			if there != nil {
+			if existing != nil {
 				annotations[v1alpha1.AdoptedAnnotation] = "true"
 			}
 			want.SetAnnotations(annotations)
@@ -35,6 +35,6 @@ func TestBodyAddsItsAnnotationsToWhatIsDeclared(t *testing.T) {
 		}
 		after, err := json.Marshal(object.Object)
 		require.NoError(t, err)
-		require.Equal(t, string(before), string(after), "what is declared is left as it is")
+		require.Equal(t, string(before), string(after), "the declaration itself does not change")
 	}
 }

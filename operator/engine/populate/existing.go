@@ -1,0 +1,140 @@
+package populate
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// existing records which objects of templates with driftPolicy Report existed: for each template, a short digest of
+// each object. If such an object is missing later, another client deleted it, which is reported. The record is kept in
+// an annotation of the namespace, so that a restart of the operator does not lose it.
+type existing map[string]map[string]bool
+
+func (e existing) has(object *Object) bool {
+	return e[object.Template.Name][digestOf(object.ID())]
+}
+
+func (e existing) add(template string, id ObjectID) {
+	if e[template] == nil {
+		e[template] = map[string]bool{}
+	}
+	e[template][digestOf(id)] = true
+}
+
+// remove removes an object and reports whether the record contained it.
+func (e existing) remove(template string, id ObjectID) bool {
+	digest := digestOf(id)
+	contained := e[template][digest]
+	if delete(e[template], digest); len(e[template]) == 0 {
+		delete(e, template)
+	}
+	return contained
+}
+
+// ExistingObjects returns the value of a namespace's ExistingAnnotation after a plan was carried out. It is empty if no
+// template has driftPolicy Report.
+func ExistingObjects(plan Plan, result Result) string {
+	after := existing{}
+	add := func(change Change) {
+		if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+			after.add(change.Template, change.ID())
+		}
+	}
+	before := existingIn(plan)
+	deleted := map[ObjectID]bool{}
+	for _, outcome := range result.Outcomes {
+		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
+	}
+	for _, change := range plan.Changes {
+		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
+			before.has(change.Declared)
+		if existed && !deleted[change.ID()] { // nstpl creates an object that it deleted itself again
+			add(change)
+		}
+	}
+	for _, outcome := range result.Outcomes {
+		if outcome.Failure == nil {
+			add(outcome.Change)
+		}
+	}
+	return after.String()
+}
+
+// WriteExisting stores the value of a namespace's ExistingAnnotation.
+type WriteExisting func(ctx context.Context, value string) error
+
+// existingStore removes objects from a namespace's ExistingAnnotation before they are deleted. The answer to the
+// deletion may be lost, or this process may end. In either case the next reconciliation must not conclude that another
+// client deleted the object.
+type existingStore struct {
+	write WriteExisting
+
+	mu      sync.Mutex
+	objects existing
+}
+
+func newExistingStore(plan Plan, write WriteExisting) *existingStore {
+	return &existingStore{write: write, objects: existingIn(plan)}
+}
+
+// remove returns nil once the annotation does not list the objects of changes, so that they may be deleted.
+func (s *existingStore) remove(ctx context.Context, changes ...Change) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, isChanged := parseExisting(s.objects.String()), false
+	for _, change := range changes {
+		isChanged = next.remove(change.Template, change.ID()) || isChanged
+	}
+	if !isChanged {
+		return nil
+	}
+	if err := s.write(ctx, next.String()); err != nil {
+		return fmt.Errorf("record that it is about to be deleted: %w", err)
+	}
+	s.objects = next
+	return nil
+}
+
+// String returns the record in a stable order: template=digest.digest,template=digest.
+func (e existing) String() string {
+	var parts []string
+	for _, template := range slices.Sorted(maps.Keys(e)) {
+		parts = append(parts, template+"="+strings.Join(slices.Sorted(maps.Keys(e[template])), "."))
+	}
+	return strings.Join(parts, ",")
+}
+
+// existingIn returns the record that the namespace of a plan has.
+func existingIn(plan Plan) existing {
+	return parseExisting(plan.Namespace.Annotations[v1alpha1.ExistingAnnotation])
+}
+
+// parseExisting parses the result of existing.String. It ignores parts that are invalid.
+func parseExisting(annotation string) existing {
+	parsed := existing{}
+	for part := range strings.SplitSeq(annotation, ",") {
+		template, digests, ok := strings.Cut(part, "=")
+		if !ok {
+			continue
+		}
+		parsed[template] = map[string]bool{}
+		for digest := range strings.SplitSeq(digests, ".") {
+			parsed[template][digest] = true
+		}
+	}
+	return parsed
+}
+
+func digestOf(id ObjectID) string {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(id.String()))
+	return strconv.FormatUint(uint64(sum.Sum32()), 36)
+}

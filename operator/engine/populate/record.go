@@ -1,0 +1,88 @@
+package populate
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// record is what nstpl records in annotations of an object, besides the hash of its declaration.
+type record struct {
+	// adopted says that the object existed before nstpl managed it.
+	adopted bool
+	// unowned lists the declared fields without an owner, one in each line.
+	unowned string
+}
+
+func recordOf(object metav1.Object) record {
+	return record{
+		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true",
+		unowned: object.GetAnnotations()[v1alpha1.UnownedAnnotation],
+	}
+}
+
+// Body returns the body of the request that applies an object: its declaration, and the annotations that record the
+// hash and the record. The existing object is nil if there is none.
+func Body(object *Object, existing metav1.Object) ([]byte, error) {
+	var r record
+	if existing != nil {
+		r = recordOf(existing)
+		r.adopted = !Ours(existing)
+	}
+	r.unowned = expectUnowned(object, r.unowned)
+	return object.body(r)
+}
+
+func (o *Object) body(r record) ([]byte, error) { return o.bodyFor(r, precondition{}) }
+
+// precondition is a condition that the API server checks when it receives an apply: it denies the request with a
+// conflict if the condition is false. The zero value is always true.
+type precondition struct {
+	// absent requires that no object of the name exists.
+	absent bool
+	// uid requires that the existing object has this UID.
+	uid types.UID
+	// version requires that the existing object has this resourceVersion.
+	version string
+}
+
+func (o *Object) bodyFor(r record, p precondition) ([]byte, error) {
+	body := maps.Clone(o.Object)
+	metadata, ok := body["metadata"].(map[string]any)
+	if !ok {
+		return nil, errors.New("metadata is not an object")
+	}
+	metadata = maps.Clone(metadata)
+	annotations := map[string]any{}
+	if declared, ok := metadata["annotations"].(map[string]any); ok {
+		annotations = maps.Clone(declared)
+	}
+	annotations[v1alpha1.HashAnnotation] = o.Hash
+	if r.adopted {
+		annotations[v1alpha1.AdoptedAnnotation] = "true"
+	}
+	if r.unowned != "" {
+		annotations[v1alpha1.UnownedAnnotation] = r.unowned
+	}
+	metadata["annotations"] = annotations
+	if p.absent {
+		// No object ever has this resourceVersion, because etcd never gives its first revision to an object. An apply
+		// to an existing object is therefore a conflict.
+		metadata["resourceVersion"] = "1"
+	}
+	if p.uid != "" {
+		metadata["uid"] = p.uid
+	}
+	if p.version != "" {
+		metadata["resourceVersion"] = p.version
+	}
+	body["metadata"] = metadata
+	data, err := json.Marshal(body)
+	return render.EscapeJSON(data), err
+}
