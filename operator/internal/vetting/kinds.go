@@ -98,7 +98,7 @@ func (a *Admission) resolveDeleted(kinds []schema.GroupVersionKind) ([]resolvedK
 }
 
 // notServed returns why the cluster will not serve a kind: it serves the kind, or its API group, in other versions
-// only, or the group is built in. It returns nil if the kind may be installed later.
+// only, or the group is built in. It returns nil if the kind may be installed later, or was installed just now.
 func (a *Admission) notServed(kind schema.GroupVersionKind) (problem, err error) {
 	switch mappings, err := a.mapper.RESTMappings(kind.GroupKind()); {
 	case meta.IsNoMatchError(err):
@@ -108,6 +108,9 @@ func (a *Admission) notServed(kind schema.GroupVersionKind) (problem, err error)
 		var served []string
 		for _, mapping := range mappings {
 			served = append(served, mapping.GroupVersionKind.GroupVersion().String())
+		}
+		if slices.Contains(served, kind.GroupVersion().String()) {
+			return nil, nil // it was installed since mapping looked it up
 		}
 		slices.Sort(served)
 		return fmt.Errorf("the cluster serves %s as %s, not as %s", kind.GroupKind(),
