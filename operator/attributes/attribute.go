@@ -8,7 +8,7 @@
 //   - An attribute without a rule is not protected. An attribute whose values do not change is never a violation.
 //   - The requester must hold the role of a single rule that covers all old and new values of the attribute.
 //   - The attributes in templates inside of an object, such as the pod template of a Deployment, are protected like
-//     its own: controllers copy them to objects, and nobody checks the controllers.
+//     its own: controllers copy them to objects, and their requests are not checked.
 //   - The deletion of an object is protected only by rules with guardDeletion.
 package attributes
 

@@ -82,7 +82,7 @@ func TestRemoveStaleReferences(t *testing.T) {
 				require.NotContains(t, slices.Concat(c.Users, c.Groups[:len(c.Groups)-1]), gone)
 			}
 			require.Subset(t, c.Users, strings.Fields(there))
-			require.Subset(t, c.Groups, strings.Fields(there+" "+builder), "a name of a user is no group's")
+			require.Subset(t, c.Groups, strings.Fields(there+" "+builder), "the name of a user is not a group")
 		})
 	}
 }

@@ -336,7 +336,7 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 			`{` + freely + `}`, `{securityContext: {seccompProfile: {type: RuntimeDefault}}}`,
 			"spec.securityContext.seccompProfile", `"runtime/default" is not allowed: none may`,
 		},
-		"seccomp that nobody has": {`{` + freely + `, seccompProfiles: [foo]}`, `{}`, "", ""},
+		"an unknown seccomp profile": {`{` + freely + `, seccompProfiles: [foo]}`, `{}`, "", ""},
 		"a safe sysctl, otherwise": {
 			`{` + freely + `}`, `{securityContext: {sysctls: [{name: kernel/shm_rmid_forced, value: "1"}]}}`,
 			"spec.securityContext.sysctls[0]", "is not allowed",
@@ -501,7 +501,7 @@ func TestReviewTriesConstraintsInOrder(t *testing.T) {
 	require.Contains(t, fmt.Sprint(of(required, scc.MayMutate, "anyuid").Reasons),
 		"SecurityContextConstraints of this name do not exist")
 
-	// A pod that is there gets a debugger, and no more.
+	// An existing pod may get a debug container, but no other change.
 	there := of(plain, scc.MayMutate, "restricted").Pod
 	there.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
@@ -583,7 +583,7 @@ func TestReviewWaitsForThePreferredConstraint(t *testing.T) {
 	require.Nil(t, first.Missing)
 	require.Equal(t, "c0", of(allocated, restricted, open).Constraint)
 	skipped := of(map[string]string{v1alpha1.UIDRangeAnnotation: "1"}, restricted, open)
-	require.Equal(t, "c1", skipped.Constraint, "nobody waits for what will not come")
+	require.Equal(t, "c1", skipped.Constraint, "it does not wait for an allocation that will not be made")
 	for _, broken := range []string{
 		`{runAsUser: {type: MustRunAs, uid: -1}, seLinuxContext: {type: RunAsAny}}`,
 		`{runAsUser: {type: MustRunAsRange, uidRangeMin: 1, uidRangeMax: 4294967296}, seLinuxContext: {type: RunAsAny}}`,

@@ -24,7 +24,7 @@ func String() string {
 	return "devel"
 }
 
-// Commit returns the commit that this was built from, or nothing if nobody recorded it.
+// Commit returns the commit that this was built from, or an empty string if it was not recorded.
 func Commit() string {
 	if commit != "" {
 		return commit

@@ -55,7 +55,7 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 	return operator, awaitOperator(ctx, sh, probes)
 }
 
-// awaitOperator waits for the operator, and for the API server to go by the admission policies.
+// awaitOperator waits for the operator, and until the API server enforces the admission policies.
 func awaitOperator(ctx context.Context, sh shell, probes string) error {
 	const probe = "kubectl create namespace probe --dry-run=server --output=yaml"
 	var said bytes.Buffer

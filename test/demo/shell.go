@@ -17,7 +17,7 @@ func installation(version string) (string, error) {
 	return "kubectl apply -k " + folder + "/", err
 }
 
-// shell runs commands as somebody would who has kubectl, the plugin and a kubeconfig.
+// shell runs commands like a user with kubectl, the plugin and a kubeconfig.
 type shell struct {
 	dir        string // where commands run
 	bin        string // the folder of the plugin and the operator

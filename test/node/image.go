@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/krew/release/image"
 )
 
-// PodImage is an image that a node has from the start. Its program, which is all there is in it, waits to be ended;
+// PodImage is an image that a node has from the start. Its only file is a program that waits until it is ended;
 // /pod id says who runs it. It must not be pulled.
 const PodImage = "nstpl.test/pod:v1.0.0"
 

@@ -147,8 +147,8 @@ type NamespaceTemplateSpec struct {
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// authoritative lists kinds of which the selected namespaces may contain only what templates declare, for example
-	// {group: rbac.authorization.k8s.io, kind: RoleBinding}. The operator deletes other objects of these kinds, whoever
-	// created them, but not those that Kubernetes itself puts into every namespace. By default the list is empty, and
+	// {group: rbac.authorization.k8s.io, kind: RoleBinding}. The operator deletes other objects of these kinds, no
+	// matter who created them, but not those that Kubernetes itself puts into every namespace. By default the list is empty, and
 	// undeclared objects are left alone.
 	// +optional
 	// +listType=atomic

@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// NotAdoptedError reports that a namespace existed before a tree claimed it, and that nobody has adopted it.
+// NotAdoptedError reports that a namespace existed before a tree claimed it and has not been adopted.
 type NotAdoptedError struct {
 	Namespace string
 	// Tree is the name of the tree's root.

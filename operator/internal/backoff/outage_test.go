@@ -14,7 +14,7 @@ import (
 
 // server answers requests, and whether it is ready.
 type server struct {
-	answer  atomic.Int32 // 0 is no answer
+	answer  atomic.Int32 // 0: no answer
 	isReady atomic.Bool
 
 	asked, over atomic.Int32
@@ -126,7 +126,7 @@ func TestOutage(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded, "it waited")
 			status, err := send(ctx, "/api/v1/namespaces")
 			require.Equal(t, answer, status)
-			require.Equal(t, answer == 0, err != nil, "what is no watch is sent")
+			require.Equal(t, answer == 0, err != nil, "requests other than watches are sent")
 			time.Sleep(20 * time.Second)
 			require.Zero(t, watches.Load())
 			require.Zero(t, s.over.Load())
@@ -149,7 +149,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// An outage that lasts until the operator ends is no reason to wake anything.
+// An outage that lasts until the operator ends wakes no queue.
 func TestOutageUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -45,7 +45,7 @@ func TestIsEntering(t *testing.T) {
 	t.Parallel()
 	belowRoot := map[string]bool{"root": true, "team": true}
 	require.True(t, isEntering(namespaceIn("a", "team", "other"), "root", belowRoot))
-	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), "root", belowRoot), "it is there")
+	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), "root", belowRoot), "it has arrived")
 	require.False(t, isEntering(namespaceIn("a", "other", "another"), "root", belowRoot), "it moves elsewhere")
 }
 

@@ -144,7 +144,7 @@ func newSuite(t *testing.T) suite {
 		"--user=powerful", "--user=viewer",
 		"--user=escalator", "--user=changer", "--user=deleter")
 	kubectl("", "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=viewer")
-	require.Eventually(t, func() bool { // until the API server goes by them
+	require.Eventually(t, func() bool { // until the API server has them
 		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i",
 			"list", "pods", "--as=viewer").Run() == nil
 	}, time.Minute, 50*time.Millisecond)
