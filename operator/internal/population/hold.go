@@ -20,6 +20,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -154,10 +155,8 @@ func waitsFor(name string, ns *corev1.Namespace) string {
 	if pending := initialize.Pending(ns); len(pending) > 0 {
 		message += ": it waits for " + strings.Join(pending, ", ")
 	}
-	for _, condition := range ns.Status.Conditions {
-		if condition.Type == v1alpha1.NamespacePopulated && condition.Status == corev1.ConditionFalse {
-			message += fmt.Sprintf(" (%s: %s)", condition.Reason, condition.Message)
-		}
+	if condition := populate.PopulatedCondition(ns); condition != nil && condition.Status == corev1.ConditionFalse {
+		message += fmt.Sprintf(" (%s: %s)", condition.Reason, condition.Message)
 	}
 	return message
 }

@@ -124,13 +124,12 @@ func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	if report.Initializing {
 		report.Pending = ns.Annotations[v1alpha1.PendingAnnotation]
 	}
-	for _, condition := range ns.Status.Conditions {
-		if condition.Type == v1alpha1.NamespacePopulated {
-			report.Status, report.Reason, report.Message = condition.Status, condition.Reason, condition.Message
-			return report, condition.LastTransitionTime
-		}
+	condition := populate.PopulatedCondition(ns)
+	if condition == nil {
+		return report, metav1.Time{}
 	}
-	return report, metav1.Time{}
+	report.Status, report.Reason, report.Message = condition.Status, condition.Reason, condition.Message
+	return report, condition.LastTransitionTime
 }
 
 // patch returns the one write that stores a report. It carries the resourceVersion: it may open the namespace and move

@@ -93,7 +93,7 @@ func (o *status) run(ctx context.Context) error {
 	statuses := []namespaceStatus{}
 	for _, ns := range namespaces {
 		shown := newNamespaceStatus(index, ns)
-		if !o.namespaces.IsEmpty() || len(shown.Templates) > 0 || populatedCondition(ns) != nil {
+		if !o.namespaces.IsEmpty() || len(shown.Templates) > 0 || populate.PopulatedCondition(ns) != nil {
 			statuses = append(statuses, shown)
 		}
 	}
@@ -111,7 +111,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	for _, template := range matching {
 		shown.Templates = append(shown.Templates, template.Name)
 	}
-	condition := populatedCondition(ns)
+	condition := populate.PopulatedCondition(ns)
 	switch {
 	case match.OptedOut(ns):
 		shown.Reason, shown.Message = "OptedOut", skipped

@@ -165,7 +165,7 @@ func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
 	}
-	if condition := populatedCondition(w.latest); condition != nil && condition.Status != corev1.ConditionTrue {
+	if condition := populate.PopulatedCondition(w.latest); condition != nil && condition.Status != corev1.ConditionTrue {
 		return true
 	}
 	return !initialize.Initializing(w.latest) && (isPopulated(w.latest) || !w.hasTemplates)
@@ -189,7 +189,7 @@ func (w *waiter) forgetKind(kind survey.Unreadable) {
 // finish prints the result of the population. It returns an error if the population failed.
 func (w *waiter) finish() error {
 	w.noteMissing()
-	switch condition := populatedCondition(w.latest); {
+	switch condition := populate.PopulatedCondition(w.latest); {
 	case condition == nil:
 		output.Line(w.progress, "namespace/%s initialized", w.latest.Name)
 	case condition.Status != corev1.ConditionTrue:
