@@ -236,7 +236,7 @@ func TestAdoptedObjectsAreNeverDeleted(t *testing.T) {
 				withObjects(t, documents(configMap("same", "v"), configMap("different", "ours"), after, viewers)))
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, corev1.ConditionFalse, condition.Status)
-				assert.Contains(c, condition.Message, "existed before it was populated, so delete it yourself")
+				assert.Contains(c, condition.Message, "existed before nstpl managed it: delete it yourself")
 			})
 			s.updateTemplate(template, withObjects(t, configMap("same", "v")))
 			s.waitPopulated(ns)

@@ -19,7 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Applier carries out plans. It asks for metadata only in the answers.
+// Applier carries out plans. It requests that the API server returns only metadata.
 type Applier struct {
 	client metadata.Interface
 	mapper meta.RESTMapper
@@ -27,8 +27,8 @@ type Applier struct {
 	yield  *Yield
 }
 
-// NewApplier returns an applier that makes at most that many writes at a time, in all namespaces together. Each write
-// waits for yield unless that is nil.
+// NewApplier returns an applier that makes at most the given number of writes at the same time, in all namespaces
+// together. Each write waits for yield unless yield is nil.
 func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, yield *Yield) *Applier {
 	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield}
 }
@@ -36,26 +36,26 @@ func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, y
 // Outcome is the result of a change that needed a write.
 type Outcome struct {
 	Change
-	// Written is the object's metadata after the last write that succeeded; nil after a deletion or if none did.
+	// Written is the object's metadata after the last successful write; nil after a deletion or without such a write.
 	Written *metav1.PartialObjectMetadata
-	// Created objects did not exist before.
+	// Created says that the object did not exist before.
 	Created bool
-	// Replaced objects were deleted and created anew, because they could not be changed in place.
+	// Replaced says that the object was deleted and recreated, because it could not be changed in place.
 	Replaced bool
-	// Deleted objects were deleted in the API server, although the change may have failed.
+	// Deleted says that the API server accepted the deletion, although the change may have failed after that.
 	Deleted bool
-	// MaybeDeleted says that a deletion was asked for and the answer is not known.
+	// MaybeDeleted says that a deletion was requested and its result is unknown.
 	MaybeDeleted bool
 	// Failure is nil when the change succeeded.
 	Failure *Failure
 }
 
-// Result is the result of a plan.
+// Result is the result of carrying out a plan.
 type Result struct {
 	Outcomes []Outcome
 }
 
-// NamespaceGone reports whether the namespace is deleted or being deleted, so that failures do not matter.
+// NamespaceGone reports whether the namespace was deleted or is being deleted, so that failures do not matter.
 func (r Result) NamespaceGone() bool {
 	for _, outcome := range r.Outcomes {
 		if outcome.Failure != nil && outcome.Failure.NamespaceGone {
@@ -65,7 +65,7 @@ func (r Result) NamespaceGone() bool {
 	return false
 }
 
-// RetryAfter returns how long to wait before the next try, as the API server or an obstacle demands it, or zero.
+// RetryAfter returns the longest time that a failure asks to wait before the next try, or zero.
 func (r Result) RetryAfter() time.Duration {
 	var longest time.Duration
 	for _, outcome := range r.Outcomes {
@@ -76,16 +76,16 @@ func (r Result) RetryAfter() time.Duration {
 	return longest
 }
 
-// Apply carries out a plan in four steps: RoleBindings that must not meet a changed Role are deleted, everything that
-// does not wait for a Role is applied, then the RoleBindings that do, and last come the deletions. It calls write with
-// the namespace's new seals before it deletes an object that they name.
+// Apply carries out a plan in four steps. First it deletes the RoleBindings that must not bind a changed Role. Then it
+// applies every object that does not wait for a Role, then the RoleBindings that do, and at last it prunes. Before
+// it deletes an object that the namespace's ExistingAnnotation lists, it calls write with a value that does not.
 func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Result {
 	var revoked, first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
 		switch change.Action {
 		case Create, Configure, Unknown:
-			if roles.waits(change) {
+			if roles.mustWait(change) {
 				waiting = append(waiting, change)
 			} else {
 				first = append(first, change)
@@ -112,7 +112,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 	if result.NamespaceGone() {
 		return result
 	}
-	roles.record(applied)
+	roles.addOutcomes(applied)
 	result.Outcomes = append(result.Outcomes, a.each(ctx, waiting, func(change Change) Outcome {
 		if obstacle := roles.obstacle(change); obstacle != nil {
 			return Outcome{Change: change, Failure: obstacle}
@@ -120,7 +120,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		return p.apply(ctx, change)
 	})...)
 	for _, change := range roles.unsafeBindings(plan) {
-		result.takeAway(p.takeAway(ctx, change, roles.obstacle(change)))
+		result.replaceOutcome(p.revokeDeclared(ctx, change, roles.obstacle(change)))
 	}
 	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, allowedPrunes(prunes, result.Outcomes))...)
 	return result
@@ -133,22 +133,23 @@ type pass struct {
 	existing  *existingStore
 }
 
-// revokeObstacle returns why Roles must not change yet, or nil: a RoleBinding that was to be deleted before still grants.
+// revokeObstacle returns why Roles must not change yet, or nil. They must not while a RoleBinding that should have been
+// deleted before still grants rights.
 func revokeObstacle(outcomes []Outcome) *Failure {
 	for _, outcome := range outcomes {
 		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeldByFinalizer {
 			return &Failure{
 				Reason: ReasonNotRevoked,
-				err:    fmt.Errorf("waits until %s is deleted, which may bind it: %w", outcome.ID(), outcome.Failure),
+				err:    fmt.Errorf("waits until %s, which may bind it, is deleted: %w", outcome.ID(), outcome.Failure),
 			}
 		}
 	}
 	return nil
 }
 
-// safe returns the deletions that may be carried out. An object stays for now if another one of its kind could not be
-// applied in the namespace: that one may be what replaces it. Rights do not stay because of a failure that a user of
-// the namespace can bring about.
+// allowedPrunes returns the deletions that may be carried out. An object is not pruned yet if another object of its
+// kind could not be applied in the namespace, because that object may be its replacement. RBAC objects are pruned all
+// the same if a user of the namespace can cause the failure, so that the user cannot keep rights by it.
 func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 	failed, failedNotByUser := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
@@ -164,8 +165,8 @@ func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 	})
 }
 
-// takeAway replaces the outcome of a RoleBinding that was withheld, or adds one.
-func (r *Result) takeAway(outcome Outcome) {
+// replaceOutcome replaces the outcome of the same object, or adds one.
+func (r *Result) replaceOutcome(outcome Outcome) {
 	for i := range r.Outcomes {
 		if r.Outcomes[i].ID() == outcome.ID() {
 			r.Outcomes[i] = outcome
@@ -175,8 +176,8 @@ func (r *Result) takeAway(outcome Outcome) {
 	r.Outcomes = append(r.Outcomes, outcome)
 }
 
-// takeAway deletes a RoleBinding that is declared, because its Role is not as declared.
-func (p *pass) takeAway(ctx context.Context, change Change, obstacle *Failure) Outcome {
+// revokeDeclared deletes a RoleBinding that is declared, because its Role is not as declared.
+func (p *pass) revokeDeclared(ctx context.Context, change Change, obstacle *Failure) Outcome {
 	outcome := Outcome{Change: change}
 	objects, err := p.resource(change.Kind, p.namespace)
 	if err == nil {
@@ -248,13 +249,13 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 	}
 	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 		return nil, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
-			"%s is not namespace-scoped: take it out of the template", kind.GroupKind())}
+			"%s is not namespace-scoped: remove it from the template", kind.GroupKind())}
 	}
 	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// create applies an object that does not exist yet, or takes over one that does. Either is one write, so that an object
-// of another client never looks like one that this project created.
+// create applies an object that does not exist yet, or adopts one that does. Either is one write, so that an object of
+// another client never looks like an object that nstpl created.
 func create(
 	ctx context.Context, objects metadata.ResourceInterface, change Change,
 ) (written *metav1.PartialObjectMetadata, created bool, err error) {
@@ -272,14 +273,14 @@ func create(
 			return nil, false, conflict
 		}
 	}
-	taken := options{existing: existing, record: recordOf(existing)}
-	// The object may be this project's all the same: the answer to its creation was lost, or its label was taken away.
-	taken.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
-	written, err = patch(ctx, objects, change.Declared, taken)
+	o := options{existing: existing, record: recordOf(existing)}
+	// nstpl may still have created the object: the answer to its creation was lost, or its label was removed.
+	o.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
+	written, err = patch(ctx, objects, change.Declared, o)
 	return written, false, err
 }
 
-// find returns the object of a name, or nil if there is none. A list of one needs no right to get.
+// find returns the object with a name, or nil if it does not exist. It lists, because the operator has no right to get.
 func find(ctx context.Context, objects metadata.ResourceInterface, name string) (*metav1.PartialObjectMetadata, error) {
 	list, err := objects.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil || len(list.Items) == 0 {
@@ -288,16 +289,17 @@ func find(ctx context.Context, objects metadata.ResourceInterface, name string) 
 	return &list.Items[0], nil
 }
 
+// options say how an object is applied.
 type options struct {
-	// existing is the object to apply over. If it is nil, the object must not exist.
+	// existing is the object that the apply changes. If it is nil, the object must not exist.
 	existing *metav1.PartialObjectMetadata
 	dryRun   bool
 	record
 }
 
-// patch applies an object. Fields that this project does not own right after that never have an owner. They are
-// recorded on the object, by a second write if that is not what was expected. If only the second write fails, patch
-// returns the object as the first one left it, and the error.
+// patch applies an object. Declared fields that nstpl does not own right after the apply never have an owner. The first
+// write records on the object the fields that are expected to have none. If others turn out to have none, a second
+// write corrects the record. If only the second write fails, patch returns the result of the first one and the error.
 func patch(
 	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
 ) (*metav1.PartialObjectMetadata, error) {
@@ -310,11 +312,11 @@ func patch(
 	if err != nil {
 		return written, err
 	}
-	now := joinFields(unowned)
-	if now == o.unowned {
+	actual := joinFields(unowned)
+	if actual == o.unowned {
 		return written, nil
 	}
-	o.unowned, o.existing = now, written
+	o.unowned, o.existing = actual, written
 	recorded, err := send(ctx, objects, object, o)
 	if err != nil {
 		return written, err
@@ -345,9 +347,10 @@ func send(
 	})
 }
 
-// asObserved calls write with the resourceVersion of an object that was observed. A write that arrives after a later
-// leader changed the object is refused for it. If the object changed and this process still would decide the same, it
-// calls write again without one: a client that never stops writing must not keep an object as that client wants it.
+// asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
+// write of a former leader after the next leader changed the object. If the object changed in a way that does not
+// change the decision, asObserved calls write again without a resourceVersion. Otherwise a client that writes the
+// object all the time could keep nstpl from changing it.
 func asObserved[T any](
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
 	write func(version string) (T, error),
@@ -356,17 +359,18 @@ func asObserved[T any](
 	if !apierrors.IsConflict(err) {
 		return written, err
 	}
-	now, lookup := find(ctx, objects, observed.Name)
+	current, lookupErr := find(ctx, objects, observed.Name)
 	switch {
-	case lookup != nil:
-		return written, lookup
-	case now == nil || !SameRecord(observed, now) || !slices.Equal(observed.Finalizers, now.Finalizers):
+	case lookupErr != nil:
+		return written, lookupErr
+	case current == nil || !SameRecord(observed, current) || !slices.Equal(observed.Finalizers, current.Finalizers):
 		return written, err
 	}
 	return write("")
 }
 
-// pruneAll deletes objects. Those of RBAC that a finalizer keeps are emptied, which counts as a failure.
+// pruneAll deletes objects. RBAC objects that have finalizers are emptied too, which counts as a failure as long as
+// they exist.
 func (p *pass) pruneAll(ctx context.Context, changes []Change) []Outcome {
 	if err := p.existing.remove(ctx, changes...); err != nil {
 		outcomes := make([]Outcome, 0, len(changes))
@@ -404,7 +408,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	return outcome
 }
 
-// revoke empties an object of RBAC before it deletes it, because a finalizer that was added just now may keep it.
+// revoke empties an RBAC object before it deletes it, because a finalizer that was just added may prevent the deletion.
 func revoke(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
 	emptied, err := empty(ctx, objects, change)
 	if err != nil {
@@ -413,7 +417,7 @@ func revoke(ctx context.Context, objects metadata.ResourceInterface, change Chan
 	return remove(ctx, objects, emptied)
 }
 
-// empty takes the subjects from a RoleBinding, or the rules from a Role.
+// empty removes the subjects of a RoleBinding or the rules of a Role.
 func empty(
 	ctx context.Context, objects metadata.ResourceInterface, change Change,
 ) (*metav1.PartialObjectMetadata, error) {
@@ -441,7 +445,7 @@ func finalizerFailure(change Change) *Failure {
 			strings.Join(change.Observed.Finalizers, ", "))}
 }
 
-// remove deletes the very object that was observed, not one that took its name since.
+// remove deletes the object that was observed. It does not delete another object that has the name by now.
 func remove(ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata) error {
 	background := metav1.DeletePropagationBackground
 	_, err := asObserved(ctx, objects, observed, func(version string) (struct{}, error) {

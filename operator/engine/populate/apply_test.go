@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// stored answers lists with one object, or with none.
+// stored returns one object, or none, from List.
 type stored struct {
 	metadata.ResourceInterface
 	object *metav1.PartialObjectMetadata
@@ -28,20 +28,20 @@ func (s stored) List(context.Context, metav1.ListOptions) (*metav1.PartialObject
 	return list, nil
 }
 
-func TestWritesGoByTheObjectThatWasObserved(t *testing.T) {
+func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings",
-		errors.New("it changed"))
+		errors.New("the object was modified"))
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
 	observed := applied(t, object)
 	observed.ResourceVersion = "7"
 	changed := func(change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
-		now := observed.DeepCopy()
-		now.ResourceVersion = "8"
-		change(now)
-		return now
+		current := observed.DeepCopy()
+		current.ResourceVersion = "8"
+		change(current)
+		return current
 	}
 	for name, c := range map[string]struct {
-		now      *metav1.PartialObjectMetadata
+		current  *metav1.PartialObjectMetadata
 		versions []string
 	}{
 		"another client keeps changing its labels": {
@@ -52,35 +52,36 @@ func TestWritesGoByTheObjectThatWasObserved(t *testing.T) {
 				o.Annotations[v1alpha1.HashAnnotation] = "later"
 			}), []string{"7"},
 		},
-		"it was adopted": {changed(func(o *metav1.PartialObjectMetadata) {
+		"it was recorded as adopted": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.Annotations[v1alpha1.AdoptedAnnotation] = "true"
 		}), []string{"7"}},
-		"another has the name": {changed(func(o *metav1.PartialObjectMetadata) {
+		"another object has the name": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.UID = "other"
 		}), []string{"7"}},
-		"a finalizer came": {changed(func(o *metav1.PartialObjectMetadata) {
+		"a finalizer was added": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.Finalizers = []string{"example.com/keep"}
 		}), []string{"7"}},
-		"another template populates it": {changed(func(o *metav1.PartialObjectMetadata) {
+		"it has the label of another template": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.Labels[v1alpha1.TemplateNameLabel] = "b"
 		}), []string{"7"}},
-		"it is gone": {nil, []string{"7"}},
+		"it does not exist": {nil, []string{"7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var versions []string
-			_, err := asObserved(t.Context(), stored{object: c.now}, observed, func(version string) (struct{}, error) {
-				if versions = append(versions, version); version == "" {
-					return struct{}{}, nil
-				}
-				return struct{}{}, conflict
-			})
+			_, err := asObserved(t.Context(), stored{object: c.current}, observed,
+				func(version string) (struct{}, error) {
+					if versions = append(versions, version); version == "" {
+						return struct{}{}, nil
+					}
+					return struct{}{}, conflict
+				})
 			require.Equal(t, c.versions, versions)
 			require.Equal(t, len(c.versions) == 1, apierrors.IsConflict(err))
 		})
 	}
 }
 
-func TestEmptyListsAreRecordedWithTheFirstWrite(t *testing.T) {
+func TestTheFirstWriteRecordsEmptyLists(t *testing.T) {
 	for source, want := range map[string]string{
 		settings: "",
 		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, finalizers: [], managedFields: []}, secrets: [], imagePullSecrets: [{name: b}]}": "metadata.finalizers\nsecrets",
@@ -93,5 +94,5 @@ func TestEmptyListsAreRecordedWithTheFirstWrite(t *testing.T) {
 	}
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
 	require.Equal(t, "data.a\ndata.b", expectUnowned(&object, "data.b\ndata.a"),
-		"what was recorded before is expected again")
+		"fields in the record are expected again")
 }

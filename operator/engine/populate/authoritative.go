@@ -10,40 +10,40 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// keptObjects are the objects that Kubernetes, or the operator for it, puts into every namespace: no template declares
-// them, and they stay.
+// keptObjects are the objects that Kubernetes and the operator create in namespaces themselves. They are never deleted
+// or reported as undeclared.
 var keptObjects = []ObjectID{
 	{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"},
 	{schema.GroupKind{Kind: "ServiceAccount"}, "default"},
 	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
 }
 
-// notAdopted reports whether a template is a tree's and the namespace existed before the tree and was not adopted: see
-// hierarchy.NotAdoptedError. Such a template deletes nothing that it does not declare. It matches only if the tree took
-// over a policyspace that the namespace is in.
+// notAdopted reports whether a template was compiled from a tree that does not manage the namespace: the namespace
+// existed before and was not adopted (see hierarchy.NotAdoptedError). Such a template deletes no undeclared objects. It
+// matches the namespace only if the tree took over the namespace's policy space.
 func notAdopted(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
 	return template.Labels[v1alpha1.TreeLabel] != "" &&
 		declared.Namespace.Annotations[v1alpha1.InTreeAnnotation] != "true"
 }
 
-// onlyReports reports whether a template leaves undeclared objects in the namespace alone.
+// onlyReports reports whether a template does not delete undeclared objects in the namespace.
 func onlyReports(declared Declared, template *v1alpha1.NamespaceTemplate) bool {
 	return template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport || notAdopted(declared, template)
 }
 
-// authority returns the template that is authoritative for a kind in the namespace, or nil. Where several are, one that
-// only reports goes before the others: nothing is deleted that somebody wants to look at first.
+// authority returns the template that is authoritative for a kind in the namespace, or nil. If several are, a template
+// that only reports takes precedence, so that nothing is deleted against its author's decision.
 func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemplate {
-	var found *v1alpha1.NamespaceTemplate
+	var authoritative *v1alpha1.NamespaceTemplate
 	for _, template := range declared.Templates {
 		if !slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
 			continue
 		}
-		if found == nil || onlyReports(declared, template) {
-			found = template
+		if authoritative == nil || onlyReports(declared, template) {
+			authoritative = template
 		}
 	}
-	return found
+	return authoritative
 }
 
 // deletes reports whether undeclared objects of a kind are deleted in the namespace.
@@ -52,9 +52,8 @@ func deletes(declared Declared, kind schema.GroupKind) bool {
 	return template != nil && !onlyReports(declared, template)
 }
 
-// planUndeclared plans what no template declares, and this project has no reason of its own to delete: change says why
-// it would be left alone. It goes if a template is authoritative for its kind, as "Guarantees" of the Git User Guide
-// has it.
+// planUndeclared plans an object that no template declares and that nstpl would otherwise leave alone, for the reason
+// in change. The object is deleted or reported if a template is authoritative for its kind.
 func planUndeclared(declared Declared, change Change) Change {
 	kind := change.Kind.GroupKind()
 	template := authority(declared, kind)
@@ -79,12 +78,12 @@ func planUndeclared(declared Declared, change Change) Change {
 		change.Undeclared, change.Action, change.Reason = true, Prune, reason
 	}
 	if change = beingDeleted(change); change.Action == LeaveAlone && change.Observed.DeletionTimestamp != nil {
-		change.Undeclared = false // it is going
+		change.Undeclared = false // already being deleted
 	}
 	return change
 }
 
-// unlabelled plans an object without the label of a template.
+// unlabelled plans an object that does not have a template's label.
 func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change {
 	return planUndeclared(declared, Change{
 		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object,
@@ -92,13 +91,14 @@ func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change 
 	})
 }
 
-// Authoritative returns the kinds of which templates have undeclared objects deleted or reported.
+// Authoritative returns the kinds for which a template is authoritative: their undeclared objects are deleted or
+// reported.
 func Authoritative(templates []*v1alpha1.NamespaceTemplate) []schema.GroupKind {
 	var kinds []schema.GroupKind
 	for _, template := range templates {
 		for _, kind := range template.Spec.Authoritative {
-			if one := (schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); !slices.Contains(kinds, one) {
-				kinds = append(kinds, one)
+			if groupKind := (schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); !slices.Contains(kinds, groupKind) {
+				kinds = append(kinds, groupKind)
 			}
 		}
 	}

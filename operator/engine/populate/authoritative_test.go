@@ -11,9 +11,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// A tree's template deletes nothing in a namespace that the tree does not manage, nor has it deleted by another
-// template.
-func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
+// In a namespace that a tree does not manage, no undeclared objects are deleted if a template of the tree is
+// authoritative for their kind, even if another template would delete them.
+func TestTemplatesOfATreeDeleteUndeclaredObjectsOnlyInItsNamespaces(t *testing.T) {
 	t.Parallel()
 	template := func(name, tree string, policy v1alpha1.AuthoritativePolicy) *v1alpha1.NamespaceTemplate {
 		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -24,7 +24,7 @@ func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
 		}
 		return template
 	}
-	byHand, tree := template("by-hand", "", v1alpha1.AuthoritativeDelete),
+	plain, tree := template("plain", "", v1alpha1.AuthoritativeDelete),
 		template("corp", "corp", v1alpha1.AuthoritativeDelete)
 	for name, test := range map[string]struct {
 		templates []*v1alpha1.NamespaceTemplate
@@ -32,13 +32,15 @@ func TestTreesDeleteOnlyInTheirNamespaces(t *testing.T) {
 		action    Action
 		reported  bool
 	}{
-		"of the tree":            {[]*v1alpha1.NamespaceTemplate{tree}, true, Prune, true},
-		"a stranger":             {[]*v1alpha1.NamespaceTemplate{tree}, false, LeaveAlone, true},
-		"by hand":                {[]*v1alpha1.NamespaceTemplate{byHand}, false, Prune, true},
-		"by hand and a stranger": {[]*v1alpha1.NamespaceTemplate{byHand, tree}, false, LeaveAlone, true},
-		"audited": {[]*v1alpha1.NamespaceTemplate{template("corp", "corp",
+		"template of the tree, namespace in the tree": {[]*v1alpha1.NamespaceTemplate{tree}, true, Prune, true},
+		"template of the tree, namespace outside":     {[]*v1alpha1.NamespaceTemplate{tree}, false, LeaveAlone, true},
+		"plain template, namespace outside":           {[]*v1alpha1.NamespaceTemplate{plain}, false, Prune, true},
+		"both templates, namespace outside": {
+			[]*v1alpha1.NamespaceTemplate{plain, tree}, false, LeaveAlone, true,
+		},
+		"authoritativePolicy Report, namespace in the tree": {[]*v1alpha1.NamespaceTemplate{template("corp", "corp",
 			v1alpha1.AuthoritativeReport)}, true, LeaveAlone, true},
-		"none": {nil, false, LeaveAlone, false},
+		"no template": {nil, false, LeaveAlone, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,18 +13,18 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// A template's author is judged by the Roles that stand beside a RoleBinding, so a RoleBinding must never bind anything
-// else. This file orders the writes of a namespace accordingly: Roles first, and a RoleBinding only while its Role is
-// known to be as declared.
+// Admission checks the author of a template for the rights that its RoleBindings grant by the Roles in the same
+// template. Such a RoleBinding must therefore never bind a Role with other rules. This file orders the writes in a
+// namespace accordingly: Roles are applied first, and a RoleBinding only while its Role is known to be as declared.
 
 var (
 	roleKind    = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
 	bindingKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 )
 
-// roleSettles is how long a RoleBinding waits after its Role was changed in place. API servers learn of the Role and of
-// the RoleBinding by separate watches, so a RoleBinding written at once could meet the Role as it was before.
-const roleSettles = 250 * time.Millisecond
+// roleDelay is the time that a RoleBinding waits after its Role was changed in place. API servers receive Roles and
+// RoleBindings from separate watches, so a RoleBinding that is written at once could grant the Role's former rules.
+const roleDelay = 250 * time.Millisecond
 
 // boundRole returns the Role that a RoleBinding binds. It reports false for ClusterRoles and for all other objects.
 func boundRole(object *unstructured.Unstructured) (ObjectID, bool) {
@@ -37,20 +37,21 @@ func boundRole(object *unstructured.Unstructured) (ObjectID, bool) {
 }
 
 // Withheld is a RoleBinding whose template declares the Role too, while a later template's Role of that name is
-// applied. The author of the RoleBinding was not judged by that Role.
+// applied. The author of the RoleBinding was not checked for the rules of that Role.
 type Withheld struct {
 	Object   Object
 	Role     ObjectID
 	Template string
 }
 
-// Reason says why the RoleBinding is withheld, and what to do.
+// Reason returns why the RoleBinding is withheld, and what to do about it.
 func (w Withheld) Reason() string {
-	return fmt.Sprintf("template %s declares %s too and comes later, and template %s was not admitted with that Role: rename the Role",
+	return fmt.Sprintf("template %s also declares %s and overrides it, but template %s was not admitted with that Role: rename the Role",
 		w.Template, w.Role, w.Object.Template.Name)
 }
 
-// withhold takes the RoleBindings out of declared whose own Role is overridden. It adds them to declared.Withheld.
+// withhold moves RoleBindings from declared.Objects to declared.Withheld if another template overrides the Role that
+// their own template declares.
 func withhold(declared *Declared) {
 	overridden := map[Overridden]bool{}
 	for _, o := range declared.Overridden {
@@ -70,23 +71,24 @@ func withhold(declared *Declared) {
 	})
 }
 
-// guardRoles sees to it that a Role which passes from one template to another is bound by no RoleBinding of the former:
-// metadata does not say what a RoleBinding binds, so each of them may bind it. Those that are pruned anyway go before
-// any Role changes, as do those that are withheld. A Role is not taken over while one stays that no template declares.
+// guardRoles ensures that no RoleBinding of the former template binds a Role that another template takes over. Metadata
+// does not contain the roleRef, so each RoleBinding of the former template may bind the Role. RoleBindings that are
+// pruned or withheld are deleted before any Role changes. If an undeclared RoleBinding of the former template is left
+// alone, the other template's Role is not applied.
 func guardRoles(plan *Plan) {
 	withheld := map[ObjectID]bool{}
 	for _, w := range plan.Withheld {
 		withheld[w.Object.ID()] = true
 	}
 	former := map[string]bool{}
-	left := map[string]ObjectID{}
+	remaining := map[string]ObjectID{}
 	for _, change := range plan.Changes {
-		if before, passes := formerTemplate(change); passes {
+		if before, isTakenOver := formerTemplate(change); isTakenOver {
 			former[before] = true
 		}
 		if change.Action == LeaveAlone && change.Declared == nil && change.Kind.GroupKind() == bindingKind &&
 			change.Observed != nil && Ours(change.Observed) {
-			left[labelOf(change.Observed)] = change.ID()
+			remaining[labelOf(change.Observed)] = change.ID()
 		}
 	}
 	for i := range plan.Changes {
@@ -94,8 +96,8 @@ func guardRoles(plan *Plan) {
 		if change.Action == Prune && change.Kind.GroupKind() == bindingKind {
 			change.Revoked = withheld[change.ID()] || former[labelOf(change.Observed)]
 		}
-		before, passes := formerTemplate(*change)
-		if binding, stays := left[before]; passes && stays {
+		before, isTakenOver := formerTemplate(*change)
+		if binding, remains := remaining[before]; isTakenOver && remains {
 			change.Action = Unknown
 			change.Err = fmt.Errorf("was populated by template %s, and %s of that template is left in the namespace and may bind it: "+
 				"delete the RoleBinding, or rename the Role", before, binding)
@@ -104,7 +106,7 @@ func guardRoles(plan *Plan) {
 	}
 }
 
-// formerTemplate returns the template that populated a declared Role before, if that is another one.
+// formerTemplate returns the template that declared an existing Role before, if another template declares it now.
 func formerTemplate(change Change) (string, bool) {
 	if change.Declared == nil || change.Kind.GroupKind() != roleKind || change.Observed == nil {
 		return "", false
@@ -117,7 +119,7 @@ func labelOf(object *metav1.PartialObjectMetadata) string {
 	return object.Labels[v1alpha1.TemplateNameLabel]
 }
 
-// roles knows the Roles of a plan and what became of them.
+// roles holds the declared Roles of a plan, and the outcomes of the writes of these.
 type roles struct {
 	changes  map[ObjectID]Change
 	outcomes map[ObjectID]Outcome
@@ -133,8 +135,8 @@ func rolesOf(plan Plan) roles {
 	return r
 }
 
-// record notes what became of Roles.
-func (r roles) record(outcomes []Outcome) {
+// addOutcomes stores the outcomes of Roles.
+func (r roles) addOutcomes(outcomes []Outcome) {
 	for _, outcome := range outcomes {
 		if outcome.Kind.GroupKind() == roleKind {
 			r.outcomes[outcome.ID()] = outcome
@@ -142,9 +144,9 @@ func (r roles) record(outcomes []Outcome) {
 	}
 }
 
-// of returns the declared Role that a change's RoleBinding binds. It reports false if the templates of the namespace do
-// not declare it: the author of such a RoleBinding needed the right to bind whatever that Role grants.
-func (r roles) of(change Change) (Change, bool) {
+// boundBy returns the declared Role that a change's RoleBinding binds. It returns false if no template of the namespace
+// declares that Role. To declare such a RoleBinding, the author needed the right to bind the Role, whatever its rules.
+func (r roles) boundBy(change Change) (Change, bool) {
 	if change.Declared == nil {
 		return Change{}, false
 	}
@@ -156,15 +158,15 @@ func (r roles) of(change Change) (Change, bool) {
 	return declared, ok
 }
 
-// waits reports whether a RoleBinding has to wait until it is known what becomes of its Role in this pass.
-func (r roles) waits(change Change) bool {
-	role, ok := r.of(change)
+// mustWait reports whether a RoleBinding has to wait for the outcome of its Role in this pass.
+func (r roles) mustWait(change Change) bool {
+	role, ok := r.boundBy(change)
 	return ok && role.Action != Unchanged
 }
 
-// obstacle returns why a RoleBinding that waited can't be applied in this pass, or nil.
+// obstacle returns why a RoleBinding that waited for its Role must not be applied in this pass, or nil.
 func (r roles) obstacle(change Change) *Failure {
-	role, ok := r.of(change)
+	role, ok := r.boundBy(change)
 	if !ok {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (r roles) obstacle(change Change) *Failure {
 		return nil
 	case tried && outcome.Failure == nil:
 		return &Failure{
-			Reason: ReasonWaitsForRole, RetryAfter: roleSettles,
+			Reason: ReasonWaitsForRole, RetryAfter: roleDelay,
 			err: fmt.Errorf("waits until the change of %s is in force", role.ID()),
 		}
 	case tried:
@@ -189,13 +191,13 @@ func (r roles) obstacle(change Change) *Failure {
 	}
 }
 
-// unsafeBindings returns the RoleBindings that exist and must go, because their Role differs from the declaration and cannot
-// be put right. A Role that still is as an earlier declaration had it is no danger, and neither is a failure that
-// passes.
+// unsafeBindings returns the existing RoleBindings that must be deleted, because their Role differs from its
+// declaration and cannot be corrected. A Role that still has the rules of an earlier declaration is safe, and after a
+// transient failure the next pass corrects the Role.
 func (r roles) unsafeBindings(plan Plan) []Change {
 	var all []Change
 	for _, change := range plan.Changes {
-		role, ok := r.of(change)
+		role, ok := r.boundBy(change)
 		if !ok || change.Observed == nil || !Ours(change.Observed) {
 			continue
 		}
@@ -210,7 +212,7 @@ func (r roles) unsafeBindings(plan Plan) []Change {
 	return all
 }
 
-// ownsRules reports whether the rules of a Role are those that this project applied last.
+// ownsRules reports whether the rules of a Role are those that nstpl applied last.
 func ownsRules(role *metav1.PartialObjectMetadata) bool {
 	if role == nil || ownEntry(role) == nil {
 		return false
@@ -219,10 +221,11 @@ func ownsRules(role *metav1.PartialObjectMetadata) bool {
 	return err == nil && len(lost) == 0
 }
 
-// isRBAC reports whether objects of a kind grant rights as long as they exist, even while they are being deleted.
+// isRBAC reports whether a kind is Role or RoleBinding. These grant rights as long as they exist, even while they are
+// being deleted.
 func isRBAC(kind schema.GroupKind) bool { return kind == roleKind || kind == bindingKind }
 
-// held reports whether finalizers keep an object from being deleted.
+// hasFinalizers reports whether an object continues to exist after its deletion, until its finalizers are removed.
 func hasFinalizers(object *metav1.PartialObjectMetadata) bool {
 	return len(object.Finalizers) > 0
 }

@@ -50,25 +50,25 @@ func TestBindingsOfAnOverriddenRoleAreWithheld(t *testing.T) {
 		"one template": {
 			both, nil, []string{"a:Role/worker", "a:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{},
 		},
-		"a later one has the Role": {
+		"a later template declares the Role": {
 			both, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"},
 			[]string{"a:RoleBinding/workers"},
 		},
-		"an earlier one has the Role": {
+		"an earlier template declares the Role": {
 			[]string{reader}, []string{worker, workers}, []string{"b:Role/worker", "b:RoleBinding/workers"}, []string{},
 		},
-		"a later one has both": {
+		"a later template declares both": {
 			both, []string{reader, workers},
 			[]string{"b:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"}, []string{},
 		},
-		"a later one has the binding": {
+		"a later template declares the RoleBinding": {
 			both, []string{workers}, []string{"a:Role/worker", "b:RoleBinding/workers", "a:RoleBinding/viewers"},
 			[]string{},
 		},
-		"the binding's never had the Role": {
+		"the template of the RoleBinding does not declare the Role": {
 			[]string{workers}, []string{reader}, []string{"a:RoleBinding/workers", "b:Role/worker"}, []string{},
 		},
-		"a ClusterRole is of no other Role's": {
+		"the RoleBinding binds a ClusterRole of the same name": {
 			[]string{worker, viewers}, []string{reader}, []string{"b:Role/worker", "a:RoleBinding/viewers"}, []string{},
 		},
 	} {
@@ -90,11 +90,12 @@ func TestBindingsOfAnOverriddenRoleAreWithheld(t *testing.T) {
 	}
 }
 
-// observedAs returns what the API server keeps of an object that a template applied.
-func observedAs(t *testing.T, template, object string, taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
+// observedAs returns the metadata of an object that a template declares and nstpl applied. Other clients changed the
+// given paths since.
+func observedAs(t *testing.T, template, object string, changed ...fieldpath.Path) *metav1.PartialObjectMetadata {
 	t.Helper()
-	of := templateOf(t, template, object)
-	observed := applied(t, declare(teamA(), of).Objects[0], taken...)
+	declaring := templateOf(t, template, object)
+	observed := applied(t, declare(teamA(), declaring).Objects[0], changed...)
 	observed.UID = types.UID(template + observed.Name)
 	return observed
 }
@@ -102,7 +103,7 @@ func observedAs(t *testing.T, template, object string, taken ...fieldpath.Path) 
 func actions(plan Plan) map[ObjectID]string {
 	all := map[ObjectID]string{}
 	for _, change := range plan.Changes {
-		if _, known := all[change.ID()]; known {
+		if _, isListed := all[change.ID()]; isListed {
 			continue // an overridden declaration of the same object
 		}
 		text := string(change.Action)
@@ -114,19 +115,19 @@ func actions(plan Plan) map[ObjectID]string {
 	return all
 }
 
-// A Role that another template takes over must not be bound by what is left of the former one.
-func TestARoleChangesHandsAfterItsBindings(t *testing.T) {
+// No RoleBinding of the former template may bind a Role that another template takes over.
+func TestRoleBindingsAreDeletedBeforeAnotherTemplateTakesOverTheirRole(t *testing.T) {
 	kinds := []v1alpha1.GroupKind{{Group: roleKind.Group, Kind: "Role"}, {Group: roleKind.Group, Kind: "RoleBinding"}}
 	for name, c := range map[string]struct {
-		a        []string
-		gone     bool
-		observed []*metav1.PartialObjectMetadata
-		want     map[ObjectID]string
+		a         []string
+		isDeleted bool
+		observed  []*metav1.PartialObjectMetadata
+		want      map[ObjectID]string
 	}{
 		"withheld and never applied": {
 			[]string{worker, workers}, false, nil, map[ObjectID]string{workerID: "create", workersID: "leave alone"},
 		},
-		"withheld from now on": {
+		"withheld, and applied before": {
 			[]string{worker, workers}, false,
 			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
@@ -136,12 +137,12 @@ func TestARoleChangesHandsAfterItsBindings(t *testing.T) {
 			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
 		},
-		"no longer declared, where the Role is the later template's already": {
+		"no longer declared, and the later template already took over the Role": {
 			[]string{settings}, false,
 			[]*metav1.PartialObjectMetadata{observedAs(t, "b", reader), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "unchanged", workersID: "prune"},
 		},
-		"left by a template that is gone": {
+		"populated by a template that was deleted": {
 			nil, true, []*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
 			map[ObjectID]string{workerID: "unknown", workersID: "leave alone"},
 		},
@@ -149,7 +150,7 @@ func TestARoleChangesHandsAfterItsBindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := templateOf(t, "b", reader)
 			all := []*v1alpha1.NamespaceTemplate{b}
-			if !c.gone {
+			if !c.isDeleted {
 				a := templateOf(t, "a", c.a...)
 				a.Status.Kinds = kinds
 				all = []*v1alpha1.NamespaceTemplate{a, b}
@@ -161,43 +162,45 @@ func TestARoleChangesHandsAfterItsBindings(t *testing.T) {
 	}
 }
 
-// What becomes of a RoleBinding follows from what was known of its Role before, and what became of it.
-func TestABindingFollowsItsRole(t *testing.T) {
+// Whether a RoleBinding is applied or deleted depends on the state of its Role and on the outcome of the Role's change.
+func TestRoleBindingsDependOnTheOutcomeOfTheirRole(t *testing.T) {
 	rules := fieldpath.MakePathOrDie("rules")
-	refused := &Failure{Reason: metav1.StatusReasonForbidden, err: errors.New("denied by a policy")}
+	denied := &Failure{Reason: metav1.StatusReasonForbidden, err: errors.New("denied by a policy")}
 	later := &Failure{Reason: metav1.StatusReasonInternalError, err: errors.New("etcd is down")}
 	for name, c := range map[string]struct {
 		role   *metav1.PartialObjectMetadata
 		report bool
-		// became is what became of the Role; nil where nothing is tried.
-		became *Outcome
-		// waits is whether a new RoleBinding waits for it, obstacle why it then can't be applied, and unsafeBindings whether
-		// one that exists goes.
-		waits     bool
-		obstacle  metav1.StatusReason
-		unsafeBindings bool
+		// outcome is the outcome of the change of the Role; nil if it needs no write.
+		outcome *Outcome
+		// waits says that a new RoleBinding waits for the Role, obstacle why it is then not applied, and isUnsafe that
+		// an existing RoleBinding is deleted.
+		waits    bool
+		obstacle metav1.StatusReason
+		isUnsafe bool
 	}{
-		"as declared":           {role: observedAs(t, "a", worker)},
-		"created":               {became: &Outcome{Created: true}, waits: true},
-		"existed, and is taken": {became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole},
+		"as declared":              {role: observedAs(t, "a", worker)},
+		"created":                  {outcome: &Outcome{Created: true}, waits: true},
+		"existed, and was adopted": {outcome: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole},
 		"changed": {
-			role: observedAs(t, "a", reader), became: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole,
+			role: observedAs(t, "a", reader), outcome: &Outcome{}, waits: true, obstacle: ReasonWaitsForRole,
 		},
-		"refused": {
-			became: &Outcome{Failure: refused}, waits: true, obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
+		"denied": {
+			outcome: &Outcome{Failure: denied}, waits: true, obstacle: ReasonRoleNotAsDeclared, isUnsafe: true,
 		},
-		"not created for now": {became: &Outcome{Failure: later}, waits: true, obstacle: ReasonRoleNotAsDeclared},
-		"a change refused": {
-			role: observedAs(t, "a", reader), became: &Outcome{Failure: refused}, waits: true,
+		"not created because of a transient failure": {
+			outcome: &Outcome{Failure: later}, waits: true, obstacle: ReasonRoleNotAsDeclared,
+		},
+		"a change was denied": {
+			role: observedAs(t, "a", reader), outcome: &Outcome{Failure: denied}, waits: true,
 			obstacle: ReasonRoleNotAsDeclared,
 		},
-		"a correction refused": {
-			role: observedAs(t, "a", worker, rules), became: &Outcome{Failure: refused}, waits: true,
-			obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
+		"a correction was denied": {
+			role: observedAs(t, "a", worker, rules), outcome: &Outcome{Failure: denied}, waits: true,
+			obstacle: ReasonRoleNotAsDeclared, isUnsafe: true,
 		},
-		"a change of a drifted one": {
-			role: observedAs(t, "a", reader, rules), became: &Outcome{Failure: refused}, waits: true,
-			obstacle: ReasonRoleNotAsDeclared, unsafeBindings: true,
+		"a change of a drifted Role was denied": {
+			role: observedAs(t, "a", reader, rules), outcome: &Outcome{Failure: denied}, waits: true,
+			obstacle: ReasonRoleNotAsDeclared, isUnsafe: true,
 		},
 		"drift that is reported": {
 			role: observedAs(t, "a", worker, rules), report: true, waits: true, obstacle: ReasonRoleNotAsDeclared,
@@ -217,11 +220,11 @@ func TestABindingFollowsItsRole(t *testing.T) {
 			role, binding := plan.Changes[0], plan.Changes[1]
 			require.Equal(t, workerID, role.ID())
 			require.Equal(t, workersID, binding.ID())
-			require.Equal(t, c.waits, roles.waits(binding))
-			require.False(t, roles.waits(role))
-			if c.became != nil {
-				c.became.Change = role
-				roles.record([]Outcome{*c.became})
+			require.Equal(t, c.waits, roles.mustWait(binding))
+			require.False(t, roles.mustWait(role))
+			if c.outcome != nil {
+				c.outcome.Change = role
+				roles.addOutcomes([]Outcome{*c.outcome})
 			}
 			if c.waits {
 				var reason metav1.StatusReason
@@ -230,12 +233,12 @@ func TestABindingFollowsItsRole(t *testing.T) {
 				}
 				require.Equal(t, c.obstacle, reason)
 			}
-			require.Equal(t, c.unsafeBindings, len(roles.unsafeBindings(plan)) == 1)
+			require.Equal(t, c.isUnsafe, len(roles.unsafeBindings(plan)) == 1)
 		})
 	}
 }
 
-func TestDeletionsWaitForWhatMayReplaceThem(t *testing.T) {
+func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 	transient := &Failure{
 		Reason: metav1.StatusReasonServiceUnavailable, RetryAfter: time.Second, err: errors.New("unavailable"),
 	}
@@ -251,20 +254,20 @@ func TestDeletionsWaitForWhatMayReplaceThem(t *testing.T) {
 		outcomes []Outcome
 		want     string
 	}{
-		"all is well": {
+		"all applies succeeded": {
 			[]Outcome{{Change: binding}, {Change: settings}}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
 		},
-		"another template's binding": {[]Outcome{{Change: binding, Failure: transient}}, "[ConfigMap/old]"},
-		"what a user can bring about": {
+		"a RoleBinding failed transiently": {[]Outcome{{Change: binding, Failure: transient}}, "[ConfigMap/old]"},
+		"a RoleBinding failed in a way that users can cause": {
 			[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old ConfigMap/old]",
 		},
-		"both": {[]Outcome{
+		"two RoleBindings failed, one in a way that users can cause": {[]Outcome{
 			{Change: binding, Failure: transient}, {Change: binding, Failure: invalid},
 		}, "[ConfigMap/old]"},
-		"a kind that grants nothing": {
+		"an object of another kind failed": {
 			[]Outcome{{Change: settings, Failure: invalid}}, "[RoleBinding/old RoleBinding/undeclared]",
 		},
-		"a deletion that failed": {
+		"a deletion failed": {
 			[]Outcome{{Change: prunes[0], Failure: transient}},
 			"[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
 		},

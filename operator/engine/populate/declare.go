@@ -1,8 +1,3 @@
-// Package populate brings a namespace to what templates declare for it: Declare renders, NewPlan compares with what is
-// there and says why, Apply writes.
-//
-// It follows "Apply the template" of the Namespace Population proposal, with server-side apply (KEP-555) in the place
-// of kubectl apply --prune.
 package populate
 
 import (
@@ -22,35 +17,35 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// Declared is what templates declare for one namespace.
+// Declared holds the objects that templates declare for one namespace.
 type Declared struct {
 	Namespace *corev1.Namespace
 	// Templates match the namespace, in the order in which they apply.
 	Templates []*v1alpha1.NamespaceTemplate
-	// Objects are declared once each: where several templates declare one, the last has it.
+	// Objects are the declared objects, each once. If several templates declare an object, the last one wins.
 	Objects []Object
-	// Omitted objects are declared but left out.
+	// Omitted objects are declared but cannot be rendered for this namespace yet.
 	Omitted []render.Omission
-	// Overridden objects are declared by a template and, in its place, by a later one.
+	// Overridden are the declarations that are not applied, because a later template declares the same object.
 	Overridden []Overridden
 	// Withheld RoleBindings are declared and not applied, because a later template overrides their Role.
 	Withheld []Withheld
-	// Broken templates declare something that can't be rendered. What they populated before stays.
+	// Broken templates can't be rendered. The objects that they populated before are not pruned.
 	Broken []Broken
 }
 
-// Object is an object as it is to be in its namespace.
+// Object is an object as templates declare it for its namespace.
 type Object struct {
 	*unstructured.Unstructured
 	Template *v1alpha1.NamespaceTemplate
-	// Hash identifies the content.
+	// Hash identifies the content, without the namespace.
 	Hash string
 }
 
-// Overridden says that a later template declares an object too.
+// Overridden is a declaration of an object that a later template declares, too.
 type Overridden struct {
 	Object ObjectID
-	// Template declares the object in vain, because By declares it too and comes later.
+	// The declaration in By is applied, and not the one in Template, because By comes later.
 	Template, By string
 }
 
@@ -58,7 +53,8 @@ type Overridden struct {
 func (o Overridden) Finding() Finding {
 	return Finding{
 		Object: o.Object, Template: o.Template, Severity: Warning, Reason: FindingDeclaredTwice,
-		Message: fmt.Sprintf("declared by templates %s and %s: the latter's is applied", o.Template, o.By),
+		Message: fmt.Sprintf("declared by templates %s and %s: the declaration of %s is applied", o.Template, o.By,
+			o.By),
 	}
 }
 
@@ -68,7 +64,7 @@ type Broken struct {
 	Err      error
 }
 
-// ObjectID identifies an object in its namespace, whatever the version it is written in.
+// ObjectID identifies an object in its namespace. It does not contain the API version.
 type ObjectID struct {
 	schema.GroupKind
 	Name string
@@ -79,12 +75,12 @@ func (id ObjectID) String() string {
 	return strings.ToLower(id.GroupKind.String()) + "/" + id.Name
 }
 
-// ID returns what identifies the object in its namespace.
+// ID returns the ID of the object.
 func (o Object) ID() ObjectID {
 	return ObjectID{o.GroupVersionKind().GroupKind(), o.GetName()}
 }
 
-// Declare renders the templates, which match ns and are in ascending order of names, for ns.
+// Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
 func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate) Declared {
 	declared := Declared{Namespace: ns, Templates: templates}
 	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
@@ -98,8 +94,8 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 		declared.Omitted = append(declared.Omitted, omitted...)
 		for _, object := range objects {
 			id := object.ID()
-			earlier, taken := position[id]
-			if !taken {
+			earlier, isDeclared := position[id]
+			if !isDeclared {
 				position[id] = len(declared.Objects)
 				declared.Objects = append(declared.Objects, object)
 				continue
@@ -135,17 +131,17 @@ func stamp(
 	return objects, omitted, nil
 }
 
-// hashOf hashes the object's JSON, in which Go sorts keys. The namespace is left out, so that objects which are the
-// same in many namespaces share a hash. 64 bits tell apart the few contents that one object has in its life; nobody
-// gains by a collision, because ownership in managedFields is looked at too.
+// hashOf returns a hash of the object's JSON, in which Go sorts keys. It omits the namespace, so that equal objects in
+// many namespaces have the same hash. 64 bits suffice to distinguish the few contents that one object ever has. A user
+// gains nothing by a collision, because the ownership in managedFields is compared too.
 func hashOf(object *unstructured.Unstructured) (string, error) {
-	anywhere := maps.Clone(object.Object)
-	if metadata, ok := anywhere["metadata"].(map[string]any); ok {
+	content := maps.Clone(object.Object)
+	if metadata, ok := content["metadata"].(map[string]any); ok {
 		metadata = maps.Clone(metadata)
 		delete(metadata, "namespace")
-		anywhere["metadata"] = metadata
+		content["metadata"] = metadata
 	}
-	data, err := json.Marshal(anywhere)
+	data, err := json.Marshal(content)
 	if err != nil {
 		return "", err
 	}
@@ -153,7 +149,7 @@ func hashOf(object *unstructured.Unstructured) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// Matching returns the templates that populate ns, or why none does at all.
+// Matching returns the templates that populate ns, or the reason why no template may populate it.
 func Matching(index *match.Index, ns *corev1.Namespace, exclude ...string) ([]*v1alpha1.NamespaceTemplate, string) {
 	if reason := match.UnpopulatedReason(ns, exclude...); reason != "" {
 		return nil, reason

@@ -16,7 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// templateOf returns a template of objects written in YAML that selects every namespace.
+// templateOf returns a template that selects every namespace and declares objects given in YAML.
 func templateOf(t testing.TB, name string, objects ...string) *v1alpha1.NamespaceTemplate {
 	t.Helper()
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -29,7 +29,7 @@ func templateOf(t testing.TB, name string, objects ...string) *v1alpha1.Namespac
 	return template
 }
 
-// teamA is a namespace that alice created.
+// teamA returns a namespace that alice created.
 func teamA() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "team-a", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "alice"},
@@ -60,7 +60,7 @@ func idsOf(objects []Object) []string {
 	return ids
 }
 
-func TestDeclareRendersInTheTemplatesOrder(t *testing.T) {
+func TestDeclareRendersTemplatesInOrder(t *testing.T) {
 	a, b := templateOf(t, "a", limits, settings), templateOf(t, "b", creator)
 	declared := declare(teamA(), a, b)
 	require.Equal(t,
@@ -92,7 +92,7 @@ func TestDeclareLetsTheLaterTemplateWin(t *testing.T) {
 		declared.Overridden)
 }
 
-func TestDeclareTakesVersionsOfAKindForOneObject(t *testing.T) {
+func TestDeclareIdentifiesObjectsWithoutTheirVersion(t *testing.T) {
 	declared := declare(teamA(),
 		templateOf(t, "a", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}"),
 		templateOf(t, "b", "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}"))
@@ -100,7 +100,7 @@ func TestDeclareTakesVersionsOfAKindForOneObject(t *testing.T) {
 	require.Equal(t, "autoscaling/v2", declared.Objects[0].GetAPIVersion())
 }
 
-func TestDeclareLeavesABrokenTemplateOut(t *testing.T) {
+func TestDeclareSkipsBrokenTemplates(t *testing.T) {
 	broken := templateOf(t, "b", settings, "{kind: a}")
 	twice := templateOf(t, "c", "{apiVersion: v1, kind: Secret, metadata: {name: team-a}}",
 		"{apiVersion: v1, kind: Secret, metadata: {name: $(NAMESPACE)}}")
@@ -113,7 +113,7 @@ func TestDeclareLeavesABrokenTemplateOut(t *testing.T) {
 	require.ErrorContains(t, declared.Broken[1].Err, "Secret team-a is declared twice")
 }
 
-func TestDeclareOmitsWhatNeedsAnUnknownCreator(t *testing.T) {
+func TestDeclareOmitsObjectsThatNameAnUnknownCreator(t *testing.T) {
 	ns := teamA()
 	ns.Annotations = nil
 	declared := declare(ns, templateOf(t, "a", settings, creator))
@@ -141,7 +141,7 @@ func TestHashIdentifiesTheContent(t *testing.T) {
 	require.Equal(t, first,
 		hash(teamB, templateOf(t, "a",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d}}")),
-		"the same in many namespaces")
+		"the hash does not depend on the namespace")
 	for name, template := range map[string]*v1alpha1.NamespaceTemplate{
 		"a value": templateOf(t, "a",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: e}}"),
@@ -158,11 +158,11 @@ func TestHashIdentifiesTheContent(t *testing.T) {
 	}
 }
 
-func TestHashLeavesTheObjectAsItIs(t *testing.T) {
+func TestHashDoesNotChangeTheObject(t *testing.T) {
 	require.Equal(t, "team-a", declare(teamA(), templateOf(t, "a", settings)).Objects[0].GetNamespace())
 }
 
-func TestMatchingIsNoneWhereNothingIsPopulated(t *testing.T) {
+func TestMatchingReturnsNoTemplatesForExcludedNamespaces(t *testing.T) {
 	index := match.NewIndex(templateOf(t, "b", settings), templateOf(t, "a", limits))
 	templates, reason := Matching(index, teamA())
 	require.Empty(t, reason)

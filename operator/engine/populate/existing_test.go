@@ -50,7 +50,8 @@ func TestObjectsUnderReportAreRecordedOnceTheyExist(t *testing.T) {
 
 	plan := NewPlan(declared, index, Observed{})
 	require.Equal(t, []bool{true, true}, recorded(plan, done(plan, "")))
-	require.Equal(t, []bool{true, false}, recorded(plan, done(plan, "limits")), "an object that could not be applied does not exist")
+	require.Equal(t, []bool{true, false}, recorded(plan, done(plan, "limits")),
+		"an object that could not be applied does not exist")
 	require.Empty(t, ExistingObjects(plan, Result{}), "no object exists before the plan is applied")
 
 	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan, done(plan, ""))
@@ -93,7 +94,9 @@ func TestObjectsThatNstplMayHaveDeletedAreNotRecordedAsExisting(t *testing.T) {
 	reported.Spec.DriftPolicy = v1alpha1.DriftReport
 	declared := declare(teamA(), reported)
 	object := &declared.Objects[0]
-	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{"reported": {digestOf(object.ID()): true}}.String()
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
+		"reported": {digestOf(object.ID()): true},
+	}.String()
 	plan := Plan{Declared: declared, Changes: []Change{{
 		Action: Configure, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported",
 		Declared: object,

@@ -13,28 +13,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of failures that the API server has no word for.
+// Reasons of failures in addition to those of the API server.
 const (
 	ReasonUnknownKind   metav1.StatusReason = "UnknownKind"
 	ReasonClusterScoped metav1.StatusReason = "ClusterScoped"
 	ReasonConnection    metav1.StatusReason = "Connection"
-	// ReasonHeldByFinalizer is of an object that is being deleted and that a finalizer keeps.
+	// ReasonHeldByFinalizer is the reason for an object that is being deleted and still exists because of a finalizer.
 	ReasonHeldByFinalizer metav1.StatusReason = "HeldByFinalizer"
-	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are of RoleBindings whose Role just changed, or could not be
-	// applied.
+	// ReasonWaitsForRole and ReasonRoleNotAsDeclared are the reasons for a RoleBinding whose Role was just changed, or
+	// could not be applied.
 	ReasonWaitsForRole      metav1.StatusReason = "WaitsForRole"
 	ReasonRoleNotAsDeclared metav1.StatusReason = "RoleNotAsDeclared"
-	// ReasonNotRevoked is of a Role that must not change while a RoleBinding exists that could not be deleted.
+	// ReasonNotRevoked is the reason for a Role that must not change because a RoleBinding could not be deleted.
 	ReasonNotRevoked metav1.StatusReason = "RoleBindingNotRevoked"
 )
 
-// Failure is why an object could not be written. It is the one place that decides what an API error means here.
+// Failure is the error of a write to an object, classified for retries, metrics and Events.
 type Failure struct {
-	// Reason is a word for metrics and Events.
+	// Reason is one of the reasons above or a reason of the API server. Metrics count failures by it.
 	Reason metav1.StatusReason
 	// RetryAfter is how long the API server asks to wait, or zero.
 	RetryAfter time.Duration
-	// NamespaceGone says that the namespace is deleted or being deleted: nothing is left to do in it.
+	// NamespaceGone says that the namespace was deleted or is being deleted, so no further writes are necessary.
 	NamespaceGone bool
 	err           error
 }
@@ -42,7 +42,7 @@ type Failure struct {
 func (f *Failure) Error() string { return f.err.Error() }
 func (f *Failure) Unwrap() error { return f.err }
 
-// Transient reports whether the same write may succeed later without anybody changing anything.
+// Transient reports whether the same write may succeed later although no user changes anything.
 func (f *Failure) Transient() bool {
 	switch f.Reason {
 	case ReasonConnection, ReasonWaitsForRole, ReasonNotRevoked, metav1.StatusReasonTimeout,
@@ -54,7 +54,7 @@ func (f *Failure) Transient() bool {
 	return false
 }
 
-// Unanswered reports whether the API server may have carried out the write all the same.
+// Unanswered reports whether the API server may have carried out the write although it failed.
 func (f *Failure) Unanswered() bool {
 	switch f.Reason {
 	case metav1.StatusReasonConflict, ReasonWaitsForRole, ReasonNotRevoked:
@@ -68,8 +68,8 @@ func unanswered(err error) bool {
 	return err != nil && failure(err, "").Unanswered()
 }
 
-// byUser reports whether a user of the namespace can bring a failure about at will: by a finalizer, or by an object of
-// the same name that cannot be changed.
+// byUser reports whether a user of the namespace can cause the failure on purpose: with a finalizer, or with an object
+// of the same name that cannot be changed.
 func (f *Failure) byUser() bool {
 	switch f.Reason {
 	case ReasonHeldByFinalizer, ReasonRoleNotAsDeclared, metav1.StatusReasonInvalid:
@@ -84,11 +84,11 @@ func failure(err error, namespace string) *Failure {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.RetryAfter = time.Duration(seconds) * time.Second
 	}
-	var known *Failure
+	var classified *Failure
 	var network net.Error
 	switch {
-	case errors.As(err, &known):
-		return known
+	case errors.As(err, &classified):
+		return classified
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), namespaceNotFound(err, namespace):
 		f.NamespaceGone = true
 	case meta.IsNoMatchError(err):

@@ -11,15 +11,15 @@ type Severity int
 
 // The severities.
 const (
-	// Info is for what the operator did, and nobody has to do anything about.
+	// Info is for changes that the operator made. No user needs to act on them.
 	Info Severity = iota
-	// Warning is for what a user should know. It does not keep the namespace from being populated.
+	// Warning is for problems that do not keep the namespace from being populated.
 	Warning
-	// Error keeps the namespace from being populated.
+	// Error is for problems that keep the namespace from being populated.
 	Error
 )
 
-// Reasons of findings. They are the reasons of the Events, too.
+// Reasons of findings. The Events about them have the same reasons.
 const (
 	FindingFailed            = "ObjectFailed"
 	FindingWaitsForRole      = "WaitsForRole"
@@ -33,7 +33,7 @@ const (
 	FindingDriftCorrected    = "DriftCorrected"
 )
 
-// Finding is something that a user should know about a namespace.
+// Finding is something that a user should know about a namespace or one of its objects.
 type Finding struct {
 	// Object is empty if the finding is about a template as a whole.
 	Object   ObjectID
@@ -41,7 +41,7 @@ type Finding struct {
 	Severity Severity
 	// Reason is one of the reasons above.
 	Reason string
-	// Message does not name the object.
+	// Message describes the finding without the name of the object.
 	Message string
 }
 
@@ -90,7 +90,7 @@ func Findings(plan Plan, result Result) []Finding {
 	return findings
 }
 
-// outcomeFindings returns the findings about a write: that it failed, or that it undid what another client did.
+// outcomeFindings returns the findings about a write: that it failed, or that it reverted a change of another client.
 func outcomeFindings(outcome Outcome) []Finding {
 	finding := Finding{Object: outcome.ID(), Template: outcome.Template, Severity: Info, Message: outcome.Reason}
 	switch {
@@ -112,7 +112,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// differenceFinding returns the finding about an object that differs and is left as it is.
+// differenceFinding returns the finding about an object that differs from the templates and is not changed.
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
@@ -126,14 +126,14 @@ func differenceFinding(change Change) (finding Finding, differs bool) {
 	return finding, true
 }
 
-// isFatal reports whether a failure keeps the namespace from being populated. An object that cannot be pruned is too
-// much, not too little, so it is fatal only if it grants rights.
+// isFatal reports whether a failure keeps the namespace from being populated. If an object cannot be pruned, the
+// namespace still has every declared object, so that failure is fatal only if the object may grant rights.
 func isFatal(outcome Outcome) bool {
 	return outcome.Failure.Reason == ReasonHeldByFinalizer ||
 		outcome.Declared != nil && severity(outcome.Declared.Template) == Error
 }
 
-// severity is that of what a template declares and the operator cannot apply.
+// severity returns the severity of findings about a template or an object of it that cannot be applied.
 func severity(template *v1alpha1.NamespaceTemplate) Severity {
 	if template.Spec.FailurePolicy == v1alpha1.FailureIgnore {
 		return Warning

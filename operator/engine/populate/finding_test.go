@@ -19,10 +19,10 @@ func TestFindings(t *testing.T) {
 	lenient.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	id := ObjectID{kind.GroupKind(), "x"}
-	change := func(of *v1alpha1.NamespaceTemplate, action Action) Change {
+	change := func(template *v1alpha1.NamespaceTemplate, action Action) Change {
 		c := Change{Action: action, Kind: kind, Name: "x", Template: "t", Reason: "why"}
-		if of != nil {
-			c.Declared = &Object{Template: of}
+		if template != nil {
+			c.Declared = &Object{Template: template}
 		}
 		return c
 	}
@@ -48,7 +48,7 @@ func TestFindings(t *testing.T) {
 		result Result
 		want   []Finding
 	}{
-		"nothing happened": {plan: Plan{Changes: []Change{change(strict, Unchanged)}}},
+		"nothing changed": {plan: Plan{Changes: []Change{change(strict, Unchanged)}}},
 		"an object was created": {
 			plan: Plan{Changes: []Change{change(strict, Create)}}, result: done(change(strict, Create)),
 		},
@@ -56,7 +56,7 @@ func TestFindings(t *testing.T) {
 			result: failed(change(strict, Create), metav1.StatusReasonInvalid),
 			want:   finding(Error, FindingFailed, "no"),
 		},
-		"an apply failed that the template ignores": {
+		"an apply failed and failurePolicy is Ignore": {
 			result: failed(change(lenient, Create), metav1.StatusReasonInvalid),
 			want:   finding(Warning, FindingFailed, "no"),
 		},
@@ -64,11 +64,11 @@ func TestFindings(t *testing.T) {
 			result: failed(change(nil, Prune), metav1.StatusReasonForbidden),
 			want:   finding(Warning, FindingFailed, "no"),
 		},
-		"a grant that a finalizer keeps": {
+		"an RBAC object that a finalizer keeps": {
 			result: failed(change(nil, Prune), ReasonHeldByFinalizer),
 			want:   finding(Error, FindingFailed, "no"),
 		},
-		"a RoleBinding that waits": {
+		"a RoleBinding that waits for its Role": {
 			result: failed(change(strict, Create), ReasonWaitsForRole),
 			want:   finding(Error, FindingWaitsForRole, "no"),
 		},
@@ -80,7 +80,7 @@ func TestFindings(t *testing.T) {
 			plan: Plan{Changes: []Change{drifted(LeaveAlone)}},
 			want: finding(Warning, FindingDrifted, "drifted: why"),
 		},
-		"drift that could not be corrected is a failure alone": {
+		"drift that could not be corrected is only a failure": {
 			plan:   Plan{Changes: []Change{drifted(Configure)}},
 			result: failed(drifted(Configure), metav1.StatusReasonInvalid),
 			want:   finding(Error, FindingFailed, "no"),
@@ -93,14 +93,14 @@ func TestFindings(t *testing.T) {
 			plan: Plan{Changes: []Change{undeclared(LeaveAlone)}},
 			want: finding(Warning, FindingUndeclared, "why"),
 		},
-		"an object that is left alone on purpose": {plan: Plan{Changes: []Change{change(nil, LeaveAlone)}}},
+		"an object that is left alone": {plan: Plan{Changes: []Change{change(nil, LeaveAlone)}}},
 		"a broken template": {
 			plan: Plan{Declared: Declared{Broken: []Broken{{strict, errors.New("template t: no")}}}},
 			want: []Finding{{
 				Template: "t", Severity: Error, Reason: FindingBrokenTemplate, Message: "template t: no",
 			}},
 		},
-		"a broken template whose failures are ignored": {
+		"a broken template with failurePolicy Ignore": {
 			plan: Plan{Declared: Declared{Broken: []Broken{{lenient, errors.New("template t: no")}}}},
 			want: []Finding{{
 				Template: "t", Severity: Warning, Reason: FindingBrokenTemplate, Message: "template t: no",
@@ -114,7 +114,8 @@ func TestFindings(t *testing.T) {
 		},
 		"an object that two templates declare": {
 			plan: Plan{Declared: Declared{Overridden: []Overridden{{Object: id, Template: "t", By: "u"}}}},
-			want: finding(Warning, FindingDeclaredTwice, "declared by templates t and u: the latter's is applied"),
+			want: finding(Warning, FindingDeclaredTwice,
+				"declared by templates t and u: the declaration of u is applied"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

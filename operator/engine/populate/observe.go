@@ -13,20 +13,20 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Observer reads the metadata of populated objects from the API server, a list for each kind.
+// Observer reads the metadata of objects from the API server, with one list request for each kind.
 type Observer struct {
 	Client metadata.Interface
 	Mapper meta.RESTMapper
 }
 
-// Selectors of objects by whether they carry a template's label.
+// Label selectors of the objects that have a template's label, and of those that do not.
 const (
 	Labelled   = v1alpha1.TemplateNameLabel
 	Unlabelled = "!" + v1alpha1.TemplateNameLabel
 )
 
-// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all. A
-// kind that the cluster doesn't know has none.
+// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all
+// namespaces. If the cluster does not have the kind, the result is empty.
 func (o *Observer) Observe(
 	ctx context.Context, kind schema.GroupKind, namespace, selector string,
 ) (map[string][]*metav1.PartialObjectMetadata, error) {
@@ -41,18 +41,18 @@ func (o *Observer) Observe(
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return objects.List(ctx, options)
 	})
-	found := map[string][]*metav1.PartialObjectMetadata{}
+	byNamespace := map[string][]*metav1.PartialObjectMetadata{}
 	err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(item runtime.Object) error {
 		object := item.(*metav1.PartialObjectMetadata)
 		object.SetGroupVersionKind(mapping.GroupVersionKind)
-		found[object.Namespace] = append(found[object.Namespace], object)
+		byNamespace[object.Namespace] = append(byNamespace[object.Namespace], object)
 		return nil
 	})
-	return found, err
+	return byNamespace, err
 }
 
-// KindsToObserve returns the kinds in which objects of templates may be: those that are declared and those that were
-// ever applied.
+// KindsToObserve returns the kinds of which objects of templates may exist: the declared kinds and those that were
+// applied before.
 func KindsToObserve(templates []*v1alpha1.NamespaceTemplate, declared ...Declared) []schema.GroupKind {
 	var kinds []schema.GroupKind
 	seen := map[schema.GroupKind]bool{}

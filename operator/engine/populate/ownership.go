@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// ownEntry returns the managedFields entry of what this project applied to an object, or nil. Whoever changes a field
-// takes it out of this entry, so the entry shows drift.
+// ownEntry returns the managedFields entry that records the fields that nstpl applied to an object, or nil. If another
+// client changes a field, the API server removes the field from this entry, so the entry shows drift.
 func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	entries := object.GetManagedFields()
 	for i := range entries {
@@ -25,9 +25,9 @@ func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	return nil
 }
 
-// Ours reports whether this project created an object, so that it may delete it. Users can write managedFields, so
-// losing its entry there does not make an object a user's: admission guards the label and the annotations that say
-// whose it is. An object on which another manager owns the label is a copy.
+// Ours reports whether nstpl created an object, so that nstpl may delete it. Users can write managedFields, so an
+// object that lost the entry of nstpl is still recognized by the template's label and the annotations, which admission
+// protects. If another manager owns the label, the object is a copy that a user created.
 func Ours(object metav1.Object) bool {
 	if recordOf(object).adopted {
 		return false
@@ -40,13 +40,14 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
-// SameRecord reports whether what this project says of an object is the same in both states.
+// SameRecord reports whether two states are of the same object, with the same label, annotations and creator as far as
+// nstpl records them.
 func SameRecord(a, b *metav1.PartialObjectMetadata) bool {
 	return a.UID == b.UID && labelOf(a) == labelOf(b) && recordOf(a) == recordOf(b) && Ours(a) == Ours(b) &&
 		a.Annotations[v1alpha1.HashAnnotation] == b.Annotations[v1alpha1.HashAnnotation]
 }
 
-// ownsLabel reports whether a managedFields entry owns the label that names an object's template.
+// ownsLabel reports whether a managedFields entry contains the label that names an object's template.
 func ownsLabel(entry metav1.ManagedFieldsEntry) bool {
 	owned := fieldSet{}
 	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
@@ -56,8 +57,9 @@ func ownsLabel(entry metav1.ManagedFieldsEntry) bool {
 	return owns
 }
 
-// Rewritten reports whether another client wrote the managedFields entry of this project between two states of an
-// object, of which none is from an apply of this project. Ordinary changes only take fields out of it.
+// Rewritten reports whether another client wrote the managedFields entry of nstpl between two states of an object. The
+// caller ensures that nstpl itself did not apply the object in between. Ordinary changes only remove fields from the
+// entry.
 func Rewritten(before, after metav1.Object) bool {
 	old, entry := ownEntry(before), ownEntry(after)
 	if entry == nil {
@@ -66,37 +68,37 @@ func Rewritten(before, after metav1.Object) bool {
 	if old == nil || !old.Time.Equal(entry.Time) {
 		return true
 	}
-	was, is := fieldSet{}, fieldSet{}
+	oldFields, newFields := fieldSet{}, fieldSet{}
 	if old.FieldsV1 == nil || entry.FieldsV1 == nil || old.FieldsV1.GetRawString() == entry.FieldsV1.GetRawString() {
 		return false
 	}
-	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &was) != nil ||
-		json.Unmarshal(entry.FieldsV1.GetRawBytes(), &is) != nil {
+	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &oldFields) != nil ||
+		json.Unmarshal(entry.FieldsV1.GetRawBytes(), &newFields) != nil {
 		return true
 	}
-	return !is.within(was)
+	return !newFields.within(oldFields)
 }
 
-// within reports whether another set has all fields of this one. A node that lost all children would own everything
-// below it, so that is no subset.
+// within reports whether another set contains all fields of this one. A node without children owns everything below it,
+// so it is not within a node that has children.
 func (s fieldSet) within(other fieldSet) bool {
 	for key, child := range s {
-		there, ok := other[key]
-		if emptied := len(child) == 0 && len(there) > 0; !ok || emptied || !child.within(there) {
+		otherChild, ok := other[key]
+		if isEmptied := len(child) == 0 && len(otherChild) > 0; !ok || isEmptied || !child.within(otherChild) {
 			return false
 		}
 	}
 	return true
 }
 
-// IsOwnEntry reports whether a managedFields entry is about what this project applied.
+// IsOwnEntry reports whether a managedFields entry records the fields that nstpl applied.
 func IsOwnEntry(entry *metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == v1alpha1.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
 		entry.Subresource == ""
 }
 
-// lostFields returns the paths of declared fields that an entry no longer owns, sorted. It needs no schema: FieldsV1
-// itself says where the API server takes a map or a list as a whole.
+// lostFields returns the sorted paths of the declared fields that an entry does not own. It needs no schema, because
+// FieldsV1 itself shows which maps and lists the API server treats as atomic.
 func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]string, error) {
 	owned := fieldSet{}
 	if entry.FieldsV1 != nil {
@@ -108,7 +110,7 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 	for _, field := range slices.Sorted(maps.Keys(declared)) {
 		switch field {
 		case "apiVersion", "kind", "status":
-			// Nobody owns these by an apply; a status of the main resource the API server drops.
+			// An apply never owns these. The API server drops a status that is not written through the subresource.
 		case "metadata":
 			if metadata, ok := declared[field].(map[string]any); ok {
 				lost = append(lost, lostMetadata(metadata, owned.child("f:metadata"))...)
@@ -120,8 +122,8 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 	return lost, nil
 }
 
-// lostMetadata leaves out the fields that the API server keeps no owner of. Some of them are in what kubectl create
-// --dry-run prints.
+// lostMetadata skips the fields for which the API server never records an owner. Templates may contain some of them,
+// because kubectl create --dry-run prints them.
 func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	var lost []string
 	for _, field := range slices.Sorted(maps.Keys(metadata)) {
@@ -135,18 +137,19 @@ func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	return lost
 }
 
-// expectUnowned returns the record of declared fields that will have no owner: those that the last record names, and
-// empty lists, which Kubernetes drops. Most objects need no second write for it.
-func expectUnowned(object *Object, record string) string {
-	fields := splitFields(record)
-	// a Role keeps its empty rules
+// expectUnowned returns the declared fields that are expected to have no owner after an apply: the fields that the
+// object's record lists, and empty lists, which the API server drops. If the expectation is right, which it is for most
+// objects, the apply needs no second write.
+func expectUnowned(object *Object, recorded string) string {
+	fields := splitFields(recorded)
+	// The API server keeps the empty rules of a Role.
 	if kind := object.GroupVersionKind().GroupKind(); isBuiltIn(kind.Group) && kind != roleKind {
 		fields = append(fields, emptyLists("", object.Object)...)
 	}
 	return joinFields(fields)
 }
 
-// emptyLists returns the paths of lists without items, except those in other lists.
+// emptyLists returns the paths of lists without items. It does not descend into lists.
 func emptyLists(path string, value map[string]any) []string {
 	var empty []string
 	for field, value := range value {
@@ -162,36 +165,36 @@ func emptyLists(path string, value map[string]any) []string {
 	return empty
 }
 
-// isNeverOwned reports whether a field is one that lostFields passes over.
+// isNeverOwned reports whether lostFields skips a field.
 func isNeverOwned(path string) bool {
 	return path == "metadata.managedFields" || strings.HasPrefix(path, "status")
 }
 
-// isBuiltIn reports whether a group is one of Kubernetes' own, whose Go types leave out most empty lists. Custom
-// resources keep them.
+// isBuiltIn reports whether an API group belongs to Kubernetes. The Go types of these groups omit most empty lists,
+// while custom resources keep them.
 func isBuiltIn(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
-// joinFields writes paths as a record: sorted, each once, a line each.
+// joinFields returns the sorted paths, each once and in a line of its own, as UnownedAnnotation records them.
 func joinFields(paths []string) string {
 	slices.Sort(paths)
 	return strings.Join(slices.Compact(paths), "\n")
 }
 
-func splitFields(record string) []string {
-	return slices.DeleteFunc(strings.Split(record, "\n"), func(path string) bool { return path == "" })
+func splitFields(recorded string) []string {
+	return slices.DeleteFunc(strings.Split(recorded, "\n"), func(path string) bool { return path == "" })
 }
 
 // fieldSet is a node of FieldsV1. Its keys are "f:<name>" for a field, "k:<keys>" for an item of a list with keys,
-// "v:<value>" for an item of a set and "." for the node itself. A node with nothing below it is owned as a whole.
+// "v:<value>" for an item of a set and "." for the node itself. A node without children is owned as a whole.
 type fieldSet map[string]fieldSet
 
 func (s fieldSet) child(key string) fieldSet {
 	return s[key]
 }
 
-// lost returns the paths below a declared value that are not owned, where key is the value's key in s.
+// lost returns the paths of the fields in a declared value that are not owned. The key is that of the value in s.
 func (s fieldSet) lost(path, key string, value any) []string {
 	node, ok := s[key]
 	if fields, isMap := value.(map[string]any); !ok && (!isMap || len(fields) == 0) {
@@ -218,31 +221,32 @@ func (s fieldSet) lost(path, key string, value any) []string {
 	return lost
 }
 
-// itemKeys returns, for each item of a list, the key under which it is owned, or "". A key that an item does not
-// declare was defaulted by the API server (the protocol of a port): such an item is the one that no other is.
+// itemKeys returns, for each item of a list, the key under which it is owned, or "". The API server may have defaulted
+// a key field that an item does not declare, such as the protocol of a port. Such an item gets the first matching key
+// that no other item has.
 func (s fieldSet) itemKeys(items []any) []string {
 	owned := s.ownedItems()
 	keys := make([]string, len(items))
-	taken := map[string]bool{}
+	assigned := map[string]bool{}
 	for i, item := range items {
 		for _, candidate := range owned {
-			if candidate.is(item) {
-				keys[i], taken[candidate.key] = candidate.key, true
+			if candidate.equals(item) {
+				keys[i], assigned[candidate.key] = candidate.key, true
 				break
 			}
 		}
 	}
 	for i, item := range items {
 		for _, candidate := range owned {
-			if keys[i] == "" && !taken[candidate.key] && candidate.mayBe(item) {
-				keys[i], taken[candidate.key] = candidate.key, true
+			if keys[i] == "" && !assigned[candidate.key] && candidate.mayEqual(item) {
+				keys[i], assigned[candidate.key] = candidate.key, true
 			}
 		}
 	}
 	return keys
 }
 
-// ownedItem is an item of a list as FieldsV1 names it: by the fields that are its list's keys, or by its value.
+// ownedItem is an item of a list as FieldsV1 identifies it: by its key fields, or by its value.
 type ownedItem struct {
 	key    string
 	fields map[string]any
@@ -269,8 +273,8 @@ func (s fieldSet) ownedItems() []ownedItem {
 	return items
 }
 
-// is reports whether a declared item is the owned one.
-func (o ownedItem) is(item any) bool {
+// equals reports whether a declared item is the owned one.
+func (o ownedItem) equals(item any) bool {
 	if o.fields == nil {
 		return reflect.DeepEqual(o.value, item)
 	}
@@ -282,8 +286,9 @@ func (o ownedItem) is(item any) bool {
 	return ok
 }
 
-// mayBe reports whether a declared item is the owned one if the API server defaulted the keys that it lacks.
-func (o ownedItem) mayBe(item any) bool {
+// mayEqual reports whether a declared item may be the owned one, because the API server defaulted its missing key
+// fields.
+func (o ownedItem) mayEqual(item any) bool {
 	fields, ok := item.(map[string]any)
 	for key, want := range o.fields {
 		value, declared := fields[key]
@@ -292,7 +297,7 @@ func (o ownedItem) mayBe(item any) bool {
 	return ok && o.fields != nil
 }
 
-// itemName names an item in a path: by its key or, if it is not owned, by what is declared.
+// itemName returns the name of an item in a path: its key, or the declared item if it is not owned.
 func itemName(key string, item any) string {
 	if key != "" {
 		return key[len("k:"):]

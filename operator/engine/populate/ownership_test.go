@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fields returns an object written in YAML, with the types that decoding JSON gives.
+// fields decodes an object given in YAML into the types that decoding JSON gives.
 func fields(t testing.TB, text string) map[string]any {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -42,15 +42,15 @@ func TestIsOwnEntry(t *testing.T) {
 		want  bool
 	}{
 		{
-			"what nstpl applied",
+			"applied by nstpl",
 			metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationApply}, true,
 		},
 		{
-			"what somebody updated in nstpl's name",
+			"updated under the name of nstpl",
 			metav1.ManagedFieldsEntry{Manager: "nstpl", Operation: metav1.ManagedFieldsOperationUpdate}, false,
 		},
 		{
-			"what somebody else applied",
+			"applied by another client",
 			metav1.ManagedFieldsEntry{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply}, false,
 		},
 		{
@@ -79,11 +79,11 @@ func TestLostFields(t *testing.T) {
 		name, declared, owned string
 		want                  []string
 	}{
-		{"everything owned", "{data: {a: b}, metadata: {labels: {x: y}}}",
+		{"every field is owned", "{data: {a: b}, metadata: {labels: {x: y}}}",
 			`{"f:data":{"f:a":{}},"f:metadata":{"f:labels":{"f:x":{}}}}`, nil},
-		{"with nodes that stand for themselves", "{data: {a: b}, metadata: {labels: {x: y}}}",
+		{"nodes that own themselves", "{data: {a: b}, metadata: {labels: {x: y}}}",
 			`{"f:data":{".":{},"f:a":{}},"f:metadata":{"f:labels":{".":{},"f:x":{}}}}`, nil},
-		{"what identifies an object has no owner", `
+		{"fields that identify an object never have an owner", `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: a, namespace: b, creationTimestamp: null, uid: c, resourceVersion: "1", generation: 1, selfLink: d}
@@ -99,23 +99,24 @@ status: {}`, `{}`, nil},
 		{"sorted", "{z: 1, a: 1, m: {d: 1, b: 1}}", `{}`, []string{"a", "m.b", "m.d", "z"}},
 		{"an atomic list", "{rules: [{verbs: [get]}]}", `{"f:rules":{}}`, nil},
 		{
-			"an atomic list that somebody set", "{rules: [{verbs: [get]}]}", `{"f:metadata":{"f:labels":{"f:a":{}}}}`,
+			"an atomic list set by another client", "{rules: [{verbs: [get]}]}",
+			`{"f:metadata":{"f:labels":{"f:a":{}}}}`,
 			[]string{"rules"},
 		},
 		{"an atomic map", "{roleRef: {kind: Role, name: a}}", `{"f:roleRef":{}}`, nil},
 		{"an empty map", "{spec: {podSelector: {}}}", `{"f:spec":{"f:podSelector":{}}}`, nil},
 		{
-			"an empty map that somebody set", "{spec: {podSelector: {}, policyTypes: [Ingress]}}",
+			"an empty map set by another client", "{spec: {podSelector: {}, policyTypes: [Ingress]}}",
 			`{"f:spec":{"f:policyTypes":{}}}`, []string{"spec.podSelector"},
 		},
 		{"an empty atomic list", "{spec: {ingress: []}}", `{"f:spec":{"f:ingress":{}}}`, nil},
 		{
-			"an empty atomic list that somebody filled", "{spec: {ingress: [], podSelector: {}}}",
+			"an empty atomic list filled by another client", "{spec: {ingress: [], podSelector: {}}}",
 			`{"f:spec":{"f:podSelector":{}}}`, []string{"spec.ingress"},
 		},
 		{"null", "{spec: {a: null}}", `{"f:spec":{"f:a":{}}}`, nil},
-		{"null that somebody set", "{spec: {a: null, b: 1}}", `{"f:spec":{"f:b":{}}}`, []string{"spec.a"}},
-		{"others' fields beside ours", "{data: {a: b}}", `{"f:data":{"f:a":{},"f:z":{}},"f:immutable":{}}`, nil},
+		{"null set by another client", "{spec: {a: null, b: 1}}", `{"f:spec":{"f:b":{}}}`, []string{"spec.a"}},
+		{"fields that are not declared", "{data: {a: b}}", `{"f:data":{"f:a":{},"f:z":{}},"f:immutable":{}}`, nil},
 		{"keys that look like paths", `{data: {a.b/c: d, "1": e, "": f, "漢字": g, "f:a": h, ".": i}}`,
 			`{"f:data":{"f:a.b/c":{},"f:1":{},"f:":{},"f:漢字":{},"f:f:a":{},"f:.":{}}}`, nil},
 		{"a unicode key", `{data: {"漢字": a}}`, `{"f:data":{"f:\u6f22":{}}}`, []string{"data.漢字"}},
@@ -142,7 +143,7 @@ status: {}`, `{}`, nil},
 			`{"f:ports":{"k:{\"port\":53,\"protocol\":\"SCTP\"}":{".":{},"f:port":{},"f:protocol":{}}}}`,
 			[]string{`ports[{"port":53}]`}},
 		{
-			"items that are there twice", "{env: [{name: A, value: a}, {name: A, value: b}]}",
+			"two items with the same key", "{env: [{name: A, value: a}, {name: A, value: b}]}",
 			`{"f:env":{"k:{\"name\":\"A\"}":{}}}`, nil,
 		},
 		{
@@ -154,7 +155,10 @@ status: {}`, `{}`, nil},
 			`{"f:metadata":{"f:finalizers":{".":{},"v:\"a\"":{}}}}`, []string{`metadata.finalizers["b"]`},
 		},
 		{"a set of numbers", "{set: [1, 2.5, true]}", `{"f:set":{"v:1":{},"v:2.5":{},"v:true":{}}}`, nil},
-		{"a number that is no string", "{set: ['1']}", `{"f:set":{"v:1":{}}}`, []string{`set["1"]`}},
+		{
+			"a number is not the string with the same digits", "{set: ['1']}", `{"f:set":{"v:1":{}}}`,
+			[]string{`set["1"]`},
+		},
 		{"a list where the entry has a map", "{a: [b]}", `{"f:a":{"f:b":{}}}`, []string{`a["b"]`}},
 		{"keys that can't be read", "{a: [b]}", `{"f:a":{"k:{":{},"v:":{},"x":{}}}`, []string{`a["b"]`}},
 	}
@@ -175,7 +179,7 @@ func TestLostFieldsOfAnEntryThatCannotBeRead(t *testing.T) {
 	require.Equal(t, []string{"data.a"}, lost)
 }
 
-// realObjects use every kind of list and map that policy objects have.
+// realObjects contain every kind of list and map that is common in policy objects.
 var realObjects = []string{`
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -269,13 +273,13 @@ spec:
       - {name: c, image: d}
 `}
 
-// required fields are the keys of lists; without them an object is malformed.
+// required lists fields without which an object is malformed, such as the keys of lists.
 var required = []string{
 	"apiVersion", "kind", "metadata", "name", "containerPort", "port", "topologyKey", "whenUnsatisfiable", "mountPath",
 	"key", "type", "protocol",
 }
 
-// prune leaves out some of a value's fields and items at random, but no list's last item.
+// prune removes random fields and items of a value. It keeps at least one item of each list.
 func prune(random *rand.Rand, value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -305,7 +309,7 @@ func entryOfSet(t testing.TB, set *fieldpath.Set) *metav1.ManagedFieldsEntry {
 	return entryOf(string(data))
 }
 
-// isListKey reports whether a path ends in a field that identifies the item it is in.
+// isListKey reports whether a path ends in a field that is a key of its list item.
 func isListKey(path fieldpath.Path) bool {
 	if len(path) < 2 || path[len(path)-1].FieldName == nil || path[len(path)-2].Key == nil {
 		return false
@@ -318,8 +322,8 @@ func isListKey(path fieldpath.Path) bool {
 	return false
 }
 
-// The API server's own algorithm says what an apply owns: all of that is found owned, and whatever is taken away from
-// it is found lost.
+// The fields that an apply owns come from the algorithm of the API server. None of them is lost, and every one that is
+// removed from the entry is.
 func TestLostFieldsAgreesWithTheAPIServer(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	converter := applyconfigurations.NewTypeConverter(scheme.Scheme)
@@ -341,7 +345,7 @@ func TestLostFieldsAgreesWithTheAPIServer(t *testing.T) {
 
 				owned.Leaves().Iterate(func(path fieldpath.Path) {
 					if isListKey(path) {
-						return // nobody changes that of an item: it is another item then
+						return // an item with another key is another item
 					}
 					left := owned.Difference(fieldpath.NewSet(path))
 					lost, err := lostFields(object, entryOfSet(t, left))
@@ -379,7 +383,7 @@ func FuzzLostFields(f *testing.F) {
 		}
 		first, firstErr := lostFields(declared, entryOf(string(fieldsV1)))
 		second, secondErr := lostFields(declared, entryOf(string(fieldsV1)))
-		require.Equal(t, first, second, "the same every time")
+		require.Equal(t, first, second, "the result is deterministic")
 		require.Equal(t, fmt.Sprint(firstErr), fmt.Sprint(secondErr))
 
 		// Without a schema every list is atomic, and everything that is declared is owned.

@@ -19,7 +19,7 @@ type Action string
 
 // The actions of a plan.
 const (
-	// Create applies an object that does not exist, or that exists and is not managed by this project yet.
+	// Create applies an object that does not exist, or that exists and is not managed by nstpl yet.
 	Create Action = "create"
 	// Configure applies an object whose declaration changed, or that drifted.
 	Configure Action = "configure"
@@ -27,27 +27,27 @@ const (
 	Unchanged Action = "unchanged"
 	// Prune deletes an object that is no longer declared.
 	Prune Action = "prune"
-	// Empty takes the subjects from a RoleBinding, or the rules from a Role, that a finalizer keeps from being deleted.
+	// Empty removes the subjects of a RoleBinding, or the rules of a Role, that is being deleted and has a finalizer.
 	Empty Action = "empty"
 	// LeaveAlone does nothing, and the change's Reason says why.
 	LeaveAlone Action = "leave alone"
-	// Unknown does nothing, because it is not known what an apply would do.
+	// Unknown does nothing, because the effect of an apply cannot be predicted.
 	Unknown Action = "unknown"
 )
 
-// Observed is what exists in a namespace.
+// Observed holds the objects that exist in a namespace.
 type Observed struct {
-	// Objects are the metadata of all objects that carry a template's label, whoever put it there.
+	// Objects are the metadata of all objects that have a template's label, also if a user set it.
 	Objects []*metav1.PartialObjectMetadata
-	// Others are the metadata of objects without such a label, of the kinds that a template is authoritative for, or of
-	// which something is declared.
+	// Others are the metadata of objects without such a label. They are of declared kinds, or of kinds for which a
+	// template is authoritative.
 	Others []*metav1.PartialObjectMetadata
-	// Lost are objects that another client deleted or took the template's label from while the operator watched, as
-	// they were last.
+	// Lost are the last known metadata of objects that another client deleted, or whose template's label it removed,
+	// while the operator watched.
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
-	// Unreadable are the kinds of which nothing is known, and why.
+	// Unreadable holds, for each kind whose objects are unknown, the reason.
 	Unreadable map[schema.GroupKind]error
-	// Tampered are objects whose managedFields entry of this project was written by another client since the last
+	// Tampered are the UIDs of objects on which another client wrote the managedFields entry of nstpl since the last
 	// apply.
 	Tampered map[types.UID]bool
 }
@@ -59,9 +59,10 @@ type Change struct {
 	Name     string
 	Template string
 	Reason   string
-	// Drifted objects were as declared once and then changed or deleted by another client.
+	// Drifted says that another client changed or deleted the object after nstpl had applied it.
 	Drifted bool
-	// Undeclared objects are deleted, or reported, because a template is authoritative for their kind.
+	// Undeclared says that no template declares the object, and that it is deleted or reported because a template is
+	// authoritative for its kind.
 	Undeclared bool
 	// Occupied says that another client's object of the same name may be deleted, because a template is authoritative
 	// for the kind.
@@ -70,33 +71,33 @@ type Change struct {
 	Declared *Object
 	// Observed is the object's metadata; nil if it does not exist.
 	Observed *metav1.PartialObjectMetadata
-	// Lost is the object's metadata before it was deleted or lost its label; nil if that is not known.
+	// Lost is the object's last known metadata before another client deleted it or removed its label; nil if unknown.
 	Lost *metav1.PartialObjectMetadata
-	// Revoked RoleBindings are deleted before any Role changes.
+	// Revoked says that the RoleBinding is deleted before any Role changes.
 	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
 	Err error
 }
 
-// ID returns what identifies the object in its namespace.
+// ID returns the ID of the object.
 func (c Change) ID() ObjectID {
 	return ObjectID{c.Kind.GroupKind(), c.Name}
 }
 
-// Deletes reports whether the change deletes an object or takes away what it grants.
+// Deletes reports whether the change deletes the object or removes the rights that it grants.
 func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 
-// Differs reports whether another client made the object differ from what the templates declare, whatever the plan does
-// about it.
+// Differs reports whether another client made the object differ from the templates. The plan may correct or only report
+// the difference.
 func (c Change) Differs() bool { return c.Drifted || c.Undeclared }
 
-// MayDelete reports whether carrying out the change may delete the object: to prune it, to replace it, or because a
-// RoleBinding must not outlive its Role.
+// MayDelete reports whether Apply may delete the object: to prune it, to replace it, or because the Role of a
+// RoleBinding is not as declared.
 func (c Change) MayDelete() bool {
 	return c.Deletes() || c.Action == Configure || c.Kind.GroupKind() == bindingKind
 }
 
-// Plan is what populating a namespace does.
+// Plan holds the changes by which Apply populates a namespace.
 type Plan struct {
 	Declared
 	Changes []Change
@@ -106,9 +107,9 @@ type Plan struct {
 // select the namespace.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}
-	there := map[ObjectID]*metav1.PartialObjectMetadata{}
+	labelled := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
-		there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
+		labelled[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 	}
 	others := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Others {
@@ -116,7 +117,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			others[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 		}
 	}
-	sealed := parseExisting(declared.Namespace.Annotations[v1alpha1.ExistingAnnotation])
+	recorded := existingIn(plan)
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
 		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
@@ -127,25 +128,25 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 			continue
 		}
-		existing := cmp.Or(there[object.ID()], others[object.ID()])
-		change := compare(object, existing, observed.Lost[object.ID()], sealed.has(object))
+		existing := cmp.Or(labelled[object.ID()], others[object.ID()])
+		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object))
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
 			deletes(declared, object.ID().GroupKind)
 		plan.Changes = append(plan.Changes, change)
-		delete(there, object.ID())
+		delete(labelled, object.ID())
 	}
 	for _, overridden := range declared.Overridden {
 		plan.Changes = append(plan.Changes, Change{
 			Action: LeaveAlone, Kind: overridden.Object.GroupKind.WithVersion(""), Name: overridden.Object.Name,
 			Template: overridden.Template,
-			Reason:   fmt.Sprintf("template %s declares it too, and comes later", overridden.By),
+			Reason:   fmt.Sprintf("is overridden by template %s, which also declares it", overridden.By),
 		})
 	}
 	for _, w := range declared.Withheld {
-		if there[w.Object.ID()] == nil {
+		if labelled[w.Object.ID()] == nil {
 			plan.Changes = append(plan.Changes, Change{
 				Action: LeaveAlone, Kind: w.Object.GroupVersionKind(), Name: w.Object.GetName(),
 				Template: w.Object.Template.Name, Reason: w.Reason(),
@@ -159,7 +160,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		})
 	}
 	for _, object := range observed.Objects {
-		if there[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] == object {
+		if labelled[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] == object {
 			plan.Changes = append(plan.Changes, undeclared(declared, index, object))
 		}
 	}
@@ -172,19 +173,20 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	return plan
 }
 
-// WithoutDeletions returns the plan without what it would delete.
+// WithoutDeletions returns the plan without the changes that delete objects.
 func (p Plan) WithoutDeletions() Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), Change.Deletes)
 	return p
 }
 
-// has reports whether the plan has a change for an object. An object that lost its label is among Observed.Others.
+// has reports whether the plan has a change for an object. A declared object that lost its label is also in
+// Observed.Others.
 func (p Plan) has(id ObjectID) bool {
 	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.ID() == id })
 }
 
-// compare plans a declared object. wasThere says that it existed before.
-func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasThere bool) Change {
+// compare plans a declared object. The parameter existed says that the object is recorded as existing before.
+func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, existed bool) Change {
 	change := Change{
 		Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
 		Declared: object, Observed: observed, Lost: lost,
@@ -196,17 +198,17 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 	switch {
 	case entry == nil && observed != nil && Ours(observed):
 		return drift(change, "its managedFields were reset")
-	case entry == nil && (wasThere || lost != nil):
-		change = drift(change, "somebody deleted it or took its label away")
+	case entry == nil && (existed || lost != nil):
+		change = drift(change, "another client deleted it or removed its label")
 		if change.Action == Configure {
 			change.Action = Create
 		}
 		return change
 	case observed == nil:
-		change.Action, change.Reason = Create, "it is not there"
+		change.Action, change.Reason = Create, "does not exist"
 		return change
 	case entry == nil:
-		change.Action, change.Reason = Create, "it is there, and not populated yet"
+		change.Action, change.Reason = Create, "exists but is not managed by nstpl yet"
 		return change
 	case observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && ownsHash(entry):
 		change.Action, change.Reason = Configure, "its declaration changed"
@@ -225,11 +227,12 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, wasTh
 		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
 		return change
 	}
-	change.Action, change.Reason = Unchanged, "it is as declared"
+	change.Action, change.Reason = Unchanged, "is as declared"
 	return change
 }
 
-// drift plans an object that differs from its declaration: driftPolicy decides whether it is applied again.
+// drift plans an object that differs from its declaration. The template's driftPolicy decides whether nstpl applies the
+// object again.
 func drift(change Change, reason string) Change {
 	change.Action, change.Drifted, change.Reason = Configure, true, reason
 	if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
@@ -239,13 +242,13 @@ func drift(change Change, reason string) Change {
 	return change
 }
 
-// without leaves out the fields that never have an owner.
+// without returns the lost fields except those that are recorded as never having an owner.
 func without(lost []string, unowned string) []string {
-	known := splitFields(unowned)
-	return slices.DeleteFunc(slices.Clone(lost), func(field string) bool { return slices.Contains(known, field) })
+	neverOwned := splitFields(unowned)
+	return slices.DeleteFunc(slices.Clone(lost), func(field string) bool { return slices.Contains(neverOwned, field) })
 }
 
-// ownsHash reports whether the applied-hash annotation is as this project wrote it.
+// ownsHash reports whether nstpl was the last client that wrote the applied-hash annotation.
 func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
 	lost, err := lostFields(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}},
@@ -253,7 +256,7 @@ func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
 	return err == nil && len(lost) == 0
 }
 
-// lostReason names the fields that were changed and the managers that may have changed them.
+// lostReason returns the fields that were changed and the managers that may have changed them.
 func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	const most = 3
 	fields := strings.Join(lost[:min(len(lost), most)], ", ")
@@ -273,8 +276,8 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	return fields + " changed by " + strings.Join(others, " or ")
 }
 
-// undeclared plans an object that carries a template's label and is not declared. It is pruned only if this project
-// created it, and if its template no longer declares it or has the deletionPolicy Delete.
+// undeclared plans an object that has a template's label and is not declared. The object is pruned only if nstpl
+// created it, and if its template no longer declares it, or no longer matches and has the deletionPolicy Delete.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
 	kind := object.GroupVersionKind()
 	name := labelOf(object)
@@ -282,13 +285,13 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	template := index.Get(name)
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:
-		change.Reason = "it carries the label of a template, and was not populated by one"
+		change.Reason = "has a template's label, but nstpl did not create it"
 		return planUndeclared(declared, change)
 	case !Ours(object):
-		change.Reason = "it was there before it was populated"
+		change.Reason = "existed before nstpl managed it"
 		return planUndeclared(declared, change)
 	case template == nil:
-		change.Reason = fmt.Sprintf("template %s is gone", name)
+		change.Reason = fmt.Sprintf("template %s does not exist", name)
 		return planUndeclared(declared, change)
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
@@ -318,8 +321,8 @@ func noLongerDeclared(declared Declared, id ObjectID, template string) string {
 	return fmt.Sprintf("template %s no longer declares it", template)
 }
 
-// beingDeleted changes the pruning of an object that is being deleted already: there is nothing left to do, unless a
-// finalizer keeps an object of RBAC, which grants rights as long as it exists.
+// beingDeleted replaces the pruning of an object that is already being deleted. An RBAC object with a finalizer is
+// emptied, because it grants rights as long as it exists. Any other object is left alone.
 func beingDeleted(change Change) Change {
 	if change.Action != Prune || change.Observed.DeletionTimestamp == nil {
 		return change
@@ -327,11 +330,11 @@ func beingDeleted(change Change) Change {
 	if change.Action = LeaveAlone; isRBAC(change.Kind.GroupKind()) && hasFinalizers(change.Observed) {
 		change.Action = Empty
 	}
-	change.Reason = "it is being deleted: " + change.Reason
+	change.Reason = "is being deleted: " + change.Reason
 	return change
 }
 
-// omits reports whether a template leaves objects of a kind out of the namespace.
+// omits reports whether a template declares objects of a kind that cannot be rendered for the namespace yet.
 func omits(declared Declared, template string, kind schema.GroupKind) bool {
 	for _, omission := range declared.Omitted {
 		if omission.Template == template && omission.Kind.GroupKind() == kind {

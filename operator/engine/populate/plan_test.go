@@ -17,9 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// applied returns the metadata that the API server keeps of an object after its apply, but for the paths that somebody
-// else took since.
-func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
+// applied returns the metadata of an object after nstpl applied it and another client changed the given paths.
+func applied(t testing.TB, object Object, changed ...fieldpath.Path) *metav1.PartialObjectMetadata {
 	t.Helper()
 	body, err := Body(&object, nil)
 	require.NoError(t, err)
@@ -29,13 +28,13 @@ func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.Parti
 	require.NoError(t, err)
 	owned, err := value.ToFieldSet()
 	require.NoError(t, err)
-	entry := entryOfSet(t, owned.Difference(fieldpath.NewSet(taken...)))
+	entry := entryOfSet(t, owned.Difference(fieldpath.NewSet(changed...)))
 	observed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: written.GetName(), Namespace: written.GetNamespace(), UID: "uid",
 		Labels: written.GetLabels(), Annotations: written.GetAnnotations(),
 		ManagedFields: []metav1.ManagedFieldsEntry{*entry},
 	}}
-	if len(taken) > 0 {
+	if len(changed) > 0 {
 		observed.ManagedFields = append(observed.ManagedFields,
 			metav1.ManagedFieldsEntry{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate},
 			metav1.ManagedFieldsEntry{
@@ -43,11 +42,11 @@ func applied(t testing.TB, object Object, taken ...fieldpath.Path) *metav1.Parti
 			})
 	}
 	observed.SetGroupVersionKind(written.GroupVersionKind())
-	delete(observed.Annotations, v1alpha1.UnownedAnnotation) // this typed set owns what the API server drops
+	delete(observed.Annotations, v1alpha1.UnownedAnnotation) // this typed set owns the fields that the API server drops
 	return observed
 }
 
-// foreign returns the metadata of a ConfigMap of somebody's own.
+// foreign returns the metadata of a ConfigMap that a user created with a template's label.
 func foreign(name, template string) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{v1alpha1.TemplateNameLabel: template},
@@ -68,7 +67,7 @@ func with(
 }
 
 func TestPlanOfADeclaredObject(t *testing.T) {
-	type observe func(taken ...fieldpath.Path) *metav1.PartialObjectMetadata
+	type observe func(changed ...fieldpath.Path) *metav1.PartialObjectMetadata
 	color, hash := fieldpath.MakePathOrDie("data", "color"),
 		fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
 	label := fieldpath.MakePathOrDie("metadata", "labels", v1alpha1.TemplateNameLabel)
@@ -76,67 +75,69 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 	tests := []struct {
 		name     string
 		observed func(declared observe) Observed
-		sealed   bool
+		recorded bool
 		// action and reason are for driftPolicy Correct; under Report drift is left alone.
 		action  Action
 		drifted bool
 		reason  string
 	}{
-		{"not there", func(observe) Observed { return Observed{} }, false,
-			Create, false, "it is not there"},
-		{"somebody's own", func(observe) Observed {
+		{"missing", func(observe) Observed { return Observed{} }, false,
+			Create, false, "does not exist"},
+		{"created by a user", func(observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{foreign("settings", "a")}}
-		}, false, Create, false, "it is there, and not populated yet"},
+		}, false, Create, false, "exists but is not managed by nstpl yet"},
 		{"as declared", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{declared()}}
-		}, false, Unchanged, false, "it is as declared"},
-		{"as declared, in the name of another template", func(declared observe) Observed {
+		}, false, Unchanged, false, "is as declared"},
+		{"as declared, with the label of another template", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(label),
 				func(o *metav1.PartialObjectMetadata) {
 					o.Labels[v1alpha1.TemplateNameLabel] = "b"
 				})}}
 		}, false, Configure, true, "metadata.labels.policy/namespace-template-name changed by kubectl-edit"},
-		{"declared in another way", func(declared observe) Observed {
+		{"with another declaration", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
 				func(o *metav1.PartialObjectMetadata) {
 					o.Annotations[v1alpha1.HashAnnotation] = "old"
 				})}}
 		}, false, Configure, false, "its declaration changed"},
-		{"declared in another way, and changed by somebody", func(declared observe) Observed {
+		{"with another declaration, and changed by another client", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(color),
 				func(o *metav1.PartialObjectMetadata) {
 					o.Annotations[v1alpha1.HashAnnotation] = "old"
 				})}}
 		}, false, Configure, false, "its declaration changed"},
-		{"a field changed by somebody", func(declared observe) Observed {
+		{"a field changed by another client", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{declared(color)}}
 		}, false, Configure, true, "data.color changed by kubectl-edit"},
-		{"the hash changed by somebody", func(declared observe) Observed {
+		{"the hash changed by another client", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(hash),
 				func(o *metav1.PartialObjectMetadata) {
 					o.Annotations[v1alpha1.HashAnnotation] = "forged"
 				})}}
 		}, false, Configure, true, "its annotation policy.nstpl.dev/applied-hash was changed"},
-		{"managedFields that were reset", func(declared observe) Observed {
+		{"managedFields were reset", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
 				func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil })}}
 		}, false, Configure, true, "its managedFields were reset"},
-		{"managedFields written in nstpl's name", func(declared observe) Observed {
+		{"managedFields written under the name of nstpl", func(declared observe) Observed {
 			return Observed{
 				Objects: []*metav1.PartialObjectMetadata{declared()}, Tampered: map[types.UID]bool{"uid": true},
 			}
 		}, false, Configure, true, "its managedFields were written by another client under the name of nstpl"},
-		{"ownership that can't be read", func(declared observe) Observed {
+		{"managedFields can't be read", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
 				func(o *metav1.PartialObjectMetadata) {
 					o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{")
 				})}}
 		}, false, Configure, true, "its managedFields can't be read: unexpected end of JSON input"},
-		{"deleted by somebody long ago", func(observe) Observed { return Observed{} }, true,
-			Create, true, "somebody deleted it or took its label away"},
-		{"deleted by somebody just now", func(declared observe) Observed {
+		{"deleted by another client, before a restart of the operator", func(observe) Observed {
+			return Observed{}
+		}, true,
+			Create, true, "another client deleted it or removed its label"},
+		{"deleted by another client while the operator watched", func(declared observe) Observed {
 			return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{id: declared()}}
-		}, false, Create, true, "somebody deleted it or took its label away"},
+		}, false, Create, true, "another client deleted it or removed its label"},
 	}
 	for _, test := range tests {
 		for _, policy := range []v1alpha1.DriftPolicy{"", v1alpha1.DriftCorrect, v1alpha1.DriftReport} {
@@ -144,13 +145,15 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				template := templateOf(t, "a", settings)
 				template.Spec.DriftPolicy = policy
 				declared := declare(teamA(), template)
-				if test.sealed && policy == v1alpha1.DriftReport {
-					declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{"a": {digestOf(id): true}}.String()
-				} else if test.sealed {
-					return // only templates that report have seals
+				if test.recorded && policy == v1alpha1.DriftReport {
+					declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
+						"a": {digestOf(id): true},
+					}.String()
+				} else if test.recorded {
+					return // only objects of templates with driftPolicy Report are recorded
 				}
-				observed := test.observed(func(taken ...fieldpath.Path) *metav1.PartialObjectMetadata {
-					return applied(t, declared.Objects[0], taken...)
+				observed := test.observed(func(changed ...fieldpath.Path) *metav1.PartialObjectMetadata {
+					return applied(t, declared.Objects[0], changed...)
 				})
 				changes := NewPlan(declared, match.NewIndex(template), observed).Changes
 				require.Len(t, changes, 1)
@@ -173,7 +176,7 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 	}
 }
 
-func TestPlanNamesTheFirstLostFieldsAndWhoMayHaveTakenThem(t *testing.T) {
+func TestDriftReasonNamesTheFirstLostFieldsAndTheirManagers(t *testing.T) {
 	template := templateOf(t, "a",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: a, b: b, c: c, d: d, e: e}}")
 	declared := declare(teamA(), template)
@@ -201,36 +204,36 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		// template changes template a, which once declared the object; it declares another now.
+		// template changes template a, which declared the object before and declares another one now.
 		template func(*v1alpha1.NamespaceTemplate)
 		observed func(*metav1.PartialObjectMetadata)
 		action   Action
 		reason   string
 	}{
 		{"no longer declared", matching, nil, Prune, "template a no longer declares it"},
-		{"no longer declared, and changed by somebody", matching, func(o *metav1.PartialObjectMetadata) {
+		{"no longer declared, and changed by another client", matching, func(o *metav1.PartialObjectMetadata) {
 			o.Annotations = nil
 			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(
 				`{"f:metadata":{"f:labels":{"f:policy/namespace-template-name":{}}}}`)
 		}, Prune, "template a no longer declares it"},
-		{"somebody's own with the label", matching, func(o *metav1.PartialObjectMetadata) {
+		{"created by a user with the label", matching, func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields = foreign("", "").ManagedFields
 		},
-			LeaveAlone, "it carries the label of a template, and was not populated by one"},
-		{"updated, not applied, in nstpl's name", matching, func(o *metav1.PartialObjectMetadata) {
+			LeaveAlone, "has a template's label, but nstpl did not create it"},
+		{"updated, not applied, under the name of nstpl", matching, func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[0].Operation = metav1.ManagedFieldsOperationUpdate
-		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
-		{"there before it was populated", matching, func(o *metav1.PartialObjectMetadata) {
+		}, LeaveAlone, "has a template's label, but nstpl did not create it"},
+		{"adopted", matching, func(o *metav1.PartialObjectMetadata) {
 			o.Annotations[v1alpha1.AdoptedAnnotation] = "true"
 		},
-			LeaveAlone, "it was there before it was populated"},
+			LeaveAlone, "existed before nstpl managed it"},
 		{"being deleted", matching, func(o *metav1.PartialObjectMetadata) {
 			o.DeletionTimestamp = &now
-		}, LeaveAlone, "it is being deleted: template a no longer declares it"},
-		{"of a template that is gone", matching, func(o *metav1.PartialObjectMetadata) {
+		}, LeaveAlone, "is being deleted: template a no longer declares it"},
+		{"of a template that does not exist", matching, func(o *metav1.PartialObjectMetadata) {
 			o.Labels[v1alpha1.TemplateNameLabel] = "z"
 		},
-			LeaveAlone, "template z is gone"},
+			LeaveAlone, "template z does not exist"},
 		{
 			"of a kind that the template never applied", func(*v1alpha1.NamespaceTemplate) {}, nil, LeaveAlone,
 			"template a never applied a ConfigMap",
@@ -241,36 +244,36 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 		}, nil, LeaveAlone, "template a can't be rendered"},
 		{"of a template that no longer matches", selectsOthers, nil, LeaveAlone,
 			`template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
-		{"of a template that orphans", func(template *v1alpha1.NamespaceTemplate) {
+		{"of a template with deletionPolicy Orphan", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
 		}, nil, LeaveAlone,
 			`template a no longer matches: label tier is missing, not "test"; deletionPolicy is Orphan`},
-		{"of a template that deletes", func(template *v1alpha1.NamespaceTemplate) {
+		{"of a template with deletionPolicy Delete", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		}, nil, Prune, `template a no longer matches: label tier is missing, not "test"`},
-		{"of a template that is switched off and deletes", func(template *v1alpha1.NamespaceTemplate) {
+		{"of a disabled template with deletionPolicy Delete", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 			template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 		}, nil, Prune,
 			"template a no longer matches: the template is disabled (annotation policy/namespace-template-apply: disable)"},
-		{"of a template that is being deleted and deletes", func(template *v1alpha1.NamespaceTemplate) {
+		{"of a template that is being deleted, with deletionPolicy Delete", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 			template.DeletionTimestamp = &now
 		}, nil, Prune, "template a no longer matches: the template is being deleted"},
-		{"somebody's own where the template deletes", func(template *v1alpha1.NamespaceTemplate) {
+		{"created by a user, of a template with deletionPolicy Delete", func(template *v1alpha1.NamespaceTemplate) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		}, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = foreign("", "").ManagedFields }, LeaveAlone,
-			"it carries the label of a template, and was not populated by one"},
-		{"whose managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil },
+			"has a template's label, but nstpl did not create it"},
+		{"managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil },
 			Prune, "template a no longer declares it"},
-		{"adopted, and whose managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) {
+		{"adopted, and managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields, o.Annotations[v1alpha1.AdoptedAnnotation] = nil, "true"
-		}, LeaveAlone, "it carries the label of a template, and was not populated by one"},
+		}, LeaveAlone, "has a template's label, but nstpl did not create it"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -293,7 +296,7 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 	}
 }
 
-func TestPlanPrunesNothingThatATemplateMayDeclareOnceTheCreatorIsKnown(t *testing.T) {
+func TestPlanPrunesNoObjectsThatATemplateMayDeclareOnceTheCreatorIsKnown(t *testing.T) {
 	template := templateOf(t, "a", creator)
 	template.Status.Kinds = []v1alpha1.GroupKind{
 		{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, {Kind: "ConfigMap"},
@@ -303,19 +306,19 @@ func TestPlanPrunesNothingThatATemplateMayDeclareOnceTheCreatorIsKnown(t *testin
 		applied(t, declare(teamA(), template).Objects[0]),
 		applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
 	}}
-	forgotten := teamA()
-	forgotten.Annotations = nil
-	changes := NewPlan(declare(forgotten, template), index, observed).Changes
+	anonymous := teamA()
+	anonymous.Annotations = nil
+	changes := NewPlan(declare(anonymous, template), index, observed).Changes
 	require.Len(t, changes, 3)
 	require.Equal(t, "it names the namespace's creator, who is not known", changes[0].Reason)
 	require.Equal(t, LeaveAlone, changes[0].Action)
 	require.Nil(t, changes[0].Declared)
 	require.Equal(t, "template a may declare it once the namespace's creator is known", changes[1].Reason)
 	require.Equal(t, LeaveAlone, changes[1].Action)
-	require.Equal(t, Prune, changes[2].Action, "an object of another kind is not held back")
+	require.Equal(t, Prune, changes[2].Action, "an object of another kind is pruned")
 }
 
-func TestPlanSaysWhatIsOverridden(t *testing.T) {
+func TestPlanShowsOverriddenDeclarations(t *testing.T) {
 	a, b := templateOf(t, "a", settings), templateOf(t, "b", settings)
 	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b), Observed{}).Changes
 	require.Len(t, changes, 2)
@@ -323,21 +326,21 @@ func TestPlanSaysWhatIsOverridden(t *testing.T) {
 	require.Equal(t, "b", changes[0].Template)
 	require.Equal(t, LeaveAlone, changes[1].Action)
 	require.Equal(t, "a", changes[1].Template)
-	require.Equal(t, "template b declares it too, and comes later", changes[1].Reason)
+	require.Equal(t, "is overridden by template b, which also declares it", changes[1].Reason)
 	require.Equal(t, changes[0].ID(), changes[1].ID())
 }
 
-func TestPlanHandsAnObjectOverWhenTemplatesDo(t *testing.T) {
+func TestPlanConfiguresAnObjectThatAnotherTemplateDeclaresNow(t *testing.T) {
 	a, b := templateOf(t, "a", limits), templateOf(t, "b", settings)
 	observed := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
 	changes := NewPlan(declare(teamA(), a, b), match.NewIndex(a, b),
 		Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes
-	require.Len(t, changes, 2, "it is configured, not pruned")
+	require.Len(t, changes, 2, "the object is configured, not pruned")
 	require.Equal(t, Configure, changes[1].Action)
 	require.Equal(t, "its declaration changed", changes[1].Reason)
 }
 
-func TestPlanSaysWhatCannotBeRead(t *testing.T) {
+func TestPlanShowsKindsThatCannotBeRead(t *testing.T) {
 	template := templateOf(t, "a", settings, limits)
 	forbidden := errors.New("forbidden")
 	plan := NewPlan(declare(teamA(), template), match.NewIndex(template),
@@ -349,14 +352,14 @@ func TestPlanSaysWhatCannotBeRead(t *testing.T) {
 	require.Len(t, pending(plan), 1)
 }
 
-func TestPlanAfterItsApplyIsEmpty(t *testing.T) {
+func TestPlanOfAppliedObjectsHasNoChanges(t *testing.T) {
 	for _, object := range realObjects {
 		template := templateOf(t, "a", object)
 		declared := declare(teamA(), template)
 		observed := Observed{Objects: []*metav1.PartialObjectMetadata{applied(t, declared.Objects[0])}}
 		plan := NewPlan(declared, match.NewIndex(template), observed)
 		require.Empty(t, pending(plan))
-		require.Equal(t, "it is as declared", plan.Changes[0].Reason)
+		require.Equal(t, "is as declared", plan.Changes[0].Reason)
 	}
 }
 
@@ -371,9 +374,9 @@ func pending(plan Plan) []Change {
 	return changes
 }
 
-// A user who applies as the field manager nstpl, without the label of a template, keeps nothing from an authoritative
-// template.
-func TestUndeclaredObjectsInNstplsNameAreDeleted(t *testing.T) {
+// An authoritative template deletes undeclared objects, also those that a user applied with the field manager nstpl and
+// without a template's label.
+func TestUndeclaredObjectsAppliedUnderTheNameOfNstplAreDeleted(t *testing.T) {
 	template := templateOf(t, "a", limits)
 	template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
 	theirs := with(applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0]),
@@ -384,8 +387,8 @@ func TestUndeclaredObjectsInNstplsNameAreDeleted(t *testing.T) {
 	require.Equal(t, "settings", plan.Changes[len(plan.Changes)-1].Name)
 }
 
-// An apply whose second write was lost leaves a record that names fields which are owned.
-func TestARecordOfFieldsWithoutAnOwnerIsPutRight(t *testing.T) {
+// If the second write of an apply is lost, the record on the object lists fields that are owned.
+func TestTheRecordOfUnownedFieldsIsCorrected(t *testing.T) {
 	template := templateOf(t, "a", settings)
 	template.Spec.DriftPolicy = v1alpha1.DriftReport
 	declared := declare(teamA(), template)
@@ -394,5 +397,5 @@ func TestARecordOfFieldsWithoutAnOwnerIsPutRight(t *testing.T) {
 	change := NewPlan(declared, match.NewIndex(template),
 		Observed{Objects: []*metav1.PartialObjectMetadata{observed}}).Changes[0]
 	require.Equal(t, Configure, change.Action)
-	require.False(t, change.Drifted, "nobody else changed anything")
+	require.False(t, change.Drifted, "no other client changed the object")
 }

@@ -13,9 +13,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// replace deletes an object that cannot be changed in place and creates it anew: RoleBindings, whose roleRef never
-// changes, and objects that allow it by an annotation. It first asks the API server whether it would store the new one:
-// if not, the declaration is refused and not the change.
+// replace deletes an object that cannot be changed in place and recreates it: a RoleBinding, whose roleRef is
+// immutable, or an object with ReplaceAnnotation. First it checks with a dry run under another name whether the API
+// server would store the declared object. If it would not, the declaration itself is invalid, and nothing is deleted.
 func (p *pass) replace(
 	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
 ) (Outcome, error) {
@@ -38,7 +38,7 @@ func (p *pass) replace(
 		outcome.MaybeDeleted = unanswered(err)
 	}
 	if err != nil {
-		return outcome, fmt.Errorf("delete it to create it anew: %w", err)
+		return outcome, fmt.Errorf("delete it to recreate it: %w", err)
 	}
 	outcome.Deleted = true
 	outcome.Written, err = patch(ctx, objects, change.Declared, options{})
@@ -49,7 +49,7 @@ func (p *pass) replace(
 	return outcome, err
 }
 
-// whyNotReplaced says why an object of the same name still exists after the deletion. An object of RBAC is emptied.
+// whyNotReplaced returns why an object of the same name still exists after the deletion. It empties an RBAC object.
 func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error) error {
 	existing, err := find(ctx, objects, change.Name)
 	switch {
@@ -58,7 +58,7 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 	case existing == nil:
 		return conflict
 	case existing.UID != change.Observed.UID:
-		return errors.New("deleted to be created anew, but another client created an object of the same name")
+		return errors.New("was deleted to be recreated, but another client created an object of the same name")
 	case isRBAC(change.Kind.GroupKind()):
 		change.Observed = existing
 		if _, err := empty(ctx, objects, change); err != nil {
@@ -67,21 +67,21 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 		return finalizerFailure(change)
 	}
 	return &Failure{Reason: ReasonHeldByFinalizer,
-		err: fmt.Errorf("deleted to be created anew, but finalizers keep it: remove %s from its metadata.finalizers",
+		err: fmt.Errorf("is being deleted to be recreated, but finalizers keep it: remove %s from its metadata.finalizers",
 			strings.Join(existing.Finalizers, ", "))}
 }
 
-// mayReplace returns why an object may not be deleted and created anew, or nil.
+// mayReplace returns why an object may not be deleted and recreated, or nil.
 func mayReplace(change Change) error {
 	switch {
 	case change.Kind.GroupKind() == bindingKind && ownEntry(change.Observed) != nil:
-		return nil // even an adopted one, or a grant that was revoked would go on
+		return nil // also if it was adopted; otherwise a grant that the template revoked would remain
 	case change.Kind.Group != rbacv1.GroupName &&
 		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
-		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and created anew",
+		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and recreated",
 			v1alpha1.ReplaceAnnotation)
 	case !Ours(change.Observed) && !change.Occupied:
-		return errors.New("it existed before it was populated, so delete it yourself")
+		return errors.New("it existed before nstpl managed it: delete it yourself")
 	}
 	return nil
 }

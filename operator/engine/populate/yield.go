@@ -6,53 +6,53 @@ import (
 	"time"
 )
 
-// patience is how long a bulk write gives way at most, so that a stream of new namespaces can't stop a rollout.
-const patience = 100 * time.Millisecond
+// maxWait is the longest time that a bulk write waits, so that a stream of new namespaces cannot stop a rollout.
+const maxWait = 100 * time.Millisecond
 
-// Yield makes bulk writes give way to urgent work: they share a connection and an API server, in which those that went
-// before would be in the way.
+// Yield makes bulk writes wait while urgent work is in progress. Both share a connection and an API server, so bulk
+// writes that were sent before would delay the urgent ones.
 type Yield struct {
 	mu     sync.Mutex
 	urgent int
-	// clear is closed while nothing urgent is under way.
-	clear chan struct{}
+	// idle is closed while no urgent work is in progress.
+	idle chan struct{}
 }
 
-// NewYield returns a Yield with nothing under way.
+// NewYield returns a Yield without urgent work.
 func NewYield() *Yield {
-	y := &Yield{clear: make(chan struct{})}
-	close(y.clear)
+	y := &Yield{idle: make(chan struct{})}
+	close(y.idle)
 	return y
 }
 
-// Urgent says that urgent work begins; the function that it returns says that it is done.
+// Urgent marks the begin of urgent work. The caller calls done when the work is finished.
 func (y *Yield) Urgent() (done func()) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.urgent == 0 {
-		y.clear = make(chan struct{})
+		y.idle = make(chan struct{})
 	}
 	y.urgent++
 	return func() {
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		if y.urgent--; y.urgent == 0 {
-			close(y.clear)
+			close(y.idle)
 		}
 	}
 }
 
-// Wait returns when nothing urgent is under way, or patience or ctx is at its end.
+// Wait returns when no urgent work is in progress, after maxWait, or when ctx is done.
 func (y *Yield) Wait(ctx context.Context) {
 	y.mu.Lock()
-	idle := y.clear
+	idle := y.idle
 	y.mu.Unlock()
 	select {
 	case <-idle:
 		return
 	default:
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
 	case <-idle:

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBulkWritesGiveWayToUrgentWork(t *testing.T) {
+func TestBulkWritesWaitForUrgentWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		yield := NewYield()
 		waited := func() time.Duration {
@@ -17,16 +17,16 @@ func TestBulkWritesGiveWayToUrgentWork(t *testing.T) {
 			yield.Wait(t.Context())
 			return time.Since(begin)
 		}
-		require.Zero(t, waited(), "nothing is under way")
+		require.Zero(t, waited(), "no urgent work")
 
 		first, second := yield.Urgent(), yield.Urgent()
-		time.AfterFunc(patience/4, first)
-		time.AfterFunc(patience/2, second)
-		require.Equal(t, patience/2, waited(), "until all of it is done")
+		time.AfterFunc(maxWait/4, first)
+		time.AfterFunc(maxWait/2, second)
+		require.Equal(t, maxWait/2, waited(), "until all urgent work is done")
 		require.Zero(t, waited())
 
 		third := yield.Urgent()
-		require.Equal(t, patience, waited(), "but not for ever")
+		require.Equal(t, maxWait, waited(), "no longer than maxWait")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		begin := time.Now()
