@@ -1,1 +1,158 @@
 package populate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// Declared holds the objects that templates declare for one namespace.
+type Declared struct {
+	Namespace *corev1.Namespace
+	// Templates match the namespace, in the order in which they apply.
+	Templates []*v1alpha1.NamespaceTemplate
+	// Objects are the declared objects, each once. If several templates declare an object, the last one wins.
+	Objects []Object
+	// Omitted objects are declared but cannot be rendered for this namespace yet.
+	Omitted []render.Omission
+	// Overridden are the declarations that are not applied, because a later template declares the same object.
+	Overridden []Overridden
+	// Withheld RoleBindings are declared and not applied, because a later template overrides their Role.
+	Withheld []Withheld
+	// Broken templates can't be rendered. The objects that they populated before are not pruned.
+	Broken []Broken
+}
+
+// Object is an object as templates declare it for its namespace.
+type Object struct {
+	*unstructured.Unstructured
+	Template *v1alpha1.NamespaceTemplate
+	// Hash identifies the content, without the namespace.
+	Hash string
+}
+
+// Overridden is a declaration of an object that a later template declares, too.
+type Overridden struct {
+	Object ObjectID
+	// The declaration in By is applied, and not the one in Template, because By comes later.
+	Template, By string
+}
+
+// Finding returns the finding about the earlier template's object.
+func (o Overridden) Finding() Finding {
+	return Finding{
+		Object: o.Object, Template: o.Template, Severity: Warning, Reason: FindingDeclaredTwice,
+		Message: fmt.Sprintf("declared by templates %s and %s: the declaration of %s is applied", o.Template, o.By,
+			o.By),
+	}
+}
+
+// Broken is a template that can't be rendered, and why.
+type Broken struct {
+	Template *v1alpha1.NamespaceTemplate
+	Err      error
+}
+
+// ObjectID identifies an object in its namespace. It does not contain the API version.
+type ObjectID struct {
+	schema.GroupKind
+	Name string
+}
+
+// String names the object as kubectl does: rolebinding.rbac.authorization.k8s.io/creator.
+func (id ObjectID) String() string {
+	return strings.ToLower(id.GroupKind.String()) + "/" + id.Name
+}
+
+// ID returns the ID of the object.
+func (o Object) ID() ObjectID {
+	return ObjectID{o.GroupVersionKind().GroupKind(), o.GetName()}
+}
+
+// Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
+func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate) Declared {
+	declared := Declared{Namespace: ns, Templates: templates}
+	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
+	position := map[ObjectID]int{}
+	for _, template := range templates {
+		objects, omitted, err := stamp(cache, template, ns, values)
+		if err != nil {
+			declared.Broken = append(declared.Broken, Broken{template, err})
+			continue
+		}
+		declared.Omitted = append(declared.Omitted, omitted...)
+		for _, object := range objects {
+			id := object.ID()
+			earlier, isDeclared := position[id]
+			if !isDeclared {
+				position[id] = len(declared.Objects)
+				declared.Objects = append(declared.Objects, object)
+				continue
+			}
+			declared.Overridden = append(declared.Overridden,
+				Overridden{Object: id, Template: declared.Objects[earlier].Template.Name, By: template.Name})
+			declared.Objects[earlier] = object
+		}
+	}
+	withhold(&declared)
+	return declared
+}
+
+func stamp(
+	cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values,
+) ([]Object, []render.Omission, error) {
+	compiled, err := cache.Compile(template, match.Overlays(template, ns))
+	if err != nil {
+		return nil, nil, err
+	}
+	stamped, omitted, err := compiled.Stamp(values)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects := make([]Object, 0, len(stamped))
+	for _, object := range stamped {
+		hash, err := hashOf(object)
+		if err != nil {
+			return nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
+		}
+		objects = append(objects, Object{Unstructured: object, Template: template, Hash: hash})
+	}
+	return objects, omitted, nil
+}
+
+// hashOf returns a hash of the object's JSON, in which Go sorts keys. It omits the namespace, so that equal objects in
+// many namespaces have the same hash. 64 bits suffice to distinguish the few contents that one object ever has. A user
+// gains nothing by a collision, because the ownership in managedFields is compared too.
+func hashOf(object *unstructured.Unstructured) (string, error) {
+	content := maps.Clone(object.Object)
+	if metadata, ok := content["metadata"].(map[string]any); ok {
+		metadata = maps.Clone(metadata)
+		delete(metadata, "namespace")
+		content["metadata"] = metadata
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// Matching returns the templates that populate ns, or the reason why no template may populate it.
+func Matching(index *match.Index, ns *corev1.Namespace, exclude ...string) ([]*v1alpha1.NamespaceTemplate, string) {
+	if reason := match.UnpopulatedReason(ns, exclude...); reason != "" {
+		return nil, reason
+	}
+	return index.Match(ns), ""
+}

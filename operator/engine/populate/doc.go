@@ -3,7 +3,8 @@
 //
 // A pass over a namespace has four steps:
 //
-//   - Declare renders the templates that match the namespace. If several templates declare an object, the last one wins.
+//   - Declare renders the templates that match the namespace. If several templates declare an object, the last one
+//     wins.
 //   - NewPlan compares the declared objects with the metadata of the existing ones. It returns one Change for each
 //     object, with an action and a reason. Declare and NewPlan are functions of values: they make no requests.
 //   - Applier.Apply writes the changes with server-side apply (KEP-555), and returns an Outcome for each write.
@@ -12,23 +13,23 @@
 //
 // # Invariants
 //
-// A pass may stop after any write, any answer may be lost, a cache may be stale, and another replica may be at work. The
-// next pass completes the work, because the following statements are always true:
+// A pass may stop after any write, any answer may be lost, a cache may be stale, and another replica may be at work.
+// The next pass completes the work, because the following statements are always true:
 //
 //   - Only objects that nstpl created are pruned (see Ours), and only the object with the observed UID. An object that
-//     existed before is adopted, and not pruned. Three rules delete other objects, too: a template that is authoritative
-//     for a kind deletes undeclared objects of that kind, it replaces an object of another client that is in the way of
-//     a declared one, and an adopted RoleBinding is recreated if its roleRef must change.
-//   - Every fact is stored by one write. The write that applies the fields also records their hash and whether the object
-//     was adopted, so there is no moment at which an adopted object looks like one that nstpl created.
-//   - Missing knowledge deletes nothing. If a kind cannot be listed, its declared objects have the action Unknown, and no
-//     object of the kind is pruned. A template that cannot be rendered, whose creator-dependent objects are unknown, or
-//     that does not exist anymore, causes no pruning.
+//     existed before is adopted, and not pruned. Three rules delete other objects, too: a template that is
+//     authoritative for a kind deletes undeclared objects of that kind, it replaces an object of another client that is
+//     in the way of a declared one, and an adopted RoleBinding is recreated if its roleRef must change.
+//   - Every fact is stored by one write. The write that applies the fields also records their hash and whether the
+//     object was adopted, so there is no moment at which an adopted object looks like one that nstpl created.
+//   - Missing knowledge deletes nothing. If a kind cannot be listed, its declared objects have the action Unknown, and
+//     no object of the kind is pruned. A template that cannot be rendered, whose creator-dependent objects are unknown,
+//     or that does not exist anymore, causes no pruning.
 //   - Pruning of a kind waits until no apply of that kind fails in the namespace, because the object that failed may be
 //     the replacement. The exception are Roles and RoleBindings if a user of the namespace can cause the failure.
-//   - A RoleBinding never binds a changed Role. Roles are applied first. A RoleBinding is applied only while its Role is
-//     as declared, and deleted if its Role cannot be corrected. Before a template takes over a Role, the RoleBindings of
-//     the former template are deleted.
+//   - A RoleBinding never binds a changed Role. Roles are applied first. A RoleBinding is applied only while its Role
+//     is as declared, and deleted if its Role cannot be corrected. Before a template takes over a Role, the
+//     RoleBindings of the former template are deleted.
 //
 // # Records
 //
@@ -55,15 +56,15 @@
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
 //     moment. Kubernetes has the same delay for every change of a Role.
-//   - A user may change a Role after the plan was made and before its RoleBinding is applied. Kubernetes lets users write
-//     only rules that they have themselves, and the next pass corrects the Role.
+//   - A user may change a Role after the plan was made and before its RoleBinding is applied. Kubernetes lets users
+//     write only rules that they have themselves, and the next pass corrects the Role.
 //   - If the process ends after it created an object and before it stored ExistingAnnotation, or after it removed an
-//     object from the list and before the deletion, and another client then deletes the object, nstpl creates the object
-//     again instead of reporting the deletion. The namespace is as declared.
+//     object from the list and before the deletion, and another client then deletes the object, nstpl creates the
+//     object again instead of reporting the deletion. The namespace is as declared.
 //   - If the second write that corrects UnownedAnnotation is lost, the fields that it would have added look like drift
 //     until the object is applied again. Most objects need no second write.
-//   - A client that writes managedFields under the name of nstpl can hide drift. The operator notices such a write while
-//     it watches (see Observed.Tampered), but not one that was made while no operator ran.
+//   - A client that writes managedFields under the name of nstpl can hide drift. The operator notices such a write
+//     while it watches (see Observed.Tampered), but not one that was made while no operator ran.
 //
 // # Files
 //

@@ -1,0 +1,137 @@
+package population
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// cachedNamespace is a cache of one namespace, which may be nil.
+type cachedNamespace struct {
+	client.Reader
+
+	mu        sync.Mutex
+	namespace *corev1.Namespace
+}
+
+func (c *cachedNamespace) set(ns *corev1.Namespace) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.namespace = ns
+}
+
+func (c *cachedNamespace) Get(
+	_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption,
+) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.namespace == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, key.Name)
+	}
+	c.namespace.DeepCopyInto(object.(*corev1.Namespace))
+	return nil
+}
+
+// accessReviews answer that a user is an initializer, is not, or cannot be asked about.
+type accessReviews struct {
+	authorizationclient.SubjectAccessReviewInterface
+	isInitializer bool
+	err           error
+}
+
+func (r accessReviews) Create(
+	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
+) (*authorizationv1.SubjectAccessReview, error) {
+	answer := review.DeepCopy()
+	answer.Status.Allowed = r.isInitializer && review.Spec.ResourceAttributes.Verb == v1alpha1.VerbInitialize
+	return answer, r.err
+}
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	open := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	closed := initializing("a,namespace-template")
+	failed := closed.DeepCopy()
+	failed.Status.Conditions = append(failed.Status.Conditions, corev1.NamespaceCondition{
+		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "x: no",
+	})
+	deleted := closed.DeepCopy()
+	deleted.DeletionTimestamp = new(metav1.Unix(1, 0))
+	const patience = 8 * time.Second
+	for name, test := range map[string]struct {
+		namespace *corev1.Namespace
+		resource  string
+		reviews   accessReviews
+		// later replaces the namespace in the cache after a second.
+		later  *corev1.Namespace
+		isGone bool
+		// wait is how long the request takes, and message why it is deferred then.
+		wait    time.Duration
+		message string
+	}{
+		"an open namespace":                    {namespace: open},
+		"a namespace being deleted":            {namespace: deleted},
+		"an initializer":                       {namespace: closed, reviews: accessReviews{isInitializer: true}},
+		"a question about one's own rights":    {namespace: closed, resource: "localsubjectaccessreviews"},
+		"a namespace that opens":               {namespace: closed, later: open, wait: time.Second},
+		"a namespace that is deleted":          {namespace: closed, isGone: true, wait: time.Second},
+		"a namespace that the cache learns of": {later: open, wait: time.Second},
+		"a namespace that stays closed": {
+			namespace: closed, wait: patience,
+			message: "namespace n is being initialized: it waits for a, namespace-template",
+		},
+		"a namespace whose population failed": {
+			namespace: failed, wait: patience,
+			message: "namespace n is being initialized: it waits for a, namespace-template (ObjectsFailed: x: no)",
+		},
+		"a namespace that remains unknown": {wait: patience, message: "namespace n is being initialized"},
+		"a user who cannot be asked about": {
+			namespace: closed, reviews: accessReviews{isInitializer: true, err: errors.New("no")}, later: open,
+			wait: time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cache := &cachedNamespace{namespace: test.namespace}
+				hold := &Hold{
+					namespaces: cache, reviews: test.reviews, patience: patience, changed: map[string]chan struct{}{},
+				}
+				if test.later != nil || test.isGone {
+					time.AfterFunc(time.Second, func() {
+						cache.set(test.later)
+						hold.wake(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+					})
+				}
+				request := &webhook.Request{Request: ctrladmission.Request{}}
+				request.Namespace, request.Resource.Resource = "n", test.resource
+				start := time.Now()
+				err := hold.Validate(t.Context(), request)
+				require.Equal(t, test.wait, time.Since(start))
+				if test.message == "" {
+					require.NoError(t, err)
+					return
+				}
+				deferred, isDeferred := errors.AsType[*webhook.Deferred](err)
+				require.True(t, isDeferred, err)
+				require.Equal(t, webhook.Deferred{Message: test.message, After: time.Second}, *deferred)
+			})
+		})
+	}
+}
