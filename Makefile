@@ -53,8 +53,9 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
-lint: ## Run golangci-lint; the first run compiles it
+lint: ## Run golangci-lint (the first run compiles it), and report phrases to avoid
 	$(GOLANGCI_LINT) run
+	go run ./test/language
 
 .PHONY: fmt
 fmt: ## Format the Go files and sort their imports
