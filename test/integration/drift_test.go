@@ -307,7 +307,7 @@ func TestDriftIsReported(t *testing.T) {
 		s := s.withT(t)
 		s.delete(s.mustGet(ns, parseYAML(t, configMap("more", ""))[0]))
 		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-			assert.Contains(c, condition.Message, "configmap/more: drifted: somebody deleted it")
+			assert.Contains(c, condition.Message, "configmap/more: drifted: another client deleted it")
 		})
 		s.waitEvent(ns, corev1.EventTypeWarning, "Drifted", "configmap/more")
 		s.waitDriftedNamespaces(template, 1)
