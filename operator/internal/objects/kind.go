@@ -21,43 +21,45 @@ import (
 
 const byTemplate = "template"
 
-// kind watches the populated objects of one kind, or those that no template populated.
+// kind watches the objects of one kind that a label selector selects: those with a template's label, or those without.
 type kind struct {
 	mapping  *meta.RESTMapping
 	reducer  *reducer
 	informer cache.SharedIndexInformer
 	changed  func(namespace string)
 	synced   cache.ResourceEventHandlerRegistration
-	// due ends when the first list should have come, and overdue ends it.
-	due     context.Context //nolint:containedctx // a deadline, which several wait for
-	overdue context.CancelFunc
+	// listDeadline is done when the first list has timed out. endWait ends it earlier.
+	listDeadline context.Context //nolint:containedctx // several goroutines wait for this deadline
+	endWait      context.CancelFunc
 
 	mu sync.Mutex
-	// refusal is the latest error of the informer.
-	refusal error
-	// recent holds, by namespace and name, what this process wrote and the watch may not have delivered yet.
+	// lastError is the latest error of the informer.
+	lastError error
+	// recent holds, by namespace and name, objects that this process wrote. The watch may not have delivered them yet.
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
-	// gone holds objects that this process deleted while the watch still shows them.
-	gone map[types.UID]struct{}
-	// leaving holds objects that a running plan may delete, so that their deletion is not attributed to another client.
-	// The value is true once the watch has delivered the deletion.
-	leaving map[types.UID]bool
-	// unanswered holds objects whose deletion this process asked for without learning what became of it. The next apply
-	// takes the object out. A plan that keeps it does not: it may be made before the watch delivers the deletion.
-	unanswered map[types.UID]struct{}
-	// rewritten holds, by UID, the latest state at which this project's managedFields entry was written by a request
-	// that is not known to be an apply of this process. Metadata does not show what changed in such an object.
+	// ownDeletions holds objects that this process deleted and that the watch still shows.
+	ownDeletions map[types.UID]struct{}
+	// deletable holds objects that a running plan may delete, so that their deletion is not attributed to another
+	// client. The value is true once the watch has delivered the deletion.
+	deletable map[types.UID]bool
+	// unansweredDeletions holds objects whose deletion this process requested without receiving the answer. The next
+	// apply removes the object from the map. A plan without a deletion does not, because the plan may be made before
+	// the watch delivers the deletion.
+	unansweredDeletions map[types.UID]struct{}
+	// rewritten holds, by UID, the latest state in which the managedFields entry of nstpl was written by a request that
+	// may not be an apply of this process. Metadata does not show which fields such a request changed.
 	rewritten map[types.UID]rewrite
-	// written holds, by UID, the resource version of the latest apply of this process, until the handlers below have
-	// seen it. They run later than the informer's store is up to date.
+	// written holds, by UID, the resource version of the latest apply of this process, until the event handlers below
+	// receive it. They run after the informer has updated its store.
 	written map[types.UID]string
-	// unsure holds, by namespace and name, applies of this process whose answer was lost.
-	unsure map[types.NamespacedName]struct{}
-	// lost holds, by namespace and name, objects that another client deleted or took the label from, as they were last.
+	// unansweredApplies holds, by namespace and name, objects that this process applied without receiving the answer.
+	unansweredApplies map[types.NamespacedName]struct{}
+	// lost holds, by namespace and name, the last known metadata of objects that another client deleted, or whose label
+	// it removed.
 	lost map[string]map[string]*metav1.PartialObjectMetadata
 }
 
-// rewrite is the state of an object of which another client may have written this project's managedFields entry.
+// rewrite is a state of an object in which another client may have written the managedFields entry of nstpl.
 type rewrite struct {
 	object  types.NamespacedName
 	version string
@@ -67,17 +69,17 @@ func newKind(
 	client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string),
 ) *kind {
 	k := &kind{
-		mapping:    mapping,
-		reducer:    newReducer(mapping.GroupVersionKind),
-		changed:    changed,
-		recent:     map[types.NamespacedName]*metav1.PartialObjectMetadata{},
-		gone:       map[types.UID]struct{}{},
-		leaving:    map[types.UID]bool{},
-		unanswered: map[types.UID]struct{}{},
-		rewritten:  map[types.UID]rewrite{},
-		written:    map[types.UID]string{},
-		unsure:     map[types.NamespacedName]struct{}{},
-		lost:       map[string]map[string]*metav1.PartialObjectMetadata{},
+		mapping:             mapping,
+		reducer:             newReducer(mapping.GroupVersionKind),
+		changed:             changed,
+		recent:              map[types.NamespacedName]*metav1.PartialObjectMetadata{},
+		ownDeletions:        map[types.UID]struct{}{},
+		deletable:           map[types.UID]bool{},
+		unansweredDeletions: map[types.UID]struct{}{},
+		rewritten:           map[types.UID]rewrite{},
+		written:             map[types.UID]string{},
+		unansweredApplies:   map[types.NamespacedName]struct{}{},
+		lost:                map[string]map[string]*metav1.PartialObjectMetadata{},
 		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
 			cache.Indexers{
 				cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
@@ -87,10 +89,10 @@ func newKind(
 			},
 			func(options *metav1.ListOptions) { options.LabelSelector = selector }).Informer(),
 	}
-	// None of these fails before the informer runs.
+	// These calls fail only after the informer was started.
 	_ = k.informer.SetTransform(k.reducer.reduce)
 	_ = k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		k.refused(err)
+		k.recordError(err)
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	k.synced, _ = k.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
@@ -113,47 +115,47 @@ func newKind(
 	return k
 }
 
-// start lets the informer run until ctx ends.
+// start runs the informer in the background until ctx is done.
 func (k *kind) start(ctx context.Context) {
-	k.due, k.overdue = context.WithTimeout(ctx, listTimeout)
+	k.listDeadline, k.endWait = context.WithTimeout(ctx, listTimeout)
 	go func() {
 		k.informer.RunWithContext(ctx)
-		k.overdue()
+		k.endWait()
 	}()
 }
 
-// refused records an error of the informer. The first one says that the kind may be broken: little more time is left.
-func (k *kind) refused(err error) {
+// recordError stores an error of the informer. After the first error, the first list has only failedTimeout left.
+func (k *kind) recordError(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.refusal == nil && !k.synced.HasSynced() {
-		time.AfterFunc(refusedTimeout, k.overdue)
+	if k.lastError == nil && !k.synced.HasSynced() {
+		time.AfterFunc(failedTimeout, k.endWait)
 	}
-	k.refusal = err
+	k.lastError = err
 }
 
-// listed returns nil if the first list has come, ErrPending if it may come soon, or why it has not.
+// listed returns nil if the first list has arrived, ErrPending if it has not timed out yet, or why it did not arrive.
 func (k *kind) listed() error {
 	resource := k.mapping.Resource.GroupResource()
 	if k.synced.HasSynced() {
 		return nil
 	}
-	if k.due.Err() == nil {
+	if k.listDeadline.Err() == nil {
 		return fmt.Errorf("%s: %w", resource, ErrPending)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.refusal != nil {
-		return fmt.Errorf("%s can't be listed: %w", resource, k.refusal)
+	if k.lastError != nil {
+		return fmt.Errorf("%s can't be listed: %w", resource, k.lastError)
 	}
-	return fmt.Errorf("the list of %s has not come within %s", resource, listTimeout)
+	return fmt.Errorf("the list of %s did not arrive within %s", resource, listTimeout)
 }
 
-// wait returns when the first list is not pending any more. The error is that of ctx.
+// wait returns when the first list has arrived or timed out, or the error of ctx.
 func (k *kind) wait(ctx context.Context) error {
 	select {
 	case <-k.synced.HasSyncedChecker().Done():
-	case <-k.due.Done():
+	case <-k.listDeadline.Done():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -161,38 +163,38 @@ func (k *kind) wait(ctx context.Context) error {
 }
 
 func (k *kind) added(object *metav1.PartialObjectMetadata) {
-	if k.own(object) {
+	if k.isOwnWrite(object) {
 		return
 	}
 	if populate.Rewritten(&metav1.PartialObjectMetadata{}, object) {
-		k.rewrittenBy(object)
+		k.recordRewrite(object)
 	}
 	k.changed(object.Namespace)
 }
 
 // updated queues the namespace if the change can be drift. A change of a field that no template declares, such as a
-// status, leaves this project's managedFields entry as it was.
+// status, does not change the managedFields entry of nstpl.
 func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
-	if k.own(object) || sameClaim(old, object) {
+	if k.isOwnWrite(object) || sameRecord(old, object) {
 		return
 	}
 	if populate.Rewritten(old, object) {
-		k.rewrittenBy(object)
+		k.recordRewrite(object)
 	}
 	k.changed(object.Namespace)
 }
 
-// rewrittenBy records that the watch shows an apply in the name of this project. If it is an apply of this process
-// whose answer has not arrived yet, wrote takes the record back.
-func (k *kind) rewrittenBy(object *metav1.PartialObjectMetadata) {
+// recordRewrite records that the watch delivered an apply under the name of nstpl. If this process made the apply and
+// its answer has not arrived yet, wrote removes the record later.
+func (k *kind) recordRewrite(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, unsure := k.unsure[keyOf(object)]; !unsure {
+	if _, isUnanswered := k.unansweredApplies[keyOf(object)]; !isUnanswered {
 		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
 	}
 }
 
-// tampered reports whether another client wrote this project's managedFields entry of an object since the last apply.
+// tampered reports whether another client wrote the managedFields entry of nstpl on an object since the last apply.
 func (k *kind) tampered(object *metav1.PartialObjectMetadata) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,131 +208,130 @@ func keyOf(object *metav1.PartialObjectMetadata) types.NamespacedName {
 
 func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
-	_, own := k.gone[object.UID]
-	_, leaving := k.leaving[object.UID]
-	_, asked := k.unanswered[object.UID]
-	if leaving {
-		k.leaving[object.UID] = true
+	_, isOwn := k.ownDeletions[object.UID]
+	_, isDeletable := k.deletable[object.UID]
+	_, isUnanswered := k.unansweredDeletions[object.UID]
+	if isDeletable {
+		k.deletable[object.UID] = true
 	}
-	delete(k.gone, object.UID)
-	delete(k.unanswered, object.UID)
+	delete(k.ownDeletions, object.UID)
+	delete(k.unansweredDeletions, object.UID)
 	delete(k.rewritten, object.UID)
 	delete(k.written, object.UID)
 	delete(k.recent, keyOf(object))
-	if !own && !leaving && !asked && populate.Ours(object) {
+	if !isOwn && !isDeletable && !isUnanswered && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
 		}
 		k.lost[object.Namespace][object.Name] = object
 	}
 	k.mu.Unlock()
-	if !own {
+	if !isOwn {
 		k.changed(object.Namespace)
 	}
 }
 
-// own reports whether the watch delivers a write of this process.
-func (k *kind) own(object *metav1.PartialObjectMetadata) bool {
+// isOwnWrite reports whether a state that the watch delivers is from a write of this process.
+func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	version, written := k.written[object.UID]
 	if !written || !atLeast(object.ResourceVersion, version) {
-		return written // an older state than that of the latest apply says nothing new
+		return written // a state before the latest apply is not relevant anymore
 	}
 	delete(k.written, object.UID)
 	return object.ResourceVersion == version
 }
 
+// wrote records an object that this process applied. The watch may have delivered it already.
 func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	reduced := k.reducer.metadata(object)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
 	k.recent[key] = reduced
-	delete(k.unsure, key)
+	delete(k.unansweredApplies, key)
 	delete(k.lost[namespace], object.Name)
-	delete(k.unanswered, object.UID)
-	seen, ok := k.rewritten[object.UID]
-	if !ok || seen.version != object.ResourceVersion {
+	delete(k.unansweredDeletions, object.UID)
+	delivered, ok := k.rewritten[object.UID]
+	if !ok || delivered.version != object.ResourceVersion {
 		k.written[object.UID] = object.ResourceVersion
 	}
-	if atLeast(object.ResourceVersion, seen.version) {
+	if atLeast(object.ResourceVersion, delivered.version) {
 		delete(k.rewritten, object.UID)
 	}
 }
 
-// answerLost records an apply of which it is not known whether the API server carried it out. The watch may have
-// delivered it already.
+// answerLost records an apply without an answer, so that it is unknown whether the API server carried it out. The watch
+// may have delivered it already.
 func (k *kind) answerLost(namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	k.unsure[key] = struct{}{}
+	k.unansweredApplies[key] = struct{}{}
 	maps.DeleteFunc(k.rewritten, func(_ types.UID, r rewrite) bool { return r.object == key })
 }
 
-// leave records whether the plan that starts may delete an object.
-func (k *kind) leave(uid types.UID, may bool) {
+// expectDeletion records that a plan that is about to be applied may delete an object.
+func (k *kind) expectDeletion(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if may {
-		k.leaving[uid] = false
-	}
+	k.deletable[uid] = false
 }
 
-// stay records that the plan that might have deleted an object has ended.
-func (k *kind) stay(uid types.UID) {
+// planEnded records that a plan that might have deleted an object was applied.
+func (k *kind) planEnded(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.leaving, uid)
+	delete(k.deletable, uid)
 }
 
-// maybeDeleted records that this process asked for the deletion of an object and got no answer. The watch may have
+// maybeDeleted records that this process requested the deletion of an object and received no answer. The watch may have
 // delivered the deletion already.
 func (k *kind) maybeDeleted(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.leaving[object.UID] {
-		k.unanswered[object.UID] = struct{}{}
+	if !k.deletable[object.UID] {
+		k.unansweredDeletions[object.UID] = struct{}{}
 	}
 }
 
-// forget drops what is known of lost objects in a namespace.
+// forget drops the lost objects of a namespace.
 func (k *kind) forget(namespace string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.lost, namespace)
 }
 
-// lostIn returns the objects that were lost in a namespace.
+// lostIn returns the lost objects of a namespace, by name.
 func (k *kind) lostIn(namespace string) map[string]*metav1.PartialObjectMetadata {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.lost[namespace])
 }
 
-// deleted records that this process deleted an object. The watch may have delivered that already.
+// deleted records that this process deleted an object. The watch may have delivered the deletion already.
 func (k *kind) deleted(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if written := k.recent[keyOf(object)]; written != nil && written.UID == object.UID {
 		delete(k.recent, keyOf(object))
 	}
-	if !k.leaving[object.UID] {
-		k.gone[object.UID] = struct{}{}
+	if !k.deletable[object.UID] {
+		k.ownDeletions[object.UID] = struct{}{}
 	}
 }
 
-// isGone reports whether this process deleted an object. One that the watch shows as being deleted is kept by a
-// finalizer, and still exists. It is called with the lock held.
-func (k *kind) isGone(object *metav1.PartialObjectMetadata) bool {
-	_, gone := k.gone[object.UID]
-	return gone && object.DeletionTimestamp == nil
+// isDeleted reports whether this process deleted an object. If the watch shows a deletion timestamp, a finalizer keeps
+// the object, and it still exists. The caller holds the lock.
+func (k *kind) isDeleted(object *metav1.PartialObjectMetadata) bool {
+	_, isOwn := k.ownDeletions[object.UID]
+	return isOwn && object.DeletionTimestamp == nil
 }
 
-// in returns the objects in a namespace, including the latest writes of this process.
-func (k *kind) in(namespace string) []*metav1.PartialObjectMetadata {
-	// Read first: what the store has seen by then, it also returns.
+// objectsIn returns the objects in a namespace, including the latest writes of this process.
+func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
+	// This is read before the objects, so that these include every write up to this version.
 	upTo := k.informer.GetIndexer().LastStoreSyncResourceVersion()
 	cached, _ := k.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	k.mu.Lock()
@@ -338,7 +339,7 @@ func (k *kind) in(namespace string) []*metav1.PartialObjectMetadata {
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range cached {
 		object := item.(*metav1.PartialObjectMetadata)
-		if k.isGone(object) {
+		if k.isDeleted(object) {
 			continue
 		}
 		key := types.NamespacedName{Namespace: namespace, Name: object.Name}
@@ -359,14 +360,14 @@ func (k *kind) in(namespace string) []*metav1.PartialObjectMetadata {
 	return objects
 }
 
-// of returns the objects that carry a template's label.
-func (k *kind) of(template string) []*metav1.PartialObjectMetadata {
+// objectsOf returns the objects that have a template's label.
+func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
 	cached, _ := k.informer.GetIndexer().ByIndex(byTemplate, template)
 	objects := make([]*metav1.PartialObjectMetadata, 0, len(cached))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, item := range cached {
-		if object := item.(*metav1.PartialObjectMetadata); !k.isGone(object) {
+		if object := item.(*metav1.PartialObjectMetadata); !k.isDeleted(object) {
 			objects = append(objects, object)
 		}
 	}
@@ -382,7 +383,7 @@ func contains(objects []*metav1.PartialObjectMetadata, name string) bool {
 	return false
 }
 
-// atLeast reports whether a resource version is not older than another. One that can't be read is taken as older.
+// atLeast reports whether a resource version is at least as new as another. An invalid one is not.
 func atLeast(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err == nil && order >= 0

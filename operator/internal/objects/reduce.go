@@ -12,22 +12,22 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// reducer cuts metadata down to what a plan reads, and shares what is the same in thousands of namespaces: names,
-// labels and field sets.
+// reducer removes the metadata that plans do not read, and shares equal names, labels, annotations and field sets,
+// which are the same in thousands of namespaces.
 type reducer struct {
 	kind schema.GroupVersionKind
 
-	mu     sync.Mutex
-	labels map[string]map[string]string
-	record  map[book]map[string]string
-	fields map[string]*metav1.FieldsV1
+	mu          sync.Mutex
+	labels      map[string]map[string]string
+	annotations map[record]map[string]string
+	fields      map[string]*metav1.FieldsV1
 }
 
-// book is what the annotations of this project say.
-type book struct{ hash, adopted, unowned string }
+// record holds the values of the annotations by which nstpl records the state of an object.
+type record struct{ hash, adopted, unowned string }
 
-func bookOf(object *metav1.PartialObjectMetadata) book {
-	return book{
+func recordOf(object *metav1.PartialObjectMetadata) record {
+	return record{
 		hash:    object.Annotations[v1alpha1.HashAnnotation],
 		adopted: object.Annotations[v1alpha1.AdoptedAnnotation],
 		unowned: object.Annotations[v1alpha1.UnownedAnnotation],
@@ -36,14 +36,14 @@ func bookOf(object *metav1.PartialObjectMetadata) book {
 
 func newReducer(kind schema.GroupVersionKind) *reducer {
 	return &reducer{
-		kind:   kind,
-		labels: map[string]map[string]string{},
-		record:  map[book]map[string]string{},
-		fields: map[string]*metav1.FieldsV1{},
+		kind:        kind,
+		labels:      map[string]map[string]string{},
+		annotations: map[record]map[string]string{},
+		fields:      map[string]*metav1.FieldsV1{},
 	}
 }
 
-// reduce is a cache.TransformFunc.
+// reduce is a cache.TransformFunc that reduces metadata.
 func (r *reducer) reduce(object any) (any, error) {
 	full, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -62,15 +62,15 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 			UID:               full.UID,
 			ResourceVersion:   full.ResourceVersion,
 			DeletionTimestamp: full.DeletionTimestamp,
-			Labels:            r.label(full.Labels[v1alpha1.TemplateNameLabel]),
-			Annotations:       r.book(bookOf(full)),
+			Labels:            r.labelsOf(full.Labels[v1alpha1.TemplateNameLabel]),
+			Annotations:       r.annotationsOf(recordOf(full)),
 			Finalizers:        full.Finalizers,
 			ManagedFields:     make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields)),
 		},
 	}
 	reduced.SetGroupVersionKind(r.kind)
-	// Without an entry of this project, the others say whether somebody else put the label on the object.
-	reset := full.Labels[v1alpha1.TemplateNameLabel] != "" &&
+	// Without an entry of nstpl, the fields of the other entries show whether another client set the label.
+	isReset := full.Labels[v1alpha1.TemplateNameLabel] != "" &&
 		!slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 			return populate.IsOwnEntry(&entry)
 		})
@@ -82,8 +82,8 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 		if populate.IsOwnEntry(entry) {
 			kept.Time = entry.Time
 		}
-		if (populate.IsOwnEntry(entry) || reset) && entry.FieldsV1 != nil {
-			kept.FieldsV1 = r.field(entry.FieldsV1)
+		if (populate.IsOwnEntry(entry) || isReset) && entry.FieldsV1 != nil {
+			kept.FieldsV1 = r.fieldsOf(entry.FieldsV1)
 		}
 		reduced.ManagedFields = append(reduced.ManagedFields, kept)
 	}
@@ -94,27 +94,27 @@ func shared(s string) string {
 	return unique.Make(s).Value()
 }
 
-func (r *reducer) label(template string) map[string]string {
+func (r *reducer) labelsOf(template string) map[string]string {
 	if r.labels[template] == nil {
 		r.labels[template] = map[string]string{v1alpha1.TemplateNameLabel: template}
 	}
 	return r.labels[template]
 }
 
-func (r *reducer) book(b book) map[string]string {
-	if r.record[b] == nil {
-		r.record[b] = map[string]string{v1alpha1.HashAnnotation: b.hash}
-		if b.adopted != "" {
-			r.record[b][v1alpha1.AdoptedAnnotation] = b.adopted
+func (r *reducer) annotationsOf(rec record) map[string]string {
+	if r.annotations[rec] == nil {
+		r.annotations[rec] = map[string]string{v1alpha1.HashAnnotation: rec.hash}
+		if rec.adopted != "" {
+			r.annotations[rec][v1alpha1.AdoptedAnnotation] = rec.adopted
 		}
-		if b.unowned != "" {
-			r.record[b][v1alpha1.UnownedAnnotation] = b.unowned
+		if rec.unowned != "" {
+			r.annotations[rec][v1alpha1.UnownedAnnotation] = rec.unowned
 		}
 	}
-	return r.record[b]
+	return r.annotations[rec]
 }
 
-func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
+func (r *reducer) fieldsOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	raw := fields.GetRawString()
 	if r.fields[raw] == nil {
 		r.fields[raw] = fields
@@ -122,8 +122,8 @@ func (r *reducer) field(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	return r.fields[raw]
 }
 
-// sameClaim reports whether what this project says and owns of an object is the same in both states.
-func sameClaim(a, b *metav1.PartialObjectMetadata) bool {
+// sameRecord reports whether the records of nstpl and its owned fields are the same in two states of an object.
+func sameRecord(a, b *metav1.PartialObjectMetadata) bool {
 	return populate.SameRecord(a, b) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		ownFields(a) == ownFields(b) && !populate.Rewritten(a, b)

@@ -14,7 +14,7 @@ import (
 
 var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// full returns metadata as the API server sends it.
+// full returns the metadata of an object as the API server sends it.
 func full(namespace string) *metav1.PartialObjectMetadata {
 	own := metav1.NewFieldsV1(`{"f:data":{"f:a":{}}}`)
 	other := metav1.NewFieldsV1(`{"f:data":{"f:b":{}}}`)
@@ -36,7 +36,7 @@ func full(namespace string) *metav1.PartialObjectMetadata {
 	}
 }
 
-func TestReducedMetadataIsWhatAPlanReads(t *testing.T) {
+func TestReducedMetadataContainsOnlyWhatPlansRead(t *testing.T) {
 	reduced := newReducer(configMap).metadata(full("a"))
 	require.Equal(t, configMap, reduced.GroupVersionKind())
 	require.Equal(t, "a/settings uid 7",
@@ -46,12 +46,12 @@ func TestReducedMetadataIsWhatAPlanReads(t *testing.T) {
 		v1alpha1.HashAnnotation: "hash", v1alpha1.AdoptedAnnotation: "true", v1alpha1.UnownedAnnotation: "data.c",
 	}, reduced.Annotations)
 	require.JSONEq(t, `{"f:data":{"f:a":{}}}`, ownFields(reduced))
-	require.Len(t, reduced.ManagedFields, 2, "who else wrote is said in a drift's reason")
+	require.Len(t, reduced.ManagedFields, 2, "the reason of drift names the other managers")
 	require.Nil(t, reduced.ManagedFields[1].FieldsV1)
 	require.False(t, populate.Ours(reduced))
 }
 
-func TestReducedMetadataIsShared(t *testing.T) {
+func TestEqualMetadataIsShared(t *testing.T) {
 	reducer := newReducer(configMap)
 	a, b := reducer.metadata(full("a")), reducer.metadata(full("b"))
 	require.Same(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
@@ -61,33 +61,33 @@ func TestReducedMetadataIsShared(t *testing.T) {
 	require.Contains(t, b.Annotations, "marked")
 }
 
-func TestOnlyAChangedClaimCanBeDrift(t *testing.T) {
+func TestOnlyAChangedRecordCanBeDrift(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*metav1.PartialObjectMetadata)
 		same   bool
 	}{
-		"a status": {func(o *metav1.PartialObjectMetadata) { o.ResourceVersion = "8" }, true},
-		"a field of another's": {func(o *metav1.PartialObjectMetadata) {
+		"the status changed": {func(o *metav1.PartialObjectMetadata) { o.ResourceVersion = "8" }, true},
+		"a field of another manager changed": {func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(`{}`)
 		}, true},
-		"another label": {func(o *metav1.PartialObjectMetadata) { o.Labels["app"] = "y" }, true},
-		"an owned field": {func(o *metav1.PartialObjectMetadata) {
+		"another label changed": {func(o *metav1.PartialObjectMetadata) { o.Labels["app"] = "y" }, true},
+		"an owned field changed": {func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{}`)
 		}, false},
-		"the entry itself": {func(o *metav1.PartialObjectMetadata) {
+		"the entry was removed": {func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields = o.ManagedFields[1:]
 		}, false},
-		"the template's label": {func(o *metav1.PartialObjectMetadata) {
+		"the template's label changed": {func(o *metav1.PartialObjectMetadata) {
 			o.Labels[v1alpha1.TemplateNameLabel] = "other"
 		}, false},
-		"the hash": {func(o *metav1.PartialObjectMetadata) {
+		"the hash changed": {func(o *metav1.PartialObjectMetadata) {
 			o.Annotations[v1alpha1.HashAnnotation] = "forged"
 		}, false},
-		"the mark of adoption": {func(o *metav1.PartialObjectMetadata) {
+		"the annotation for adoption was removed": {func(o *metav1.PartialObjectMetadata) {
 			delete(o.Annotations, v1alpha1.AdoptedAnnotation)
 		}, false},
-		"another object": {func(o *metav1.PartialObjectMetadata) { o.UID = "other" }, false},
-		"a deletion": {func(o *metav1.PartialObjectMetadata) {
+		"another object has the name": {func(o *metav1.PartialObjectMetadata) { o.UID = "other" }, false},
+		"the object is being deleted": {func(o *metav1.PartialObjectMetadata) {
 			o.DeletionTimestamp = &metav1.Time{Time: time.Unix(2, 0)}
 		}, false},
 	} {
@@ -95,7 +95,7 @@ func TestOnlyAChangedClaimCanBeDrift(t *testing.T) {
 			reducer := newReducer(configMap)
 			changed := full("a")
 			c.change(changed)
-			require.Equal(t, c.same, sameClaim(reducer.metadata(full("a")), reducer.metadata(changed)))
+			require.Equal(t, c.same, sameRecord(reducer.metadata(full("a")), reducer.metadata(changed)))
 		})
 	}
 }

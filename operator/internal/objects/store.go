@@ -1,5 +1,3 @@
-// Package objects caches the metadata of every populated object by kind, so that the operator knows the contents of a
-// namespace without asking the API server.
 package objects
 
 import (
@@ -24,11 +22,12 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// listTimeout is how long the first list of a kind may take before the kind counts as unavailable. The list goes on.
+// listTimeout is the longest time that the first list of a kind may take before the kind counts as unavailable. The
+// informer continues to try.
 const listTimeout = 10 * time.Second
 
-// refusedTimeout is what is left of it once the API server has refused the list.
-const refusedTimeout = 2 * time.Second
+// failedTimeout is the remaining time after the list failed for the first time.
+const failedTimeout = 2 * time.Second
 
 // Store watches populated objects. Informers start when a kind is first needed and run until the context given to New
 // ends.
@@ -42,13 +41,13 @@ type Store struct {
 
 	mu    sync.Mutex
 	kinds map[schema.GroupKind]*kind
-	// others are the objects without a template's label, of kinds that a template is authoritative for.
+	// others watch the objects without a template's label, of kinds for which a template is authoritative.
 	others map[schema.GroupKind]*kind
-	// unavailable says why a kind was not watched when that was tried last.
+	// unavailable holds the error of the latest call of Watch for a kind; none if it succeeded.
 	unavailable map[schema.GroupKind]error
 }
 
-// New returns a store that calls changed with the namespace of each populated object that somebody else changed or
+// New returns a store that calls changed with the namespace of each populated object that another client changed or
 // deleted.
 func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
 	reviews authorizationclient.SelfSubjectAccessReviewInterface, changed func(namespace string),
@@ -60,7 +59,8 @@ func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
 	}
 }
 
-// Observe returns what is in a namespace, of all kinds watched so far. It says which of the declared kinds are not.
+// Observe returns the objects in a namespace of all watched kinds. The declared kinds that are not watched are
+// Unreadable.
 func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.Observed {
 	observed := populate.Observed{
 		Lost:       map[populate.ObjectID]*metav1.PartialObjectMetadata{},
@@ -70,11 +70,11 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 	watched := s.watched(s.kinds)
 	for _, kind := range declared {
 		if _, ok := watched[kind]; !ok {
-			observed.Unreadable[kind] = s.why(kind)
+			observed.Unreadable[kind] = s.unavailableReason(kind)
 		}
 	}
 	for groupKind, kind := range watched {
-		for _, object := range kind.in(namespace) {
+		for _, object := range kind.objectsIn(namespace) {
 			observed.Objects = append(observed.Objects, object)
 			if kind.tampered(object) {
 				observed.Tampered[object.UID] = true
@@ -85,23 +85,24 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 		}
 	}
 	for _, kind := range s.watched(s.others) {
-		observed.Others = append(observed.Others, kind.in(namespace)...)
+		observed.Others = append(observed.Others, kind.objectsIn(namespace)...)
 	}
 	return observed
 }
 
-// Forget drops what is remembered of a namespace that is gone, or that nothing is populated in.
+// Forget drops the lost objects of a namespace that was deleted or is not populated.
 func (s *Store) Forget(namespace string) {
 	for _, kind := range s.watched(s.kinds) {
 		kind.forget(namespace)
 	}
 }
 
-// ErrPending says that a kind's first list has not come yet, and may come soon.
-var ErrPending = errors.New("the first list has not come yet")
+// ErrPending is returned as long as the first list of a kind is expected soon.
+var ErrPending = errors.New("the first list has not arrived yet")
 
-// Watch makes sure that a kind is watched. It does not wait for the kind's objects: the error is ErrPending as long as
-// they may come soon. Any other says what is missing: the kind itself, a right of the operator's, or an answer.
+// Watch starts to watch a kind unless it is watched already. It does not wait for the first list: until that arrives or
+// times out, the error is ErrPending. Any other error says why the kind cannot be watched: the cluster does not have
+// the kind, the operator lacks a right, or the list failed.
 func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	err := s.watch(ctx, groupKind, s.kinds, populate.Labelled)
 	s.mu.Lock()
@@ -112,7 +113,7 @@ func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
 	return err
 }
 
-// WatchOthers does the same for those objects of a kind that no template populated.
+// WatchOthers is like Watch, for the objects of a kind that do not have a template's label.
 func (s *Store) WatchOthers(ctx context.Context, groupKind schema.GroupKind) error {
 	return s.watch(ctx, groupKind, s.others, populate.Unlabelled)
 }
@@ -121,25 +122,25 @@ func (s *Store) watch(
 	ctx context.Context, groupKind schema.GroupKind, among map[schema.GroupKind]*kind, selector string,
 ) error {
 	s.mu.Lock()
-	known := among[groupKind]
+	watched := among[groupKind]
 	s.mu.Unlock()
-	if known == nil {
+	if watched == nil {
 		mapping, err := s.mapper.RESTMapping(groupKind)
 		if err != nil {
 			return err
 		}
 		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-			return fmt.Errorf("%s is not namespace-scoped: take it out of the template", groupKind)
+			return fmt.Errorf("%s is not namespace-scoped: remove it from the template", groupKind)
 		}
 		if err := CheckRights(ctx, s.reviews, mapping.Resource); err != nil {
 			return err
 		}
-		known = s.start(mapping, among, selector)
+		watched = s.start(mapping, among, selector)
 	}
-	return known.listed()
+	return watched.listed()
 }
 
-// Wait returns when no kind is pending any more: their objects are known, or they took too long.
+// Wait returns when the first list of each kind has arrived or timed out. It returns an error only if ctx is done.
 func (s *Store) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(s.kinds)), slices.Collect(maps.Values(s.others)))
@@ -152,14 +153,15 @@ func (s *Store) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Unlisted returns why the objects of a kind are not known, or nil: they are, or the cluster has no such kind.
+// Unlisted returns why the objects of a kind are unknown. It returns nil if they are known, or if the cluster does not
+// have the kind.
 func (s *Store) Unlisted(groupKind schema.GroupKind) error {
 	s.mu.Lock()
-	known, unavailable := s.kinds[groupKind], s.unavailable[groupKind]
+	watched, unavailable := s.kinds[groupKind], s.unavailable[groupKind]
 	s.mu.Unlock()
 	switch {
-	case known != nil:
-		return known.listed()
+	case watched != nil:
+		return watched.listed()
 	case unavailable == nil:
 		return fmt.Errorf("%s is not watched yet", groupKind)
 	case meta.IsNoMatchError(unavailable):
@@ -168,7 +170,8 @@ func (s *Store) Unlisted(groupKind schema.GroupKind) error {
 	return unavailable
 }
 
-func (s *Store) why(kind schema.GroupKind) error {
+// unavailableReason returns why the objects of a kind are unknown.
+func (s *Store) unavailableReason(kind schema.GroupKind) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable[kind]; err != nil {
@@ -177,20 +180,21 @@ func (s *Store) why(kind schema.GroupKind) error {
 	return fmt.Errorf("%s is not watched yet", kind)
 }
 
+// start returns the informer of a kind, and starts it unless it runs.
 func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kind, selector string) *kind {
 	groupKind := mapping.GroupVersionKind.GroupKind()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := among[groupKind]; known != nil {
-		return known
+	if started := among[groupKind]; started != nil {
+		return started
 	}
-	known := newKind(s.client, mapping, selector, s.changed)
-	among[groupKind] = known
-	known.start(s.ctx)
-	return known
+	started := newKind(s.client, mapping, selector, s.changed)
+	among[groupKind] = started
+	started.start(s.ctx)
+	return started
 }
 
-// watched returns the kinds whose objects are known.
+// watched returns the kinds whose first list has arrived.
 func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,11 +207,11 @@ func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*
 	return watched
 }
 
-// Expect records which objects a plan may delete. Call it before the plan is applied, and Record after that.
+// Expect records which objects a plan may delete. Call it before the plan is applied, and Record afterwards.
 func (s *Store) Expect(plan populate.Plan) {
 	for _, change := range plan.Changes {
-		if known := s.kindOf(change); known != nil && change.Observed != nil {
-			known.leave(change.Observed.UID, change.MayDelete())
+		if kind := s.kindOf(change); kind != nil && change.Observed != nil && change.MayDelete() {
+			kind.expectDeletion(change.Observed.UID)
 		}
 	}
 }
@@ -222,50 +226,51 @@ func (s *Store) kindOf(change populate.Change) *kind {
 	return s.kinds[change.Kind.GroupKind()]
 }
 
-// Record takes in the result of a plan, so that the next plan knows it before the watch delivers it.
+// Record stores the result of a plan, so that the next plan considers it before the watch delivers it.
 func (s *Store) Record(plan populate.Plan, result populate.Result) {
 	for _, outcome := range result.Outcomes {
-		known := s.kindOf(outcome.Change)
-		if known == nil {
+		kind := s.kindOf(outcome.Change)
+		if kind == nil {
 			continue
 		}
 		switch {
 		case outcome.Observed == nil:
 		case outcome.Deleted:
-			known.deleted(outcome.Observed)
+			kind.deleted(outcome.Observed)
 		case outcome.MaybeDeleted:
-			known.maybeDeleted(outcome.Observed)
+			kind.maybeDeleted(outcome.Observed)
 		}
 		if outcome.Written != nil {
-			known.wrote(plan.Namespace.Name, outcome.Written)
+			kind.wrote(plan.Namespace.Name, outcome.Written)
 		}
 		if outcome.Failure != nil && outcome.Failure.Unanswered() {
-			known.answerLost(plan.Namespace.Name, outcome.Name)
+			kind.answerLost(plan.Namespace.Name, outcome.Name)
 		}
 	}
 	for _, change := range plan.Changes {
-		if known := s.kindOf(change); known != nil && change.Observed != nil && change.MayDelete() {
-			known.stay(change.Observed.UID)
+		if kind := s.kindOf(change); kind != nil && change.Observed != nil && change.MayDelete() {
+			kind.planEnded(change.Observed.UID)
 		}
 	}
 }
 
-// Populated returns the namespaces that hold objects of a template, with those objects.
+// Populated returns the objects that have a template's label, by namespace.
 func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMetadata {
-	found := map[string][]*metav1.PartialObjectMetadata{}
+	byNamespace := map[string][]*metav1.PartialObjectMetadata{}
 	for _, kind := range s.watched(s.kinds) {
-		for _, object := range kind.of(template) {
-			found[object.Namespace] = append(found[object.Namespace], object)
+		for _, object := range kind.objectsOf(template) {
+			byNamespace[object.Namespace] = append(byNamespace[object.Namespace], object)
 		}
 	}
-	return found
+	return byNamespace
 }
 
-// verbs are what the operator needs on a kind: to watch it, to apply and to prune. An apply that creates is checked for
-// create and patch both.
+// verbs are the verbs that the operator needs for a kind: to watch, apply and prune its objects. The API server
+// requires both create and patch for an apply that creates an object.
 var verbs = []string{"list", "watch", "create", "patch", "delete"}
 
-// CheckRights says which rule the operator's ClusterRole lacks for a resource: a MissingRule, or that it could not ask.
+// CheckRights returns a *MissingRule if the operator's ClusterRoles do not allow every necessary verb on a resource, or
+// another error if the rights cannot be checked.
 func CheckRights(
 	ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface,
 	resource schema.GroupVersionResource,
@@ -280,7 +285,7 @@ func CheckRights(
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("ask for the operator's rights on %s: %w", resource.GroupResource(), err)
+			return fmt.Errorf("check the operator's rights on %s: %w", resource.GroupResource(), err)
 		}
 		if !review.Status.Allowed {
 			missing = append(missing, verb)
@@ -292,7 +297,7 @@ func CheckRights(
 	return &MissingRule{Resource: resource.GroupResource(), Verbs: missing}
 }
 
-// MissingRule is a rule that the operator's ClusterRole lacks.
+// MissingRule is the error for a rule that the operator's ClusterRoles do not contain.
 type MissingRule struct {
 	Resource schema.GroupResource
 	Verbs    []string
