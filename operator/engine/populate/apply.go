@@ -441,7 +441,8 @@ func empty(
 
 func finalizerFailure(change Change) *Failure {
 	return &Failure{Reason: ReasonHeldByFinalizer,
-		err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: remove %s from its metadata.finalizers",
+		err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: "+
+			"remove %s from its metadata.finalizers",
 			strings.Join(change.Observed.Finalizers, ", "))}
 }
 

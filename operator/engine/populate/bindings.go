@@ -46,7 +46,8 @@ type Withheld struct {
 
 // Reason returns why the RoleBinding is withheld, and what to do about it.
 func (w Withheld) Reason() string {
-	return fmt.Sprintf("template %s also declares %s and overrides it, but template %s was not admitted with that Role: rename the Role",
+	return fmt.Sprintf("template %s also declares %s and overrides it, "+
+		"but template %s was not admitted with that Role: rename the Role",
 		w.Template, w.Role, w.Object.Template.Name)
 }
 
@@ -99,8 +100,8 @@ func guardRoles(plan *Plan) {
 		before, isTakenOver := formerTemplate(*change)
 		if binding, remains := remaining[before]; isTakenOver && remains {
 			change.Action = Unknown
-			change.Err = fmt.Errorf("was populated by template %s, and %s of that template is left in the namespace and may bind it: "+
-				"delete the RoleBinding, or rename the Role", before, binding)
+			change.Err = fmt.Errorf("was populated by template %s, and %s of that template is left in the namespace "+
+				"and may bind it: delete the RoleBinding, or rename the Role", before, binding)
 			change.Reason = change.Err.Error()
 		}
 	}

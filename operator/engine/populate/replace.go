@@ -67,7 +67,8 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 		return finalizerFailure(change)
 	}
 	return &Failure{Reason: ReasonHeldByFinalizer,
-		err: fmt.Errorf("is being deleted to be recreated, but finalizers keep it: remove %s from its metadata.finalizers",
+		err: fmt.Errorf("is being deleted to be recreated, but finalizers keep it: "+
+			"remove %s from its metadata.finalizers",
 			strings.Join(existing.Finalizers, ", "))}
 }
 

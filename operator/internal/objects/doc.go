@@ -1,7 +1,7 @@
 // Package objects caches the metadata of every populated object, so that the operator knows the objects in a namespace
 // without requests to the API server.
 //
-// Store runs one informer for each kind that templates declare, and another one for the objects without a template's
+// Store runs one informer for each declared kind, and another one for the objects of the kind without a template's
 // label if a template is authoritative for the kind. Observe returns the input of populate.NewPlan for a namespace.
 // Expect and Record bracket the application of a plan: they add the writes of this process to the cache before the
 // watch delivers them, and distinguish these writes from those of other clients. The store queues a namespace only for
