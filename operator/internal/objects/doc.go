@@ -1,23 +1,23 @@
 // Package objects caches the metadata of every populated object, so that the operator knows the objects in a namespace
 // without requests to the API server.
 //
-// Store runs one informer for each declared kind, and another one for the objects of the kind without a template's
-// label if a template is authoritative for the kind. Observe returns the input of populate.NewPlan for a namespace.
-// Expect and Record bracket the application of a plan: they add the writes of this process to the cache before the
-// watch delivers them, and distinguish these writes from those of other clients. The store queues a namespace only for
-// the latter.
+// Store runs one informer for each kind that templates declare. If a template is authoritative for a kind, a second
+// informer watches the objects of the kind that do not have a template's label. Observe returns the objects of a namespace
+// as populate.NewPlan needs them. The caller calls Expect before it applies a plan, and Record afterwards. By these, the
+// store contains the writes of this process before the watch delivers them, and distinguishes them from the writes of
+// other clients.
 //
 // These statements are always true:
 //
-//   - A write with an answer is in the cache before the next plan is made, so nstpl does not write the same change twice.
-//   - A deletion that this process requested is not reported as a deletion by another client, even if the answer is lost.
-//   - A write under the name of nstpl that this process may not have made marks the object as tampered with, so that it is
-//     applied again. If the answer to an own apply is lost, the object is not marked, because most such writes are own
-//     ones.
+//   - Once Record has returned, Observe returns the recorded writes, so nstpl does not write the same change twice.
+//   - A deletion that this process requested is not reported as a deletion by another client, even if its answer is lost.
+//   - A write under the name of nstpl that this process may not have made marks the object as tampered with, so that the
+//     object is applied again. If the answer to an apply of this process is lost, its next such event is attributed to
+//     that apply.
 //
-// If another client deletes an object while a plan that may delete it is applied, the deletion counts as one of this
-// process. The object is created again, but not reported as drift.
+// If another client deletes an object while a plan that may delete it is applied, the deletion is attributed to this
+// process. The object is created again, but the deletion is not reported as drift.
 //
-// In store.go are the kinds and the access to them, in kind.go one informer and its bookkeeping of own writes, and in
+// Files: store.go holds the kinds and the access to them, kind.go one informer with its records of own writes, and
 // reduce.go the reduction of metadata that keeps the cache small.
 package objects
