@@ -2,10 +2,10 @@
 // without requests to the API server.
 //
 // Store runs one informer for each kind that templates declare. If a template is authoritative for a kind, a second
-// informer watches the objects of the kind that do not have a template's label. Observe returns the objects of a namespace
-// as populate.NewPlan needs them. The caller calls Expect before it applies a plan, and Record afterwards. By these, the
-// store contains the writes of this process before the watch delivers them, and distinguishes them from the writes of
-// other clients.
+// informer watches the objects of the kind that do not have a template's label. Observe returns the objects of a
+// namespace as populate.NewPlan needs them. The caller calls Expect before it applies a plan, and Record afterwards. By
+// these, the store contains the writes of this process before the watch delivers them, and distinguishes them from the
+// writes of other clients.
 //
 // These statements are always true:
 //
