@@ -10,8 +10,8 @@
 // These statements are always true:
 //
 //   - Once Record has returned, Observe returns the recorded writes, so nstpl does not write the same change twice.
-//   - A deletion that this process requested is not reported as a deletion by another client, even if its answer is lost.
-//   - A write under the name of nstpl that this process may not have made marks the object as tampered with, so that the
+//   - A deletion requested by this process is not reported as a deletion by another client, even if the answer is lost.
+//   - A write under the name of nstpl that another client may have made marks the object as tampered with, so that the
 //     object is applied again. If the answer to an apply of this process is lost, its next such event is attributed to
 //     that apply.
 //
