@@ -10,9 +10,9 @@
 //   - reservation (status.bookings): the usage that a namespace may reach, because an increase was allowed that the
 //     API server may not have stored yet.
 //
-// Check decides whether a change is allowed, Reserve reserves it, Confirm and Settle replace reservations by stored usage,
-// and Inherit hands reservations over when a namespace moves. All of them take a PolicySpace and return its new status,
-// which the caller must write with the resourceVersion that it read. These invariants hold:
+// Check decides whether a change is allowed, Reserve reserves it, Confirm and Settle replace reservations by stored
+// usage, and Inherit hands reservations over when a namespace moves. All of them take a PolicySpace and return its new
+// status, which the caller must write with the resourceVersion that it read. These invariants hold:
 //
 //   - status.used is the sum over the namespaces of the larger of reservation and stored usage. It is never too small,
 //     so the usage of a policy space never exceeds its limits.

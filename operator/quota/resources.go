@@ -42,8 +42,8 @@ var inNewNamespaces = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourceServices,
 }
 
-// MayPrecedeCounting reports whether a namespace may already use a resource before the API server counts in it, so that its first
-// count may be too low.
+// MayPrecedeCounting reports whether a namespace may already use a resource before the API server counts in it, so that
+// its first count may be too low.
 func MayPrecedeCounting(name corev1.ResourceName) bool {
 	text := string(name)
 	workload := strings.HasSuffix(text, ".apps") || strings.HasSuffix(text, ".batch") || text == countPrefix+"pods"

@@ -103,8 +103,8 @@ func summary(used, hard corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// Excess returns the resources of which more is used than the limits of a policy space allow, such as pods: 6 of 5, or ""
-// if there are none.
+// Excess returns the resources of which more is used than the limits of a policy space allow, such as pods: 6 of 5, or
+// "" if there are none.
 func Excess(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) string {
 	var parts []string
 	hard := Hard(space)

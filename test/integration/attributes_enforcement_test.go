@@ -438,7 +438,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 		}
 		require.NoError(t, admin.Create(t.Context(), late))
 		require.Contains(t, strings.Join(adminWarnings.take(), "\n"),
-			fmt.Sprintf("ProtectedAttribute %s/%s is about label %s too", ns, s.name("first"), s.name("late")))
+			fmt.Sprintf("ProtectedAttribute %s/%s remains in force", ns, s.name("first")))
 	})
 }
 
@@ -547,7 +547,7 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 		enforced := apimeta.FindStatusCondition(guarded.Status.Conditions, v1alpha1.AttributeEnforced)
 		if assert.NotNil(c, enforced) {
 			assert.Equal(c, metav1.ConditionFalse, enforced.Status)
-			assert.Contains(c, enforced.Message, "is gone")
+			assert.Contains(c, enforced.Message, "does not exist")
 		}
 	})
 	configuration.ResourceVersion = ""

@@ -423,16 +423,12 @@ func (s *testScope) mustGet(ns *corev1.Namespace, like client.Object) *unstructu
 }
 
 // createObjects creates the objects of a YAML text in a namespace, as an administrator.
-func (s *testScope) createObjects(
-	namespace, objects string, options ...client.CreateOption,
-) []*unstructured.Unstructured {
+func (s *testScope) createObjects(namespace, objects string) {
 	s.t.Helper()
-	created := parseYAML(s.t, objects)
-	for _, object := range created {
+	for _, object := range parseYAML(s.t, objects) {
 		object.SetNamespace(namespace)
-		require.NoError(s.t, s.client.Create(s.t.Context(), object, options...))
+		require.NoError(s.t, s.client.Create(s.t.Context(), object))
 	}
-	return created
 }
 
 func (s *testScope) delete(object client.Object) {

@@ -162,8 +162,8 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 	s.delete(s.mustGet(ns, parseYAML(t, configMap("deleted", ""))[0]))
 	s.updateTemplateUnvetted(broken, withObjects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, "configmap/left drifted")
-		assert.Contains(c, condition.Message, "configmap/deleted drifted")
+		assert.Contains(c, condition.Message, "configmap/left: drifted")
+		assert.Contains(c, condition.Message, "configmap/deleted: drifted")
 		assert.Contains(c, condition.Message, "kind is missing")
 	})
 	for _, template := range []*v1alpha1.NamespaceTemplate{

@@ -330,7 +330,7 @@ func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "broken"}
 		})
 		assert.ErrorContains(c, jane.Create(t.Context(), required, client.DryRunAll),
-			"it can't be evaluated: runAsUser.uid is missing")
+			"it cannot be evaluated: runAsUser.uid is missing")
 	})
 	require.NoError(t, jane.Create(t.Context(), newPod(ns, "p")))
 }

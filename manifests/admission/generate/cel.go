@@ -25,7 +25,8 @@ SELECTOR.?matchExpressions.orValue([]).all(e,
   e.operator == 'DoesNotExist' && !OBJECT.metadata.?labels[?e.key].hasValue())`)
 }
 
-// systemNamespaces returns a CEL list of the namespaces that are never populated. match.IsSystemNamespace lists the same.
+// systemNamespaces returns a CEL list of the namespaces that are never populated. match.IsSystemNamespace lists the
+// same.
 func systemNamespaces() string {
 	return fmt.Sprintf("['%s', '%s', '%s', '%s']", metav1.NamespaceSystem, metav1.NamespacePublic,
 		corev1.NamespaceNodeLease, v1alpha1.OperatorNamespace)

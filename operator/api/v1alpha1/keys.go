@@ -43,8 +43,8 @@ const (
 	// as an empty list whose items are merged. A missing owner of these fields is not drift.
 	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
 
-	// ExistingAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that the
-	// operator knows that an object was deleted if it is missing later.
+	// ExistingAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that
+	// the operator knows that an object was deleted if it is missing later.
 	ExistingAnnotation = "policy.nstpl.dev/reported-objects"
 
 	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.

@@ -148,8 +148,8 @@ type NamespaceTemplateSpec struct {
 
 	// authoritative lists kinds of which the selected namespaces may contain only what templates declare, for example
 	// {group: rbac.authorization.k8s.io, kind: RoleBinding}. The operator deletes other objects of these kinds, no
-	// matter who created them, but not those that Kubernetes itself puts into every namespace. By default the list is empty, and
-	// undeclared objects are left alone.
+	// matter who created them, but not those that Kubernetes itself puts into every namespace. By default the list is
+	// empty, and undeclared objects are left alone.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

@@ -29,8 +29,8 @@ import (
 // Other names that begin with kube- are ordinary names. manifests/admission lists the same namespaces.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// UnpopulatedReason returns the reason why no template populates a namespace, or "" if templates may. exclude are the names
-// of further namespaces that are not populated.
+// UnpopulatedReason returns the reason why no template populates a namespace, or "" if templates may. exclude are the
+// names of further namespaces that are not populated.
 func UnpopulatedReason(ns *corev1.Namespace, exclude ...string) string {
 	switch {
 	case slices.Contains(systemNamespaces, ns.Name):

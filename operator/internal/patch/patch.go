@@ -1,8 +1,8 @@
 // Package patch provides patches that the API server rejects if the object, or the part of it on which the patch
 // depends, has changed since it was read.
 //
-// A write of an earlier leader may reach the API server after the next leader has written. Without such a patch it would
-// undo a newer decision. A rejected patch is not an error of the caller: IsStale recognizes it, and the caller
+// A write of an earlier leader may reach the API server after the next leader has written. Without such a patch it
+// would undo a newer decision. A rejected patch is not an error of the caller: IsStale recognizes it, and the caller
 // reconciles the object again with what is stored now.
 package patch
 

@@ -35,7 +35,8 @@ func indexPlaces(object client.Object) []string {
 		places = append(places, insidePlace+space)
 	}
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
-	if space != "" && len(places) > 0 && !slices.Contains(places, insidePlace+space) && !match.IsSystemNamespace(ns.Name) {
+	isElsewhere := space != "" && len(places) > 0 && !slices.Contains(places, insidePlace+space)
+	if isElsewhere && !match.IsSystemNamespace(ns.Name) {
 		places = append(places, movingPlace)
 	}
 	return places

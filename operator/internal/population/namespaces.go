@@ -259,8 +259,8 @@ func (r *Namespaces) apply(
 		defer r.Yield.Urgent()()
 	}
 	r.Objects.Expect(plan)
-	result := applier.Apply(ctx, plan, func(ctx context.Context, seals string) (err error) {
-		ns, err = r.writeSeals(ctx, ns, seals)
+	result := applier.Apply(ctx, plan, func(ctx context.Context, existing string) (err error) {
+		ns, err = r.writeExisting(ctx, ns, existing)
 		return err
 	})
 	r.Objects.Record(plan, result)
@@ -269,10 +269,10 @@ func (r *Namespaces) apply(
 }
 
 // writeExisting records in the namespace which objects existed, and returns the namespace as it is stored afterwards.
-func (r *Namespaces) writeSeals(ctx context.Context, ns *corev1.Namespace, seals string) (*corev1.Namespace, error) {
+func (r *Namespaces) writeExisting(ctx context.Context, ns *corev1.Namespace, existing string) (*corev1.Namespace, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"annotations": map[string]any{v1alpha1.ExistingAnnotation: orNull(seals)},
+		"annotations": map[string]any{v1alpha1.ExistingAnnotation: orNull(existing)},
 	}})
 	if err != nil {
 		return ns, err

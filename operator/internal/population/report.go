@@ -22,10 +22,10 @@ import (
 // objects of templates with driftPolicy Report, the depth labels, and the initializers that it waits for. The zero
 // value is that of a namespace that no template selects.
 type Report struct {
-	Status  corev1.ConditionStatus
-	Reason  string
-	Message string
-	Seals   string
+	Status   corev1.ConditionStatus
+	Reason   string
+	Message  string
+	Existing string
 	// Depths are the depth labels, which say where the namespace is in the hierarchy of policy spaces.
 	Depths map[string]string
 	// InTree reports whether a tree manages the namespace.
@@ -67,7 +67,7 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 			parts = append(parts, finding.String())
 		}
 	}
-	report.Seals = populate.ExistingObjects(plan, result)
+	report.Existing = populate.ExistingObjects(plan, result)
 	report.Message = reporting.Shorten(strings.Join(parts, "; "))
 	return report
 }
@@ -117,7 +117,7 @@ func (r Report) hasSameFindings(other Report) bool {
 // stored returns the report that is stored with a namespace, and when its condition last changed.
 func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	report := Report{
-		Seals: ns.Annotations[v1alpha1.ExistingAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
+		Existing: ns.Annotations[v1alpha1.ExistingAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
 		InTree:       hierarchy.InTree(ns),
 		Initializing: initialize.Initializing(ns),
 	}
@@ -142,7 +142,7 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 			"lastTransitionTime": transition,
 		}
 	}
-	annotations := map[string]any{v1alpha1.ExistingAnnotation: orNull(r.Seals)}
+	annotations := map[string]any{v1alpha1.ExistingAnnotation: orNull(r.Existing)}
 	if r.InTree != hierarchy.InTree(ns) {
 		annotations[v1alpha1.InTreeAnnotation] = nil
 		if r.InTree {

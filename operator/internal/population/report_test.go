@@ -45,7 +45,7 @@ func initializing(pending string) *corev1.Namespace {
 
 func TestReportIsReadAsItWasWritten(t *testing.T) {
 	populated := Report{
-		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Seals: "t/configmap/x",
+		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Existing: "t/configmap/x",
 	}
 	failed := Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "no"}
 	with := func(report Report, pending string) Report {
@@ -104,7 +104,7 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 
 func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	populated, _ := reported(t, initializing("namespace-template"),
-		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Seals: "s"})
+		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Existing: "s"})
 	left, _ := reported(t, populated, Report{})
 	said, since := stored(left)
 	requireReport(t, Report{}, said)
@@ -118,7 +118,7 @@ func TestPendingInitializersAreNoFindings(t *testing.T) {
 	require.True(t, report.hasSameFindings(Report{Status: corev1.ConditionTrue}))
 	require.False(t, report.hasSameFindings(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
 	require.False(t,
-		report.hasSameFindings(Report{Status: corev1.ConditionTrue, Seals: "s", Initializing: true, Pending: "a"}))
+		report.hasSameFindings(Report{Status: corev1.ConditionTrue, Existing: "s", Initializing: true, Pending: "a"}))
 }
 
 func TestInOrderOfCreation(t *testing.T) {

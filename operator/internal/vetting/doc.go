@@ -23,8 +23,8 @@
 //
 //   - A template that is stored and enabled was allowed for the user who last changed what it populates. That user
 //     answers for the whole template, not only for the changed part.
-//   - What cannot be known counts as the widest possibility: a token in a name stands for every name, a ClusterRole that
-//     does not exist for any rules, an unknown combination of overlays for one that drops each object.
+//   - What cannot be known counts as the widest possibility: a token in a name stands for every name, a ClusterRole
+//     that does not exist for any rules, an unknown combination of overlays for one that drops each object.
 //   - An edit that only disables a template needs no rights unless it prunes objects. Templates can be disabled, and
 //     deleted if they delete nothing, while the operator is down.
 //
@@ -35,6 +35,6 @@
 //   - A ClusterRole that a RoleBinding of a template binds may gain rules later. Kubernetes has the same gap: it checks
 //     the rules of a role when a binding is created.
 //   - The check for other templates that bind or declare the same Role uses a cache. Two templates that are written at
-//     the same moment may miss each other here. Package populate therefore withholds a RoleBinding from each namespace in
-//     which another template declares its Role.
+//     the same moment may miss each other here. Package populate therefore withholds a RoleBinding from each namespace
+//     in which another template declares its Role.
 package vetting

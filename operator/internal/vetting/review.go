@@ -33,8 +33,8 @@ type review struct {
 // last, when it is known that the author may write such objects.
 func (v *review) judge(ctx context.Context) ([]error, error) {
 	if v.widens() {
-		if err := render.CheckBudget(v.updated); err != nil {
-			return []error{err}, nil
+		if problem := render.CheckBudget(v.updated); problem != nil {
+			return []error{problem}, nil
 		}
 	}
 	kinds, problems, err := v.judgeKinds(ctx)

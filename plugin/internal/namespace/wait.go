@@ -165,7 +165,8 @@ func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
 	}
-	if condition := populate.PopulatedCondition(w.latest); condition != nil && condition.Status != corev1.ConditionTrue {
+	condition := populate.PopulatedCondition(w.latest)
+	if condition != nil && condition.Status != corev1.ConditionTrue {
 		return true
 	}
 	return !initialize.Initializing(w.latest) && (isPopulated(w.latest) || !w.hasTemplates)
