@@ -269,7 +269,9 @@ func (r *Namespaces) apply(
 }
 
 // writeExisting records in the namespace which objects existed, and returns the namespace as it is stored afterwards.
-func (r *Namespaces) writeExisting(ctx context.Context, ns *corev1.Namespace, existing string) (*corev1.Namespace, error) {
+func (r *Namespaces) writeExisting(
+	ctx context.Context, ns *corev1.Namespace, existing string,
+) (*corev1.Namespace, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
 		"annotations": map[string]any{v1alpha1.ExistingAnnotation: orNull(existing)},

@@ -32,10 +32,8 @@ type review struct {
 // judge returns the problems of an edit, or an error if it cannot judge the edit. The steps that take longest come
 // last, when it is known that the author may write such objects.
 func (v *review) judge(ctx context.Context) ([]error, error) {
-	if v.widens() {
-		if problem := render.CheckBudget(v.updated); problem != nil {
-			return []error{problem}, nil
-		}
+	if problems := v.judgeSize(); len(problems) > 0 {
+		return problems, nil
 	}
 	kinds, problems, err := v.judgeKinds(ctx)
 	if err != nil || len(problems) > 0 {
@@ -55,6 +53,17 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return problems, err
 	}
 	return v.judgeCompiled(ctx, kinds)
+}
+
+// judgeSize returns the problem of a template that would take too long to judge.
+func (v *review) judgeSize() []error {
+	if !v.widens() {
+		return nil
+	}
+	if problem := render.CheckBudget(v.updated); problem != nil {
+		return []error{problem}
+	}
+	return nil
 }
 
 // judgeCompiled compiles the template and judges what it renders. Only few templates are compiled at a time.
