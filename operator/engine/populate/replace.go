@@ -8,6 +8,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -25,7 +26,7 @@ func (p *pass) replace(
 	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
 		return outcome, refusal
 	}
-	if err := mayReplace(change); err != nil {
+	if err := MayReplace(change, change.Observed); err != nil {
 		return outcome, fmt.Errorf("cannot be changed in place: %w: %w", err, refusal)
 	}
 	err := p.existing.remove(ctx, change)
@@ -72,16 +73,16 @@ func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, cha
 			strings.Join(existing.Finalizers, ", "))}
 }
 
-// mayReplace returns why an object may not be deleted and recreated, or nil.
-func mayReplace(change Change) error {
+// MayReplace returns why the existing object of a change may not be deleted and recreated, or nil.
+func MayReplace(change Change, existing metav1.Object) error {
 	switch {
-	case change.Kind.GroupKind() == bindingKind && ownEntry(change.Observed) != nil:
+	case change.Kind.GroupKind() == bindingKind && ownEntry(existing) != nil:
 		return nil // also if it was adopted; otherwise a grant that the template revoked would remain
 	case change.Kind.Group != rbacv1.GroupName &&
 		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
 		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and recreated",
 			v1alpha1.ReplaceAnnotation)
-	case !Ours(change.Observed) && !change.Occupied:
+	case !Ours(existing) && !change.Occupied:
 		return errors.New("it existed before nstpl managed it: delete it yourself")
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,20 +68,13 @@ func dryRunApply(
 	if refusal == nil {
 		return Sides{Live: live, Stored: stored}, nil
 	}
-	if apierrors.IsInvalid(refusal) && live != nil && isReplaceable(change, live) {
+	if apierrors.IsInvalid(refusal) && live != nil && populate.MayReplace(change, live) == nil {
 		if stored, err := dryRunCreate(ctx, objects, change.Name, body); err == nil {
 			return Sides{Live: live, Stored: stored, Replaced: true}, nil
 		}
 	}
 	stored, err = estimate(live, body)
 	return Sides{Live: live, Stored: stored, Refusal: refusal}, err
-}
-
-// isReplaceable reports whether the operator deletes an object that it cannot update in place.
-func isReplaceable(change populate.Change, live *unstructured.Unstructured) bool {
-	return (populate.Ours(live) || change.Occupied) &&
-		(change.Kind.Group == rbacv1.GroupName ||
-			change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] == "true")
 }
 
 // dryRunCreate returns what the API server would store if the object did not exist. The dry run uses another name,
