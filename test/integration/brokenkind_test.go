@@ -47,7 +47,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 
 	s.delete(broken)
 	s.eventually(func(c *assert.CollectT) {
-		assert.NotEmpty(c, s.operator.Log("the template stays until its objects are known"))
+		assert.NotEmpty(c, s.operator.Log("the template is kept until its objects are known"))
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
 
