@@ -28,8 +28,8 @@ const (
 	// commas.
 	PendingAnnotation = "policy/namespace-initializers-pending"
 
-	// ReplaceAnnotation set to "true" on an object of a template allows the operator to delete the object and create it
-	// anew if a change cannot be made in place. RBAC bindings are replaced without it.
+	// ReplaceAnnotation set to "true" on an object of a template allows the operator to delete and recreate the
+	// object if a change cannot be made in place. RBAC bindings are replaced without it.
 	ReplaceAnnotation = "policy/replace"
 
 	// HashAnnotation on a populated object holds the hash of the declaration that was applied. The operator compares it

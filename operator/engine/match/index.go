@@ -128,7 +128,7 @@ func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	return matched
 }
 
-// exactLabel returns a label that every namespace which the selector matches has, or nil if there is no such label. It
+// exactLabel returns a label that all selected namespaces have, or nil if there is no such label. It
 // prefers the label with the namespace's name, because a single namespace has it.
 func exactLabel(selector labels.Selector) *label {
 	var exact *label

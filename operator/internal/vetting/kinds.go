@@ -31,10 +31,10 @@ func (a *Admission) resolveKinds(
 	kinds []schema.GroupVersionKind,
 ) (known []resolvedKind, problems []error, warnings []string, err error) {
 	for _, kind := range kinds {
-		mapping, err := a.mapping(kind)
+		mapping, others, err := a.mapping(kind)
 		switch {
-		case meta.IsNoMatchError(err):
-			problem, err := a.notServed(kind)
+		case err == nil && mapping == nil:
+			problem, err := a.notServed(kind, others)
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 			}
@@ -60,20 +60,26 @@ func (a *Admission) resolveKinds(
 	return known, problems, warnings, nil
 }
 
-// mapping returns the resource of a kind. While a kind is being installed, a first look-up may miss it, so mapping
-// looks it up twice.
-func (a *Admission) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	mapping, unknown := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if !meta.IsNoMatchError(unknown) {
-		return mapping, unknown
+// mapping returns the resource of a kind. If the cluster does not serve the kind in this version, mapping is nil, and
+// others are its resources in other versions. While a kind is being installed, the first look-up may miss it; the
+// second one decides, so that all that is said about the kind comes from one answer.
+func (a *Admission) mapping(
+	kind schema.GroupVersionKind,
+) (mapping *meta.RESTMapping, others []*meta.RESTMapping, err error) {
+	mapping, err = a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if !meta.IsNoMatchError(err) {
+		return mapping, nil, err
 	}
-	mappings, err := a.mapper.RESTMappings(kind.GroupKind())
-	for _, mapping := range mappings {
-		if err == nil && mapping.GroupVersionKind.Version == kind.Version {
-			return mapping, nil
+	others, err = a.mapper.RESTMappings(kind.GroupKind())
+	if err != nil && !meta.IsNoMatchError(err) {
+		return nil, nil, err
+	}
+	for _, other := range others {
+		if other.GroupVersionKind.Version == kind.Version {
+			return other, nil, nil
 		}
 	}
-	return nil, unknown
+	return nil, others, nil
 }
 
 // resolveDeleted returns the kinds with the resources that serve them in any version, each group and kind once.
@@ -98,19 +104,13 @@ func (a *Admission) resolveDeleted(kinds []schema.GroupVersionKind) ([]resolvedK
 }
 
 // notServed returns why the cluster will not serve a kind: it serves the kind, or its API group, in other versions
-// only, or the group is built in. It returns nil if the kind may be installed later, or was installed just now.
-func (a *Admission) notServed(kind schema.GroupVersionKind) (problem, err error) {
-	switch mappings, err := a.mapper.RESTMappings(kind.GroupKind()); {
-	case meta.IsNoMatchError(err):
-	case err != nil:
-		return nil, err
-	case len(mappings) > 0:
+// only, or the group is built in. It returns nil if the kind may be installed later. others are the kind's resources in
+// other versions.
+func (a *Admission) notServed(kind schema.GroupVersionKind, others []*meta.RESTMapping) (problem, err error) {
+	if len(others) > 0 {
 		var served []string
-		for _, mapping := range mappings {
-			served = append(served, mapping.GroupVersionKind.GroupVersion().String())
-		}
-		if slices.Contains(served, kind.GroupVersion().String()) {
-			return nil, nil // it was installed since mapping looked it up
+		for _, other := range others {
+			served = append(served, other.GroupVersionKind.GroupVersion().String())
 		}
 		slices.Sort(served)
 		return fmt.Errorf("the cluster serves %s as %s, not as %s", kind.GroupKind(),
