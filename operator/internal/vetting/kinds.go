@@ -62,7 +62,7 @@ func (a *Admission) resolveKinds(
 
 // mapping returns the resource of a kind. If the cluster does not serve the kind in this version, mapping is nil, and
 // others are its resources in other versions. While a kind is being installed, the first look-up may miss it; the
-// second one decides, so that all that is said about the kind comes from one answer.
+// second one decides, so that all messages about the kind come from one answer.
 func (a *Admission) mapping(
 	kind schema.GroupVersionKind,
 ) (mapping *meta.RESTMapping, others []*meta.RESTMapping, err error) {
