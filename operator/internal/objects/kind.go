@@ -163,34 +163,17 @@ func (k *kind) wait(ctx context.Context) error {
 }
 
 func (k *kind) added(object *metav1.PartialObjectMetadata) {
-	if k.isOwnWrite(object) {
-		return
+	if !k.isOwnWrite(object, populate.Rewritten(&metav1.PartialObjectMetadata{}, object)) {
+		k.changed(object.Namespace)
 	}
-	if populate.Rewritten(&metav1.PartialObjectMetadata{}, object) {
-		k.recordRewrite(object)
-	}
-	k.changed(object.Namespace)
 }
 
 // updated queues the namespace if the change can be drift. A change of a field that no template declares, such as a
 // status, does not change the managedFields entry of nstpl.
 func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
-	if k.isOwnWrite(object) || sameRecord(old, object) {
-		return
-	}
-	if populate.Rewritten(old, object) {
-		k.recordRewrite(object)
-	}
-	k.changed(object.Namespace)
-}
-
-// recordRewrite records that the watch delivered an apply under the name of nstpl. If this process made the apply and
-// its answer has not arrived yet, wrote removes the record later.
-func (k *kind) recordRewrite(object *metav1.PartialObjectMetadata) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, isUnanswered := k.unansweredApplies[keyOf(object)]; !isUnanswered {
-		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
+	isSame := sameRecord(old, object)
+	if !k.isOwnWrite(object, !isSame && populate.Rewritten(old, object)) && !isSame {
+		k.changed(object.Namespace)
 	}
 }
 
@@ -231,16 +214,26 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	}
 }
 
-// isOwnWrite reports whether a state that the watch delivers is from a write of this process.
-func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata) bool {
+// isOwnWrite reports whether a state that the watch delivers is from a write of this process. If it is not, and the
+// managedFields entry of nstpl was rewritten, the state is recorded as that of another client. If this process wrote it
+// and the answer has not arrived yet, wrote removes the record later. Both are one step: the answer may arrive at any
+// time.
+func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata, rewritten bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	version, written := k.written[object.UID]
-	if !written || !atLeast(object.ResourceVersion, version) {
-		return written // a state before the latest apply is not relevant anymore
+	if version, written := k.written[object.UID]; written {
+		if !atLeast(object.ResourceVersion, version) {
+			return true // a state before the latest apply is not relevant anymore
+		}
+		delete(k.written, object.UID)
+		if object.ResourceVersion == version {
+			return true
+		}
 	}
-	delete(k.written, object.UID)
-	return object.ResourceVersion == version
+	if _, isUnanswered := k.unansweredApplies[keyOf(object)]; rewritten && !isUnanswered {
+		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
+	}
+	return false
 }
 
 // wrote records an object that this process applied. The watch may have delivered it already.

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,6 +84,25 @@ func TestManagedFieldsWrittenByAnotherClientAreDistinguishedFromOwnApplies(t *te
 			require.Equal(t, c.tampered, k.tampered(at("9", 3)))
 			require.Empty(t, k.written, "versions are dropped once the watch has delivered them")
 		})
+	}
+}
+
+// The watch and the answer of an apply arrive at the same time, in every interleaving that many attempts produce.
+func TestAnOwnApplyIsNotTampering(t *testing.T) {
+	k := newKind(nil,
+		&meta.RESTMapping{
+			GroupVersionKind: configMap,
+			Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			Scope:            meta.RESTScopeNamespace,
+		}, "", func(string) {})
+	object := at("7", 1)
+	for range 20_000 {
+		var both sync.WaitGroup
+		both.Go(func() { k.added(object) })
+		both.Go(func() { k.wrote("a", object) })
+		both.Wait()
+		require.False(t, k.tampered(object))
+		require.Empty(t, k.written, "the watch has delivered the answer")
 	}
 }
 
