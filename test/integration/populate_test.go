@@ -339,7 +339,7 @@ spec:
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, int32(1), status.Namespaces.Failed)
 				if assert.Len(c, status.Failures, 1) {
-					assert.Equal(c, ns.Name, status.Failures[0].Namespace)
+					assert.Equal(c, []string{ns.Name}, status.Failures[0].Namespaces)
 					assert.Contains(c, status.Failures[0].Message, "must be greater than or equal to 0")
 				}
 			})

@@ -94,6 +94,15 @@ const (
 	SupplementalGroupsAnnotation = "policy.nstpl.dev/scc.supplemental-groups"
 	MCSAnnotation                = "policy.nstpl.dev/scc.mcs"
 
+	// RestartedAtAnnotation on a NamespaceTemplate holds the time of the last "kubectl nstpl rollout restart". A change
+	// begins the rollout of the current revision again, also if it had stopped.
+	RestartedAtAnnotation = "policy.nstpl.dev/restarted-at"
+
+	// RevisionOfLabel on a ControllerRevision in the operator's namespace names the NamespaceTemplate of which it is a
+	// revision. ChangeCauseAnnotation is copied from the template when the revision is made, as kubectl does.
+	RevisionOfLabel       = "policy.nstpl.dev/revision-of"
+	ChangeCauseAnnotation = "kubernetes.io/change-cause"
+
 	// RulesAnnotationPrefix begins the key of an annotation that no object has; the key ends with a revision of the
 	// rules. The operator sets it in dry runs: once that is denied, the API server enforces this revision.
 	RulesAnnotationPrefix = "rules.policy.nstpl.dev/"
@@ -131,6 +140,20 @@ const (
 	// initializers.
 	VerbInitialize = "initialize"
 )
+
+// Conditions of every kind, as kstatus defines them, so that kubectl wait, Flux and Argo CD understand each kind alike.
+const (
+	// ConditionReady is True if the object is in force as it is stored.
+	ConditionReady = "Ready"
+	// ConditionReconciling is present, and True, while the operator still works on the object.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is present, and True, if a person must act before the object can be in force.
+	ConditionStalled = "Stalled"
+)
+
+// TrialNamespace is the namespace in which a template is tried with a dry run before it is accepted. Nothing is stored
+// in it.
+const TrialNamespace = "nstpl-trial"
 
 // The operator's namespace, user, Lease and webhooks, and the ConfigMaps that it reads and keeps.
 const (

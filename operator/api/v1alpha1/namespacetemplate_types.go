@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // NamespaceTemplate declares objects for namespaces. The operator creates them in every namespace that the template
@@ -68,7 +69,9 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Populated",type=string,JSONPath=`.status.conditions[?(@.type=="Populated")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Matched",type=integer,JSONPath=`.status.namespaces.matched`
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.namespaces.updated`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.namespaces.failed`
 // +kubebuilder:printcolumn:name="Drifted",type=integer,JSONPath=`.status.namespaces.drifted`
 // +kubebuilder:printcolumn:name="Drift-Policy",type=string,JSONPath=`.spec.driftPolicy`,priority=1
@@ -159,6 +162,64 @@ type NamespaceTemplateSpec struct {
 	// them. Report leaves them and reports them, so that you can see what Delete would do.
 	// +optional
 	AuthoritativePolicy AuthoritativePolicy `json:"authoritativePolicy,omitempty"`
+
+	// rollout is how a change of the template reaches the namespaces that exist. Without it, the change first reaches a
+	// few namespaces, and then more and more of the others, as long as none of them fails.
+	// +optional
+	Rollout *Rollout `json:"rollout,omitempty"`
+
+	// revisionHistoryLimit is the number of old revisions to keep, to which "kubectl nstpl rollout undo" can return.
+	// Revisions that some namespaces still have are kept in addition.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+}
+
+// Rollout is how a change of a template reaches namespaces. A change of the fields rollout and revisionHistoryLimit
+// alone is not rolled out.
+type Rollout struct {
+	// paused stops the rollout until the field is removed or false. Namespaces that are created meanwhile get the
+	// changed template, unless the rollout failed.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// waves divide the namespaces of the template. A wave begins when all namespaces of the waves before it are
+	// populated. A namespace belongs to the first wave that selects it. Those that no wave selects form the last wave.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Waves []Wave `json:"waves,omitempty"`
+
+	// maxUnavailable is how many namespaces are updated at a time: a number, or a percentage of the namespaces of the
+	// wave, rounded up. By default, a wave is updated as a whole, and a rollout without waves begins with a few
+	// namespaces.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be at least 1, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// maxFailures is how many namespaces may fail before the rollout stops: a number, or a percentage of the selected
+	// namespaces, rounded down. The default is 0. Namespaces that failed before the rollout are not counted.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="must be at least 0, or a percentage from 0% to 100%"
+	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+}
+
+// Wave is a part of the namespaces of a rollout.
+type Wave struct {
+	// selector selects the namespaces of the wave by their labels, for example {matchLabels: {tier: canary}}.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="(!has(self.matchLabels) || size(self.matchLabels) <= 32) && (!has(self.matchExpressions) || size(self.matchExpressions) <= 32)",message="a selector has at most 32 matchLabels and 32 matchExpressions"
+	Selector *metav1.LabelSelector `json:"selector"`
+
+	// pauseSeconds is how long the rollout waits after the wave, in seconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2592000
+	PauseSeconds int32 `json:"pauseSeconds,omitempty"`
 }
 
 // NamespaceSelector selects namespaces.
@@ -339,7 +400,7 @@ const (
 	AuthoritativeReport AuthoritativePolicy = "Report"
 )
 
-// Conditions of a NamespaceTemplate.
+// Conditions of a NamespaceTemplate. See also the conditions of every kind.
 const (
 	// TemplateAccepted reports whether the operator can use the template.
 	TemplateAccepted = "Accepted"
@@ -363,7 +424,7 @@ type NamespaceTemplateStatus struct {
 
 	// namespaces counts the selected namespaces by their state.
 	// +optional
-	Namespaces NamespaceCounts `json:"namespaces,omitzero"`
+	Namespaces NamespaceCounts `json:"namespaces"`
 
 	// kinds lists the kinds that were ever applied for this template. The operator looks for objects to delete among
 	// them.
@@ -371,17 +432,81 @@ type NamespaceTemplateStatus struct {
 	// +listType=atomic
 	Kinds []GroupKind `json:"kinds,omitempty"`
 
-	// failures lists the first ten objects that could not be applied.
+	// failures lists the first ten reasons why objects could not be applied, each once.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Failures []ObjectFailure `json:"failures,omitempty"`
+
+	// revisions are the revisions of the template that namespaces have, the newest first. While a change is rolled out,
+	// a namespace has the first of them that has reached it. After the rollout, there is only one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Revisions []TemplateRevision `json:"revisions,omitempty"`
 }
+
+// TemplateRevision is how far the rollout of a revision has come.
+type TemplateRevision struct {
+	// name is that of the ControllerRevision in the operator's namespace that contains the revision.
+	Name string `json:"name"`
+	// revision is the number of the revision, which increases with each change of the template.
+	Revision int64 `json:"revision"`
+	// generation is the metadata.generation of the template with this revision.
+	Generation int64 `json:"generation"`
+	// state is Progressing, Waiting between two waves, Paused, Stopped because namespaces failed, Superseded by a newer
+	// revision, or Complete.
+	State RolloutState `json:"state"`
+	// startTime is when the rollout of the revision began.
+	StartTime metav1.Time `json:"startTime"`
+	// stopTime is when the rollout stopped because namespaces failed. Namespaces that were created since have the newest
+	// revision that was rolled out completely.
+	// +optional
+	StopTime *metav1.Time `json:"stopTime,omitempty"`
+	// waveTime is when the last namespace of the wave was populated, if the rollout waits before the next wave.
+	// +optional
+	WaveTime *metav1.Time `json:"waveTime,omitempty"`
+	// wave is the number of complete waves.
+	// +optional
+	Wave int32 `json:"wave,omitempty"`
+	// reach says which namespaces of the wave under way the revision has reached: those whose position is less. The
+	// position of a namespace is a number between 0 and 4294967295 that the operator computes from its UID and the name
+	// of the revision.
+	// +optional
+	Reach int64 `json:"reach,omitempty"`
+	// failedBefore is the number of selected namespaces that failed when the rollout began.
+	// +optional
+	FailedBefore int32 `json:"failedBefore,omitempty"`
+	// restartedAt is the value of the annotation policy.nstpl.dev/restarted-at at which the rollout began.
+	// +optional
+	RestartedAt string `json:"restartedAt,omitempty"`
+	// waves are the selectors of the waves of a rollout that a newer revision superseded.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Waves []Wave `json:"waves,omitempty"`
+}
+
+// RolloutState is the state of the rollout of a revision.
+// +kubebuilder:validation:Enum=Progressing;Waiting;Paused;Stopped;Superseded;Complete
+type RolloutState string
+
+// The states of a rollout.
+const (
+	RolloutProgressing RolloutState = "Progressing"
+	RolloutWaiting     RolloutState = "Waiting"
+	RolloutPaused      RolloutState = "Paused"
+	RolloutStopped     RolloutState = "Stopped"
+	RolloutSuperseded  RolloutState = "Superseded"
+	RolloutComplete    RolloutState = "Complete"
+)
 
 // NamespaceCounts counts a template's namespaces by their state.
 type NamespaceCounts struct {
 	// matched counts the namespaces that the template selects and that are not opted out.
 	Matched int32 `json:"matched"`
+	// updated counts the namespaces that were populated with the newest revision, whether that succeeded or not.
+	Updated int32 `json:"updated"`
 	// populated counts the namespaces that have every object as declared.
 	Populated int32 `json:"populated"`
 	// failed counts the namespaces that lack an object because it could not be applied.
@@ -402,12 +527,18 @@ type GroupKind struct {
 	Kind string `json:"kind"`
 }
 
-// ObjectFailure reports an object that could not be applied.
+// ObjectFailure reports why an object could not be applied in some namespaces.
 type ObjectFailure struct {
-	// namespace is the namespace that lacks the object.
-	Namespace string `json:"namespace"`
-	// object is the resource and the name, as kubectl prints them, for example limitrange/defaults.
-	Object string `json:"object"`
+	// namespaces are the first three namespaces that lack the object for this reason, in alphabetical order.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=3
+	Namespaces []string `json:"namespaces"`
+	// count is the number of namespaces that lack the object for this reason.
+	Count int32 `json:"count"`
+	// object is the resource and the name, as kubectl prints them, for example limitrange/defaults. It is empty if the
+	// template as a whole failed.
+	// +optional
+	Object string `json:"object,omitempty"`
 	// message is the reason, usually an error of the API server.
 	Message string `json:"message"`
 }

@@ -26,13 +26,19 @@ const (
 	OptedOut
 )
 
+// failure is why an object could not be applied. object is empty if the template as a whole failed.
+type failure struct{ object, message string }
+
 // TemplateResult is the result of populating a namespace with a template.
 type TemplateResult struct {
 	// Generation is that of the template. A reconciliation that began before the template changed does not replace the
 	// result of a newer generation.
 	Generation int64
 	State      State
-	Failures   []v1alpha1.ObjectFailure
+	// HasDrifted is true if an object was changed and driftPolicy Report leaves it as it is. A namespace in state
+	// Failed may have drifted, too.
+	HasDrifted bool
+	Failures   []failure
 	// Overridden are the objects that both this template and another one declare.
 	Overridden []populate.Overridden
 }
@@ -216,43 +222,12 @@ func (r *Results) ForgetTemplate(template string) []string {
 	return namespaces
 }
 
-// Summary returns the sum of a template's results: the counts, and at most ten failures and ten overridden objects, in
-// ascending order of namespaces.
-func (r *Results) Summary(template string) Summary {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	const most = 10
-	var sum Summary
-	results := r.results[template]
-	for _, result := range results {
-		switch result.State {
-		case Pending:
-			sum.Pending++
-		case Populated:
-			sum.Counts.Populated++
-		case Failed:
-			sum.Counts.Failed++
-		case Drifted:
-			sum.Counts.Drifted++
-		case OptedOut:
-			sum.Counts.OptedOut++
-		}
-	}
-	sum.Counts.Matched = int32(len(results)) - sum.Counts.OptedOut
-	if sum.Counts.Failed == 0 && !anyOverridden(results) {
-		return sum
-	}
-	for _, namespace := range slices.Sorted(maps.Keys(results)) {
-		result := results[namespace]
-		sum.Failures = append(sum.Failures, result.Failures[:min(len(result.Failures), most-len(sum.Failures))]...)
-		for _, overridden := range result.Overridden {
-			if len(sum.Overridden) < most && !slices.Contains(sum.Overridden, overridden) {
-				sum.Overridden = append(sum.Overridden, overridden)
-			}
-		}
-	}
-	return sum
-}
+// mostListed is the most failures and overridden objects that a summary lists, and mostNamed the most namespaces that
+// it names for each failure.
+const (
+	mostListed = 10
+	mostNamed  = 3
+)
 
 // Summary is the sum of a template's results in all namespaces that it selects.
 type Summary struct {
@@ -260,6 +235,71 @@ type Summary struct {
 	Pending    int
 	Failures   []v1alpha1.ObjectFailure
 	Overridden []populate.Overridden
+}
+
+// Summary returns the sum of a template's results: the counts, and at most ten failures and ten overridden objects, in
+// ascending order of namespaces. updated is the generation of the newest revision.
+func (r *Results) Summary(template string, updated int64) Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var sum Summary
+	results := r.results[template]
+	for _, result := range results {
+		sum.count(result, updated)
+	}
+	sum.Counts.Matched = int32(len(results)) - sum.Counts.OptedOut
+	if sum.Counts.Failed == 0 && !anyOverridden(results) {
+		return sum
+	}
+	listed := map[failure]int{}
+	for _, namespace := range slices.Sorted(maps.Keys(results)) {
+		for _, failure := range results[namespace].Failures {
+			sum.addFailure(listed, namespace, failure)
+		}
+		for _, overridden := range results[namespace].Overridden {
+			if len(sum.Overridden) < mostListed && !slices.Contains(sum.Overridden, overridden) {
+				sum.Overridden = append(sum.Overridden, overridden)
+			}
+		}
+	}
+	return sum
+}
+
+func (s *Summary) count(result TemplateResult, updated int64) {
+	if result.State != Pending && result.State != OptedOut && result.Generation >= updated {
+		s.Counts.Updated++
+	}
+	if result.HasDrifted {
+		s.Counts.Drifted++
+	}
+	switch result.State {
+	case Pending:
+		s.Pending++
+	case Populated:
+		s.Counts.Populated++
+	case Failed:
+		s.Counts.Failed++
+	case OptedOut:
+		s.Counts.OptedOut++
+	case Drifted:
+	}
+}
+
+// addFailure adds a namespace to the entry of a failure. listed are the positions of the failures that have one.
+func (s *Summary) addFailure(listed map[failure]int, namespace string, failure failure) {
+	at, isListed := listed[failure]
+	switch {
+	case !isListed && len(s.Failures) == mostListed:
+		return
+	case !isListed:
+		at = len(s.Failures)
+		listed[failure] = at
+		s.Failures = append(s.Failures, v1alpha1.ObjectFailure{Object: failure.object, Message: failure.message})
+	}
+	s.Failures[at].Count++
+	if len(s.Failures[at].Namespaces) < mostNamed {
+		s.Failures[at].Namespaces = append(s.Failures[at].Namespaces, namespace)
+	}
 }
 
 func anyOverridden(results map[string]TemplateResult) bool {
@@ -300,7 +340,8 @@ func (r *Results) remove(template, namespace string) {
 }
 
 func same(a, b TemplateResult) bool {
-	return a.State == b.State && slices.Equal(a.Failures, b.Failures) &&
+	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation &&
+		slices.Equal(a.Failures, b.Failures) &&
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }
 

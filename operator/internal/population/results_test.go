@@ -1,6 +1,8 @@
 package population
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,32 +43,50 @@ func TestLateResultsOfADeletedNamespaceAreIgnored(t *testing.T) {
 	results.Record("a", "1", map[string]TemplateResult{"t": {State: Failed}}, false)
 	results.Forget("a")
 	require.True(t, results.IsNew("a", "2"))
-	require.Zero(t, results.Summary("t").Counts)
+	require.Zero(t, results.Summary("t", 1).Counts)
 }
 
 func TestSummaryCountsNamespacesOnce(t *testing.T) {
 	changed := map[string]int{}
 	results := NewResults(func(template string) { changed[template]++ })
 	results.SetPending("t", 0, []string{"a", "b", "c", "d", "e"})
-	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, results.Summary("t"))
-	failure := v1alpha1.ObjectFailure{Namespace: "b", Object: "configmap/x", Message: "no"}
-	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
-	results.Record("b", "1",
-		map[string]TemplateResult{"t": {State: Failed, Failures: []v1alpha1.ObjectFailure{failure}}},
-		false)
-	results.Record("c", "1", map[string]TemplateResult{"t": {State: Drifted}}, true)
+	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, results.Summary("t", 1))
+	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
+	results.Record("b", "1", map[string]TemplateResult{
+		"t": {State: Failed, HasDrifted: true, Failures: []failure{{"configmap/x", "no"}}},
+	}, false)
+	results.Record("c", "1", map[string]TemplateResult{"t": {State: Drifted, HasDrifted: true}}, true)
 	results.Record("d", "1", map[string]TemplateResult{"t": {State: OptedOut}}, false)
 	results.Record("e", "1", nil, false)
 	require.Equal(t, Summary{
-		Counts:   v1alpha1.NamespaceCounts{Matched: 3, Populated: 1, Failed: 1, Drifted: 1, OptedOut: 1},
-		Failures: []v1alpha1.ObjectFailure{failure},
-	}, results.Summary("t"))
+		Counts: v1alpha1.NamespaceCounts{Matched: 3, Updated: 1, Populated: 1, Failed: 1, Drifted: 2, OptedOut: 1},
+		Failures: []v1alpha1.ObjectFailure{
+			{Namespaces: []string{"b"}, Count: 1, Object: "configmap/x", Message: "no"},
+		},
+	}, results.Summary("t", 1))
 	before := changed["t"]
-	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
+	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
 	require.Equal(t, before, changed["t"], "nothing changed")
 	results.Forget("a")
 	require.ElementsMatch(t, []string{"b", "c", "d"}, results.ForgetTemplate("t"))
-	require.Zero(t, results.Summary("t").Counts)
+	require.Zero(t, results.Summary("t", 1).Counts)
+}
+
+func TestEqualFailuresAreListedOnce(t *testing.T) {
+	results := NewResults(func(string) {})
+	for i := range 40 {
+		failures := []failure{{"configmap/x", "no"}, {"configmap/" + strconv.Itoa(i), "no"}}
+		results.Record(fmt.Sprintf("n%02d", i), "1",
+			map[string]TemplateResult{"t": {State: Failed, Failures: failures}}, false)
+	}
+	failures := results.Summary("t", 1).Failures
+	require.Len(t, failures, mostListed)
+	require.Equal(t, v1alpha1.ObjectFailure{
+		Namespaces: []string{"n00", "n01", "n02"}, Count: 40, Object: "configmap/x", Message: "no",
+	}, failures[0])
+	require.Equal(t, v1alpha1.ObjectFailure{
+		Namespaces: []string{"n08"}, Count: 1, Object: "configmap/8", Message: "no",
+	}, failures[9])
 }
 
 func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
@@ -87,11 +107,11 @@ func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
 	results := NewResults(func(string) {})
 	results.SetPending("t", 2, []string{"a"})
 	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
-	require.Equal(t, 1, results.Summary("t").Pending)
+	require.Equal(t, 1, results.Summary("t", 1).Pending)
 	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 2, State: Populated}}, true)
-	require.Zero(t, results.Summary("t").Pending)
+	require.Zero(t, results.Summary("t", 1).Pending)
 	results.SetPending("t", 1, []string{"a"})
-	require.Equal(t, 1, results.Summary("t").Pending, "it was deleted and created anew")
+	require.Equal(t, 1, results.Summary("t", 1).Pending, "it was deleted and created anew")
 }
 
 func TestLatestReturnsTheLastWriteUntilTheCacheHasIt(t *testing.T) {

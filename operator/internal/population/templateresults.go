@@ -1,7 +1,6 @@
 package population
 
 import (
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
@@ -14,7 +13,7 @@ func templateResults(plan populate.Plan, findings []populate.Finding) map[string
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {
-			all[finding.Template] = result.with(plan.Namespace.Name, finding)
+			all[finding.Template] = result.with(finding)
 		}
 	}
 	for _, overridden := range plan.Overridden {
@@ -28,16 +27,17 @@ func templateResults(plan populate.Plan, findings []populate.Finding) map[string
 }
 
 // with returns the result after a finding: the worst state counts.
-func (s TemplateResult) with(namespace string, finding populate.Finding) TemplateResult {
+func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	switch finding.Reason {
 	case populate.FindingFailed, populate.FindingBrokenTemplate:
 		s.State = Failed
-		failure := v1alpha1.ObjectFailure{Namespace: namespace, Message: reporting.Shorten(finding.Message)}
+		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
-			failure.Object = finding.Object.String()
+			failure.object = finding.Object.String()
 		}
 		s.Failures = append(s.Failures, failure)
 	case populate.FindingDrifted, populate.FindingUndeclared:
+		s.HasDrifted = true
 		if s.State != Failed {
 			s.State = Drifted
 		}

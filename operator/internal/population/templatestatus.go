@@ -20,7 +20,7 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	if !r.Results.Complete(template.Name) {
 		return nil
 	}
-	sum := r.Results.Summary(template.Name)
+	sum := r.Results.Summary(template.Name, template.Generation)
 	status := template.Status.DeepCopy()
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
