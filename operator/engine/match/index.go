@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 // Index finds the templates that select a namespace without trying every template: it keeps a template whose selector
@@ -27,11 +28,13 @@ type label struct{ key, value string }
 
 type indexed struct {
 	template *v1alpha1.NamespaceTemplate
-	selector labels.Selector
-	exact    *label
+	layers   rollout.Layers
+	// selectors are those of the layers, and exact the labels under which the template is found.
+	selectors []labels.Selector
+	exact     []label
 }
 
-// NewIndex returns an index of templates.
+// NewIndex returns an index of templates whose spec is in force in every namespace.
 func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 	index := &Index{
 		templates: map[string]indexed{},
@@ -44,24 +47,38 @@ func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 	return index
 }
 
-// Set adds a template or replaces the template of the same name. A template that is disabled or whose selector is
-// invalid is stored too: Get returns it, and Match never does.
+// Set adds a template whose spec is in force in every namespace, or replaces the template of the same name.
 func (x *Index) Set(template *v1alpha1.NamespaceTemplate) {
+	x.SetLayers(template, rollout.Single(template))
+}
+
+// SetLayers adds a template, or replaces the template of the same name. Namespaces have the revisions in layers. A
+// template that is disabled or whose selector is invalid is stored too: Get returns it, and Match never does.
+func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.Layers) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.remove(template.Name)
-	entry := indexed{template: template}
-	if selector, err := Selector(template.Spec.Namespaces); err == nil && DisabledReason(template) == "" {
-		entry.selector = selector
-		entry.exact = exactLabel(selector)
-		if entry.exact == nil {
-			x.scanned[template.Name] = struct{}{}
-		} else {
-			if x.byLabel[*entry.exact] == nil {
-				x.byLabel[*entry.exact] = map[string]struct{}{}
+	entry := indexed{template: template, layers: layers}
+	for _, layer := range layers {
+		selector := labels.Nothing()
+		if parsed, err := Selector(layer.Template.Spec.Namespaces); err == nil && DisabledReason(template) == "" {
+			selector = parsed
+			if exact := exactLabel(selector); exact == nil {
+				x.scanned[template.Name] = struct{}{}
+			} else {
+				entry.exact = append(entry.exact, *exact)
 			}
-			x.byLabel[*entry.exact][template.Name] = struct{}{}
 		}
+		entry.selectors = append(entry.selectors, selector)
+	}
+	if _, isScanned := x.scanned[template.Name]; isScanned {
+		entry.exact = nil
+	}
+	for _, exact := range entry.exact {
+		if x.byLabel[exact] == nil {
+			x.byLabel[exact] = map[string]struct{}{}
+		}
+		x.byLabel[exact][template.Name] = struct{}{}
 	}
 	x.templates[template.Name] = entry
 }
@@ -80,22 +97,29 @@ func (x *Index) remove(name string) {
 	}
 	delete(x.templates, name)
 	delete(x.scanned, name)
-	if entry.exact != nil {
-		delete(x.byLabel[*entry.exact], name)
-		if len(x.byLabel[*entry.exact]) == 0 {
-			delete(x.byLabel, *entry.exact)
+	for _, exact := range entry.exact {
+		delete(x.byLabel[exact], name)
+		if len(x.byLabel[exact]) == 0 {
+			delete(x.byLabel, exact)
 		}
 	}
 }
 
-// Get returns the template of a name, or nil if there is none.
+// Get returns the template of a name as it is stored, or nil if there is none.
 func (x *Index) Get(name string) *v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.templates[name].template
 }
 
-// All returns every template, in ascending order of names.
+// Layers returns the revisions of a template that namespaces have, or nil if there is no template of that name.
+func (x *Index) Layers(name string) rollout.Layers {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.templates[name].layers
+}
+
+// All returns every template as it is stored, in ascending order of names.
 func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -107,16 +131,42 @@ func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 }
 
 // Match returns the templates that select a namespace, in ascending order of names, which is the order in which they
-// apply.
+// apply. Each has the spec of the revision that the namespace has.
 func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	return x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+		layer := entry.layers.For(ns)
+		if layer == nil || !entry.selects(layer, set) {
+			return nil
+		}
+		return layer.Template
+	})
+}
+
+// Ahead returns the templates whose newest revision selects a namespace and has not reached it, with the spec of that
+// revision.
+func (x *Index) Ahead(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	return x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+		newest := &entry.layers[0]
+		if entry.layers.For(ns) == newest || !entry.selects(newest, set) {
+			return nil
+		}
+		return newest.Template
+	})
+}
+
+// find returns the templates that choose returns, in ascending order of names. It calls choose for each template that
+// may select the namespace.
+func (x *Index) find(
+	ns *corev1.Namespace, choose func(indexed, labels.Set) *v1alpha1.NamespaceTemplate,
+) []*v1alpha1.NamespaceTemplate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	set := labelsOf(ns)
-	var matched []*v1alpha1.NamespaceTemplate
+	var found []*v1alpha1.NamespaceTemplate
 	try := func(names map[string]struct{}) {
 		for name := range names {
-			if entry := x.templates[name]; entry.selector.Matches(set) {
-				matched = append(matched, entry.template)
+			if template := choose(x.templates[name], set); template != nil {
+				found = append(found, template)
 			}
 		}
 	}
@@ -124,8 +174,19 @@ func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	for key, value := range set {
 		try(x.byLabel[label{key, value}])
 	}
-	slices.SortFunc(matched, func(a, b *v1alpha1.NamespaceTemplate) int { return strings.Compare(a.Name, b.Name) })
-	return matched
+	slices.SortFunc(found, func(a, b *v1alpha1.NamespaceTemplate) int { return strings.Compare(a.Name, b.Name) })
+	// Two revisions may be found by different labels.
+	return slices.CompactFunc(found, func(a, b *v1alpha1.NamespaceTemplate) bool { return a.Name == b.Name })
+}
+
+// selects reports whether the selector of a layer matches labels.
+func (e indexed) selects(layer *rollout.Layer, set labels.Set) bool {
+	for i := range e.layers {
+		if &e.layers[i] == layer {
+			return e.selectors[i].Matches(set)
+		}
+	}
+	return false
 }
 
 // exactLabel returns a label that all selected namespaces have, or nil if there is no such label. It

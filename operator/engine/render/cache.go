@@ -1,6 +1,8 @@
 package render
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -9,16 +11,21 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Cache compiles a template once for each generation and set of overlays. It is safe for concurrent use. NewCache
-// returns a Cache; the zero value cannot be used.
+// Cache compiles a template once for each generation and set of overlays. Several generations of a template may be in
+// use, until Keep or Forget drops them. It is safe for concurrent use. NewCache returns a Cache; the zero value cannot be
+// used.
 type Cache struct {
-	mu          sync.Mutex
-	generations map[string]*generation
+	mu        sync.Mutex
+	templates map[string]*generations
+}
+
+// generations are the compiled generations of a template.
+type generations struct {
+	uid      types.UID
+	byNumber map[int64]*generation
 }
 
 type generation struct {
-	uid    types.UID
-	number int64
 	builds func() error
 	// compiled holds, by overlays, a function that compiles at its first call. Concurrent callers wait for that call
 	// only.
@@ -27,7 +34,7 @@ type generation struct {
 
 // NewCache returns an empty cache.
 func NewCache() *Cache {
-	return &Cache{generations: map[string]*generation{}}
+	return &Cache{templates: map[string]*generations{}}
 }
 
 // Compile returns a template compiled with the named overlays. If any overlay of the template is invalid, Compile
@@ -36,16 +43,20 @@ func NewCache() *Cache {
 func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()
-	current := c.generations[template.Name]
-	if current == nil || current.uid != template.UID || current.number != template.Generation {
+	known := c.templates[template.Name]
+	if known == nil || known.uid != template.UID {
+		known = &generations{uid: template.UID, byNumber: map[int64]*generation{}}
+		c.templates[template.Name] = known
+	}
+	current := known.byNumber[template.Generation]
+	if current == nil {
 		current = &generation{
-			uid: template.UID, number: template.Generation,
 			builds: sync.OnceValue(func() error {
 				return withTemplateName(template, checkOverlays(notCanceled, template))
 			}),
 			compiled: map[string]func() (*Compiled, error){},
 		}
-		c.generations[template.Name] = current
+		known.byNumber[template.Generation] = current
 	}
 	compiled, ok := current.compiled[key]
 	if !ok {
@@ -62,9 +73,18 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 	return compiled()
 }
 
+// Keep removes all other generations of a template than those given.
+func (c *Cache) Keep(name string, numbers ...int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.templates[name]; known != nil {
+		maps.DeleteFunc(known.byNumber, func(number int64, _ *generation) bool { return !slices.Contains(numbers, number) })
+	}
+}
+
 // Forget removes a template from the cache.
 func (c *Cache) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.generations, name)
+	delete(c.templates, name)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -19,6 +20,13 @@ func checkSelectors(template *v1alpha1.NamespaceTemplate) error {
 	for _, overlay := range template.Spec.Overlays {
 		if _, err := match.Selector(overlay.Namespaces); err != nil {
 			errs = append(errs, fmt.Errorf("overlay %s: %w", overlay.Name, err))
+		}
+	}
+	if template.Spec.Rollout != nil {
+		for i, wave := range template.Spec.Rollout.Waves {
+			if _, err := metav1.LabelSelectorAsSelector(wave.Selector); err != nil {
+				errs = append(errs, fmt.Errorf("spec.rollout.waves[%d].selector: %w", i, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package population
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
@@ -14,6 +15,7 @@ type Metrics struct {
 	pruned     *prometheus.CounterVec
 	drifted    *prometheus.CounterVec
 	failures   *prometheus.CounterVec
+	rollouts   *prometheus.GaugeVec
 }
 
 // NewMetrics returns metrics registered with registerer.
@@ -33,9 +35,13 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),
+		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nstpl_template_rollout",
+			Help: "1 for each template whose newest revision has not reached every namespace, by the state of its rollout.",
+		}, []string{"template", "state"}),
 	}
 	for _, collector := range []prometheus.Collector{
-		m.population, m.applied, m.pruned, m.drifted, m.failures,
+		m.population, m.applied, m.pruned, m.drifted, m.failures, m.rollouts,
 	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
@@ -59,4 +65,17 @@ func (m *Metrics) count(result populate.Result) {
 			m.applied.WithLabelValues(outcome.Kind.Group, outcome.Kind.Kind).Inc()
 		}
 	}
+}
+
+// rollout sets the state of the rollout of a template.
+func (m *Metrics) rollout(template *v1alpha1.NamespaceTemplate) {
+	m.rollouts.DeletePartialMatch(prometheus.Labels{"template": template.Name})
+	if revisions := template.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
+		m.rollouts.WithLabelValues(template.Name, string(revisions[0].State)).Set(1)
+	}
+}
+
+// forget drops the metrics of a deleted template.
+func (m *Metrics) forget(template string) {
+	m.rollouts.DeletePartialMatch(prometheus.Labels{"template": template})
 }

@@ -35,7 +35,8 @@ func (r *Namespaces) report(
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)
 	}
-	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, findings), report.Status == corev1.ConditionTrue)
+	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, result, findings, r.Templates.Index.Ahead(plan.Namespace)),
+		report.Status == corev1.ConditionTrue)
 	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {

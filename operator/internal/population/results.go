@@ -24,6 +24,8 @@ const (
 	Failed
 	Drifted
 	OptedOut
+	// Ahead is the state of a template that selects a namespace and whose rollout has not reached it yet.
+	Ahead
 )
 
 // failure is why an object could not be applied. object is empty if the template as a whole failed.
@@ -39,6 +41,8 @@ type TemplateResult struct {
 	// Failed may have drifted, too.
 	HasDrifted bool
 	Failures   []failure
+	// Passes is true if every failure may pass by itself.
+	Passes bool
 	// Overridden are the objects that both this template and another one declare.
 	Overridden []populate.Overridden
 }
@@ -47,13 +51,15 @@ type TemplateResult struct {
 // After a start, every namespace is reconciled once before a status is written, so that a restart changes no status. It
 // is safe for concurrent use.
 type Results struct {
-	changed func(template string)
+	changed func(template string, isSettled bool)
 
 	mu         sync.Mutex
 	namespaces map[string]*record
 	// results are by template and namespace; templates are the templates that have a result, by namespace.
 	results   map[string]map[string]TemplateResult
 	templates map[string]map[string]struct{}
+	// pending is the number of results in state Pending, by template.
+	pending map[string]int
 	// unreconciled are the namespaces that existed at the start and have not been reconciled since.
 	unreconciled map[string]struct{}
 	// waiting are the templates whose status waits until every namespace has been reconciled.
@@ -70,14 +76,16 @@ type record struct {
 	written *corev1.Namespace
 }
 
-// NewResults returns empty results. They call changed for each template whose result changed in a namespace.
-func NewResults(changed func(template string)) *Results {
+// NewResults returns empty results. They call changed for each template whose result changed in a namespace. isSettled is
+// true if that was the last namespace that was pending.
+func NewResults(changed func(template string, isSettled bool)) *Results {
 	return &Results{
 		changed:    changed,
 		namespaces: map[string]*record{},
 		waiting:    map[string]struct{}{},
 		results:    map[string]map[string]TemplateResult{},
 		templates:  map[string]map[string]struct{}{},
+		pending:    map[string]int{},
 	}
 }
 
@@ -154,7 +162,8 @@ func (r *Results) Record(
 		}
 	}
 	for template, result := range results {
-		if r.results[template][namespace].Generation <= result.Generation {
+		// A plan that began before the template changed does not replace the result that is pending since.
+		if before := r.results[template][namespace]; before.State != Pending || before.Generation <= result.Generation {
 			r.set(template, namespace, result)
 		}
 	}
@@ -211,6 +220,23 @@ func (r *Results) SetPending(template string, generation int64, namespaces []str
 	}
 }
 
+// SetAhead records that a template selects a namespace, and that its rollout has not reached the namespace yet. It does
+// nothing if the template has a result there.
+func (r *Results) SetAhead(template, namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, isKnown := r.results[template][namespace]; !isKnown {
+		r.set(template, namespace, TemplateResult{State: Ahead})
+	}
+}
+
+// Of returns the results of a template by namespace.
+func (r *Results) Of(template string) map[string]TemplateResult {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.results[template])
+}
+
 // ForgetTemplate removes a deleted template. It returns the namespaces that it selected.
 func (r *Results) ForgetTemplate(template string) []string {
 	r.mu.Lock()
@@ -231,10 +257,11 @@ const (
 
 // Summary is the sum of a template's results in all namespaces that it selects.
 type Summary struct {
-	Counts     v1alpha1.NamespaceCounts
-	Pending    int
-	Failures   []v1alpha1.ObjectFailure
-	Overridden []populate.Overridden
+	Counts v1alpha1.NamespaceCounts
+	// Pending counts the namespaces that are being populated, and Ahead those that the rollout has not reached.
+	Pending, Ahead int
+	Failures       []v1alpha1.ObjectFailure
+	Overridden     []populate.Overridden
 }
 
 // Summary returns the sum of a template's results: the counts, and at most ten failures and ten overridden objects, in
@@ -266,7 +293,7 @@ func (r *Results) Summary(template string, updated int64) Summary {
 }
 
 func (s *Summary) count(result TemplateResult, updated int64) {
-	if result.State != Pending && result.State != OptedOut && result.Generation >= updated {
+	if result.State != Pending && result.State != OptedOut && result.State != Ahead && result.Generation >= updated {
 		s.Counts.Updated++
 	}
 	if result.HasDrifted {
@@ -281,6 +308,8 @@ func (s *Summary) count(result TemplateResult, updated int64) {
 		s.Counts.Failed++
 	case OptedOut:
 		s.Counts.OptedOut++
+	case Ahead:
+		s.Ahead++
 	case Drifted:
 	}
 }
@@ -322,12 +351,28 @@ func (r *Results) set(template, namespace string, result TemplateResult) {
 	before, ok := r.results[template][namespace]
 	r.results[template][namespace] = result
 	r.templates[namespace][template] = struct{}{}
+	isSettled := r.count(template, ok && before.State == Pending, result.State == Pending)
 	if !ok || !same(before, result) {
-		r.changed(template)
+		r.changed(template, isSettled)
 	}
 }
 
+// count updates the number of pending namespaces of a template. It reports whether the last one was settled.
+func (r *Results) count(template string, was, is bool) (isSettled bool) {
+	switch {
+	case is && !was:
+		r.pending[template]++
+	case was && !is:
+		if r.pending[template]--; r.pending[template] == 0 {
+			delete(r.pending, template)
+			return true
+		}
+	}
+	return false
+}
+
 func (r *Results) remove(template, namespace string) {
+	isSettled := r.count(template, r.results[template][namespace].State == Pending, false)
 	delete(r.results[template], namespace)
 	delete(r.templates[namespace], template)
 	if len(r.results[template]) == 0 {
@@ -336,11 +381,11 @@ func (r *Results) remove(template, namespace string) {
 	if len(r.templates[namespace]) == 0 {
 		delete(r.templates, namespace)
 	}
-	r.changed(template)
+	r.changed(template, isSettled)
 }
 
 func same(a, b TemplateResult) bool {
-	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation &&
+	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation && a.Passes == b.Passes &&
 		slices.Equal(a.Failures, b.Failures) &&
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }
@@ -353,7 +398,7 @@ func (r *Results) reconciled(namespace string) {
 	delete(r.unreconciled, namespace)
 	if len(r.unreconciled) == 0 {
 		for template := range r.waiting {
-			r.changed(template)
+			r.changed(template, true)
 		}
 		clear(r.waiting)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNamespaceIsNewUntilItIsReconciled(t *testing.T) {
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	require.False(t, results.IsNew("a", "1"), "it existed before")
 	results.Created("a", "1", time.Now())
 	require.True(t, results.IsNew("a", "1"))
@@ -30,14 +30,14 @@ func TestNamespaceIsNewUntilItIsReconciled(t *testing.T) {
 
 // A rollout may reconcile a namespace from the cache before the event of its creation arrives.
 func TestCreationEventAfterTheFirstReconciliationIsIgnored(t *testing.T) {
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	results.Record("a", "1", nil, true)
 	results.Created("a", "1", time.Now())
 	require.False(t, results.IsNew("a", "1"))
 }
 
 func TestLateResultsOfADeletedNamespaceAreIgnored(t *testing.T) {
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	results.Created("a", "1", time.Now())
 	results.Created("a", "2", time.Now())
 	results.Record("a", "1", map[string]TemplateResult{"t": {State: Failed}}, false)
@@ -48,7 +48,7 @@ func TestLateResultsOfADeletedNamespaceAreIgnored(t *testing.T) {
 
 func TestSummaryCountsNamespacesOnce(t *testing.T) {
 	changed := map[string]int{}
-	results := NewResults(func(template string) { changed[template]++ })
+	results := NewResults(func(template string, _ bool) { changed[template]++ })
 	results.SetPending("t", 0, []string{"a", "b", "c", "d", "e"})
 	require.Equal(t, Summary{Counts: v1alpha1.NamespaceCounts{Matched: 5}, Pending: 5}, results.Summary("t", 1))
 	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
@@ -73,7 +73,7 @@ func TestSummaryCountsNamespacesOnce(t *testing.T) {
 }
 
 func TestEqualFailuresAreListedOnce(t *testing.T) {
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	for i := range 40 {
 		failures := []failure{{"configmap/x", "no"}, {"configmap/" + strconv.Itoa(i), "no"}}
 		results.Record(fmt.Sprintf("n%02d", i), "1",
@@ -91,7 +91,7 @@ func TestEqualFailuresAreListedOnce(t *testing.T) {
 
 func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
 	changed := map[string]int{}
-	results := NewResults(func(template string) { changed[template]++ })
+	results := NewResults(func(template string, _ bool) { changed[template]++ })
 	require.False(t, results.Complete("t"), "it was not opened")
 	results.Start([]string{"a", "b"})
 	results.Record("a", "1", map[string]TemplateResult{"t": {State: Populated}}, true)
@@ -104,7 +104,7 @@ func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
 }
 
 func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	results.SetPending("t", 2, []string{"a"})
 	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
 	require.Equal(t, 1, results.Summary("t", 1).Pending)
@@ -120,7 +120,7 @@ func TestLatestReturnsTheLastWriteUntilTheCacheHasIt(t *testing.T) {
 			Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion,
 		}}
 	}
-	results := NewResults(func(string) {})
+	results := NewResults(func(string, bool) {})
 	cached, written := version("1", "9"), version("1", "10")
 	results.Written(written)
 	require.Same(t, cached, results.Latest(cached), "it was not reconciled yet, or does not exist")

@@ -3,18 +3,28 @@ package population
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 )
+
+// state is the part of a template that decides about objects in all namespaces alike. What differs between them is in
+// the layers.
+type state struct {
+	off string
+	// accepted is the message of the Accepted condition, because kinds may become available without a change of the
+	// template.
+	accepted  string
+	restarted string
+}
 
 // rolledOut returns the state of a template that was rolled out last.
 func (r *Templates) rolledOut(template string) state {
@@ -34,129 +44,173 @@ func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
 }
 
 func stateOf(template *v1alpha1.NamespaceTemplate) state {
-	s := state{uid: template.UID, generation: template.Generation, off: match.DisabledReason(template)}
+	s := state{
+		off: match.DisabledReason(template), restarted: template.Annotations[v1alpha1.RestartedAtAnnotation],
+	}
 	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message
 	}
 	return s
 }
 
-// rollOut queues the namespaces that a template selects, selected before, or has objects in, if its state changed.
-func (r *Templates) rollOut(ctx context.Context, old, template *v1alpha1.NamespaceTemplate) error {
-	now := stateOf(template)
-	if now == r.rolledOut(template.Name) {
+// queueChanged queues the namespaces that have another revision of a template than before. If the state of the template
+// changed, it queues all namespaces that a revision selects, or that have objects of the template.
+func (r *Templates) queueChanged(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, before, layers rollout.Layers,
+) error {
+	now, isNew := stateOf(template), before == nil
+	hasChanged := !isNew && now != r.rolledOut(template.Name)
+	if !isNew && !hasChanged && sameReach(before, layers) {
 		return nil
 	}
-	matching, err := r.selectedBy(ctx, template)
+	both := append(append(rollout.Layers{}, layers...), before...)
+	namespaces, err := r.selectedBy(ctx, both)
 	if err != nil {
 		return err
 	}
 	affected := map[string]struct{}{}
-	add := func(namespaces []string) {
-		for _, namespace := range namespaces {
+	pending := map[int64][]string{}
+	for _, ns := range namespaces {
+		layer := layers.For(ns)
+		if layer == nil && now.off == "" && selects(&layers[0], ns) {
+			r.Results.SetAhead(template.Name, ns.Name)
+		}
+		if !hasChanged && sameRevision(before.For(ns), layer) {
+			continue
+		}
+		affected[ns.Name] = struct{}{}
+		if layer != nil && now.off == "" && selects(layer, ns) {
+			pending[layer.Template.Generation] = append(pending[layer.Template.Generation], ns.Name)
+		}
+	}
+	if hasChanged || isNew {
+		for namespace := range r.Objects.Populated(template.Name) {
 			affected[namespace] = struct{}{}
 		}
 	}
-	add(matching)
-	if old != nil {
-		before, err := r.selectedBy(ctx, old)
-		if err != nil {
-			return err
-		}
-		add(before)
+	for generation, names := range pending {
+		r.Results.SetPending(template.Name, generation, names)
 	}
-	add(slices.Collect(maps.Keys(r.Objects.Populated(template.Name))))
-	r.Results.SetPending(template.Name, template.Generation, matching)
-	r.Queue.AddBulk(slices.Collect(maps.Keys(affected))...)
+	names := make([]string, 0, len(affected))
+	for name := range affected {
+		names = append(names, name)
+	}
+	r.Queue.AddBulk(names...)
 	r.setRolledOut(template.Name, now)
 	return nil
 }
 
-// selectedBy returns the namespaces that a template populates, and those that are opted out, which its status counts.
-func (r *Templates) selectedBy(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
-	selector, err := match.Selector(template.Spec.Namespaces)
-	if err != nil || match.DisabledReason(template) != "" {
-		return nil, nil //nolint:nilerr // it matches nothing, and its status says why
+// sameReach reports whether every namespace has the same revision in both layers.
+func sameReach(a, b rollout.Layers) bool {
+	if len(a) != len(b) {
+		return false
 	}
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
-		client.UnsafeDisableDeepCopy); err != nil {
+	for i := range a {
+		x, y := a[i].TemplateRevision, b[i].TemplateRevision
+		if x.Name != y.Name || x.Generation != y.Generation || x.Wave != y.Wave || x.Reach != y.Reach ||
+			(x.State == v1alpha1.RolloutComplete) != (y.State == v1alpha1.RolloutComplete) ||
+			!x.StopTime.Equal(y.StopTime) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameRevision(a, b *rollout.Layer) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Name == b.Name && a.Template.Generation == b.Template.Generation
+}
+
+// selects reports whether the selector of a layer selects a namespace. An invalid selector selects none.
+func selects(layer *rollout.Layer, ns *corev1.Namespace) bool {
+	selector, err := match.Selector(layer.Template.Spec.Namespaces)
+	return err == nil && selector.Matches(labels.Set(ns.Labels))
+}
+
+// selectedBy returns the namespaces that any of the layers selects and that may be populated, and those that are opted
+// out, which the status counts.
+func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*corev1.Namespace, error) {
+	var all []*corev1.Namespace
+	seen := map[string]struct{}{}
+	for i := range layers {
+		selector, err := match.Selector(layers[i].Template.Spec.Namespaces)
+		if err != nil {
+			continue // it selects nothing, and the status of the template says why
+		}
+		list := &corev1.NamespaceList{}
+		if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
+			client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list the namespaces of template %s: %w", layers[i].Template.Name, err)
+		}
+		for j := range list.Items {
+			ns := &list.Items[j]
+			if _, isListed := seen[ns.Name]; isListed {
+				continue
+			}
+			seen[ns.Name] = struct{}{}
+			if match.OptedOut(ns) || match.UnpopulatedReason(ns, r.Exclude...) == "" {
+				all = append(all, ns)
+			}
+		}
+	}
+	return all, nil
+}
+
+// advance takes the next step of the rollout of a template's newest revision. It returns after which time the step after
+// that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
+func (r *Templates) advance(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
+	status *v1alpha1.NamespaceTemplateStatus,
+) (time.Duration, error) {
+	if len(status.Revisions) == 0 || status.Revisions[0].State == v1alpha1.RolloutComplete ||
+		layers[0].Name != status.Revisions[0].Name || !r.Results.Complete(template.Name) {
+		return 0, nil
+	}
+	members, err := r.members(ctx, template, layers)
+	if err != nil {
+		return 0, err
+	}
+	next, wait := rollout.Advance(status.Revisions[0], template.Spec.Rollout, members, time.Now())
+	if next.State == v1alpha1.RolloutComplete {
+		status.Revisions = []v1alpha1.TemplateRevision{next}
+		return 0, nil
+	}
+	status.Revisions[0] = next
+	return wait, nil
+}
+
+// members returns the namespaces of a rollout, with what is known about them. A disabled template has none.
+func (r *Templates) members(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
+) ([]rollout.Member, error) {
+	if match.DisabledReason(template) != "" {
+		return nil, nil
+	}
+	namespaces, err := r.selectedBy(ctx, layers)
+	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for i := range list.Items {
-		if match.OptedOut(&list.Items[i]) || match.UnpopulatedReason(&list.Items[i], r.Exclude...) == "" {
-			names = append(names, list.Items[i].Name)
-		}
-	}
-	return names, nil
-}
-
-// drop forgets a deleted template. Its objects remain; with deletionPolicy Delete, they were deleted before it.
-func (r *Templates) drop(name string) {
-	r.Index.Delete(name)
-	r.Cache.Forget(name)
-	r.mu.Lock()
-	delete(r.rolled, name)
-	r.mu.Unlock()
-	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
-}
-
-// Behind reports whether a template selects a namespace that was not populated with its current generation: the
-// template was accepted since, or is not accepted yet. The latter is read from the cache, or, for a namespace that no
-// template seems to select, from the API server.
-func (r *Templates) Behind(
-	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
-) (bool, error) {
-	var reader client.Reader = r.Client
-	if len(populated) == 0 {
-		reader = r.Live
-	}
-	templates := &v1alpha1.NamespaceTemplateList{}
-	if err := reader.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list templates that select namespace %s: %w", ns.Name, err)
-	}
-	for i := range templates.Items {
-		template := &templates.Items[i]
-		taken := r.Index.Get(template.Name)
-		if taken != nil && sameGeneration(taken, template) &&
-			match.DisabledReason(taken) == match.DisabledReason(template) {
+	results := r.Results.Of(template.Name)
+	newest := &layers[0]
+	members := make([]rollout.Member, 0, len(namespaces))
+	for _, ns := range namespaces {
+		if match.OptedOut(ns) {
 			continue
 		}
-		if match.Explain(template, ns).Matches {
-			return true, nil
+		member := rollout.Member{
+			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 		}
-	}
-	// This comes last, because a template that was skipped above may have been accepted just then.
-	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
-}
-
-func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
-	return a.UID == b.UID && a.Generation == b.Generation
-}
-
-// Current reports whether every template is accepted as it was at a resourceVersion, or as it is now if the
-// resourceVersion is empty.
-func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
-	r.mu.Lock()
-	known := r.currentAsOf
-	r.mu.Unlock()
-	if order, err := resourceversion.CompareResourceVersion(asOf, known); asOf != "" && err == nil && order <= 0 {
-		return true, nil
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
-	if err := r.Live.List(ctx, list); err != nil {
-		return false, fmt.Errorf("list templates that are not accepted yet: %w", err)
-	}
-	for i := range list.Items {
-		taken := r.Index.Get(list.Items[i].Name)
-		if taken == nil || taken.UID != list.Items[i].UID || taken.Generation < list.Items[i].Generation {
-			return false, nil
+		result, isKnown := results[ns.Name]
+		member.Failed = isKnown && result.State == Failed && !result.Passes
+		if !isKnown {
+			member.Pending = selects(newest, ns)
+		} else {
+			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
+				result.State == Failed && result.Passes
 		}
+		members = append(members, member)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.currentAsOf = list.ResourceVersion
-	return true, nil
+	return members, nil
 }

@@ -53,17 +53,23 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		return nil, err
 	}
 	requests := o.Leader.Queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
-	// Many namespaces change at a time, so a template's status is written a little later.
-	results := NewResults(func(template string) {
-		requests.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
+	// Many namespaces change at a time, so a template's status is written a little later. A rollout goes on at once.
+	results := NewResults(func(template string, isSettled bool) {
+		after := statusDelay
+		if isSettled {
+			after = 0
+		}
+		requests.AddWithOpts(priorityqueue.AddOpts{After: after},
 			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	})
 	store := objects.New(ctx, o.Metadata, mgr.GetRESTMapper(),
 		o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), o.Namespaces.AddDrifted)
+	recorder := mgr.GetEventRecorder(reporting.Controller)
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
-		Caches: o.Leader.Caches,
+		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
+		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
 	}
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
@@ -76,7 +82,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Urgent:  populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:    populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:   yield,
-		Results: results, Queue: o.Namespaces, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
 		Exclude: o.Exclude, Caches: o.Leader.Caches,
 	}

@@ -1,15 +1,33 @@
 package population
 
 import (
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// templateResults returns the result of each selecting template in a namespace.
-func templateResults(plan populate.Plan, findings []populate.Finding) map[string]TemplateResult {
+// templateResults returns the result of each selecting template in a namespace. ahead are the templates that select the
+// namespace and whose rollout has not reached it.
+func templateResults(
+	plan populate.Plan, result populate.Result, findings []populate.Finding, ahead []*v1alpha1.NamespaceTemplate,
+) map[string]TemplateResult {
 	all := map[string]TemplateResult{}
+	for _, template := range ahead {
+		all[template.Name] = TemplateResult{State: Ahead}
+	}
 	for _, template := range plan.Templates {
-		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated}
+		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, Passes: true}
+	}
+	for _, outcome := range result.Outcomes {
+		if known, selects := all[outcome.Template]; selects && outcome.Failure != nil && !outcome.Failure.Transient() {
+			known.Passes = false
+			all[outcome.Template] = known
+		}
+	}
+	for _, broken := range plan.Broken {
+		known := all[broken.Template.Name]
+		known.Passes = false
+		all[broken.Template.Name] = known
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {

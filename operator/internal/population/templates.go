@@ -14,7 +14,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
@@ -55,16 +57,20 @@ const (
 // the index by which namespaces are populated. Afterwards it writes their status.
 type Templates struct {
 	// Client reads from the cache, Live from the API server.
-	Client  client.Client
-	Live    client.Reader
-	Index   *match.Index
-	Cache   *render.Cache
-	Objects *objects.Store
-	Results *Results
+	Client client.Client
+	Live   client.Reader
+	// Revisions are the ControllerRevisions in the operator's namespace.
+	Revisions appsclient.ControllerRevisionInterface
+	Index     *match.Index
+	Cache     *render.Cache
+	Objects   *objects.Store
+	Results   *Results
 	// Requests is the queue of templates, Queue that of namespaces.
 	Requests backoff.PriorityQueue
 	Queue    *queue.Queue
 	Exclude  []string
+	Metrics  *Metrics
+	Recorder events.EventRecorder
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 
@@ -74,16 +80,6 @@ type Templates struct {
 	rolled map[string]state
 	// currentAsOf is the latest resourceVersion at which every template was known to be accepted.
 	currentAsOf string
-}
-
-// state is the part of a template that decides about objects.
-type state struct {
-	uid        types.UID
-	generation int64
-	off        string
-	// accepted is the message of the Accepted condition, because kinds may become available without a change of the
-	// template.
-	accepted string
 }
 
 // SetupWithManager adds the controller to a manager. Templates are reconciled when they change, and when a
@@ -134,15 +130,15 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		r.drop(req.Name)
 		return reconcile.Result{}, nil
 	}
-	old := r.Index.Get(template.Name)
-	template, err = r.acceptTemplate(ctx, template)
+	before, known := r.Index.Layers(template.Name), template.Status.Revisions
+	template, wait, err := r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		return reconcile.Result{RequeueAfter: pendingRetry}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.rollOut(ctx, old, template); err != nil {
+	if err := r.queueChanged(ctx, template, before, r.Index.Layers(template.Name)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if template.DeletionTimestamp != nil {
@@ -151,10 +147,14 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := r.keepStatus(ctx, template); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.recordRollout(template, known)
 	if accepted := acceptedOf(template); accepted != nil && accepted.Reason == reasonKindsUnavailable {
-		return reconcile.Result{RequeueAfter: kindsRetry}, nil
+		wait = kindsRetry
 	}
-	return reconcile.Result{}, nil
+	if !sameNewest(known, template.Status.Revisions) {
+		return reconcile.Result{RequeueAfter: wait}, r.pruneRevisions(ctx, template)
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
 // Load accepts all templates that exist at the start, so that no namespace is planned without them. They need no
@@ -232,31 +232,36 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
-	taken, err := r.acceptTemplate(ctx, template)
+	taken, _, err := r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		if err := r.Objects.Wait(ctx); err != nil {
 			return nil, err
 		}
-		taken, err = r.acceptTemplate(ctx, template)
+		taken, _, err = r.acceptTemplate(ctx, template)
 	}
 	if err != nil && template.Status.ObservedGeneration == template.Generation {
 		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
 		// written.
 		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
-		r.Index.Set(template)
+		specs, err := r.specs(ctx, template, template.Status.Revisions)
+		if err != nil {
+			return nil, err
+		}
+		r.setIndex(template, specs)
 		return template, nil
 	}
 	return taken, err
 }
 
-// acceptTemplate compiles a template, records and watches its kinds, and adds it to the index. The kinds are stored
-// first, so that an operator that ends after an apply finds the object again.
+// acceptTemplate compiles a template, records and watches its kinds, takes the next step of its rollout, and adds it to
+// the index. The status is stored first, so that an operator that ends after an apply finds the object again, and so
+// that its successor knows which revision each namespace has. It returns after which time the next step may be due.
 func (r *Templates) acceptTemplate(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
-) (*v1alpha1.NamespaceTemplate, error) {
+) (*v1alpha1.NamespaceTemplate, time.Duration, error) {
 	template, err := r.finalize(ctx, template)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	status := template.Status.DeepCopy()
 	if known := r.Index.Get(template.Name); known != nil && known.UID == template.UID {
@@ -265,7 +270,7 @@ func (r *Templates) acceptTemplate(
 	accepted := r.compile(template, status)
 	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if problems != "" && accepted.Status == metav1.ConditionTrue {
 		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
@@ -278,12 +283,31 @@ func (r *Templates) acceptTemplate(
 			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being populated",
 		})
 	}
+	specs, err := r.revise(ctx, template, status)
+	if err != nil {
+		return nil, 0, err
+	}
+	wait, err := r.advance(ctx, template, rollout.New(template, status.Revisions, specs), status)
+	if err != nil {
+		return nil, 0, err
+	}
 	status.ObservedGeneration = template.Generation
 	if template, err = r.writeStatus(ctx, template, status); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	r.Index.Set(template)
-	return template, nil
+	r.setIndex(template, specs)
+	return template, wait, nil
+}
+
+// setIndex adds a template to the index, with the revisions in its status.
+func (r *Templates) setIndex(template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec) {
+	layers := rollout.New(template, template.Status.Revisions, specs)
+	r.Index.SetLayers(template, layers)
+	generations := make([]int64, 0, len(layers))
+	for i := range layers {
+		generations = append(generations, layers[i].Template.Generation)
+	}
+	r.Cache.Keep(template.Name, generations...)
 }
 
 // logProblem logs why a template is not populated: once for each process, and whenever the reason changes.
@@ -342,4 +366,15 @@ func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.G
 		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
 	}
 	return reporting.Shorten(strings.Join(problems, "; ")), pending
+}
+
+// drop forgets a deleted template. Its objects remain; with deletionPolicy Delete, they were deleted before it.
+func (r *Templates) drop(name string) {
+	r.Index.Delete(name)
+	r.Cache.Forget(name)
+	r.Metrics.forget(name)
+	r.mu.Lock()
+	delete(r.rolled, name)
+	r.mu.Unlock()
+	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
 }

@@ -20,22 +20,30 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	if !r.Results.Complete(template.Name) {
 		return nil
 	}
-	sum := r.Results.Summary(template.Name, template.Generation)
+	sum := r.Results.Summary(template.Name, newestGeneration(template))
 	status := template.Status.DeepCopy()
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
-	condition := populatedCondition(sum)
+	condition := populatedCondition(sum, template.Status.Revisions)
 	condition.ObservedGeneration = template.Generation
 	if !apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted) {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "NotAccepted"
-		condition.Message = "the template is not accepted; what it populated before stays as it is"
+		condition.Message = "the template is not accepted: the last accepted revision stays in force"
 	}
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	_, err := r.writeStatus(ctx, template, status)
 	return err
 }
 
-func populatedCondition(sum Summary) metav1.Condition {
+// newestGeneration returns the generation of the newest accepted revision.
+func newestGeneration(template *v1alpha1.NamespaceTemplate) int64 {
+	if len(template.Status.Revisions) == 0 {
+		return template.Generation
+	}
+	return template.Status.Revisions[0].Generation
+}
+
+func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.TemplatePopulated, Status: metav1.ConditionTrue, Reason: "Populated"}
 	counts := sum.Counts
 	condition.Message = fmt.Sprintf("%d of %d namespaces are populated", counts.Populated, counts.Matched)
@@ -44,6 +52,10 @@ func populatedCondition(sum Summary) metav1.Condition {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "Populating"
 	case counts.Failed > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, "Failed"
+	case len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete:
+		condition.Status, condition.Reason = metav1.ConditionFalse, "RollingOut"
+		condition.Message = fmt.Sprintf("%d of %d namespaces have revision %d", counts.Updated, counts.Matched,
+			revisions[0].Revision)
 	case counts.Drifted > 0:
 		condition.Reason = "Drifted"
 		condition.Message += fmt.Sprintf(", %d have objects that drifted (driftPolicy Report)", counts.Drifted)

@@ -55,8 +55,16 @@ func (e edit) widens() bool {
 	guarded := func(template *v1alpha1.NamespaceTemplate) bool {
 		return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
 	}
-	return !equality.Semantic.DeepEqual(e.old.Spec, e.updated.Spec) || e.enables() || guarded(e.old) &&
+	return !equality.Semantic.DeepEqual(populated(e.old), populated(e.updated)) || e.enables() || guarded(e.old) &&
 		!guarded(e.updated)
+}
+
+// populated returns the spec of a template without the fields that only say how it is rolled out. Both the old and the
+// new spec of a rollout were vetted, so that everyone who may change the template may pause it.
+func populated(template *v1alpha1.NamespaceTemplate) v1alpha1.NamespaceTemplateSpec {
+	spec := template.Spec
+	spec.Rollout, spec.RevisionHistoryLimit = nil, nil
+	return spec
 }
 
 // enables reports whether an edit enables a template that was disabled.

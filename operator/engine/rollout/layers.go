@@ -1,0 +1,164 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Layer is a revision of a template, and the template with that revision's spec.
+type Layer struct {
+	v1alpha1.TemplateRevision
+	Template *v1alpha1.NamespaceTemplate
+	waves    []labels.Selector
+}
+
+// Layers are the revisions of a template that namespaces have, the newest first.
+type Layers []Layer
+
+// Single returns the layers of a template whose current spec is in force in every namespace.
+func Single(template *v1alpha1.NamespaceTemplate) Layers {
+	return Layers{{
+		TemplateRevision: v1alpha1.TemplateRevision{
+			Generation: template.Generation, State: v1alpha1.RolloutComplete,
+		},
+		Template: template,
+	}}
+}
+
+// New returns the layers of a template for revisions from its status. specs are the specs of the revisions by name.
+// Revisions without a spec are left out. If all are, the current spec is in force in every namespace.
+func New(
+	template *v1alpha1.NamespaceTemplate, revisions []v1alpha1.TemplateRevision,
+	specs map[string]*v1alpha1.NamespaceTemplateSpec,
+) Layers {
+	var layers Layers
+	for _, revision := range revisions {
+		spec := specs[revision.Name]
+		if spec == nil {
+			continue
+		}
+		// The metadata is that of the stored template, which says whether the template is disabled.
+		withSpec := *template
+		withSpec.Spec, withSpec.Generation = *spec, revision.Generation
+		layers = append(layers, Layer{TemplateRevision: revision, Template: &withSpec, waves: selectors(revision.Waves)})
+	}
+	if len(layers) == 0 {
+		return Single(template)
+	}
+	return layers
+}
+
+func selectors(waves []v1alpha1.Wave) []labels.Selector {
+	all := make([]labels.Selector, 0, len(waves))
+	for _, wave := range waves {
+		selector, err := metav1.LabelSelectorAsSelector(wave.Selector)
+		if err != nil {
+			selector = labels.Nothing() // its namespaces are in the last wave
+		}
+		all = append(all, selector)
+	}
+	return all
+}
+
+// For returns the layer that a namespace has, or nil if the template has not reached the namespace. It does not consider
+// whether the layer selects the namespace.
+func (l Layers) For(ns *corev1.Namespace) *Layer {
+	for i := range l {
+		if l[i].Reached(ns) {
+			return &l[i]
+		}
+	}
+	if len(l) > 0 && !ns.CreationTimestamp.Before(&l[0].Template.CreationTimestamp) {
+		return &l[0]
+	}
+	return nil
+}
+
+// Reached reports whether the revision has reached a namespace.
+func (l *Layer) Reached(ns *corev1.Namespace) bool {
+	if l.State == v1alpha1.RolloutComplete {
+		return true
+	}
+	created := ns.CreationTimestamp
+	// Both times are in whole seconds. A namespace of the same second as the start may be older.
+	if l.StartTime.Before(&created) && (l.StopTime == nil || created.Before(l.StopTime)) {
+		return true
+	}
+	wave := l.WaveOf(ns)
+	return wave < int(l.Wave) || wave == int(l.Wave) && l.PositionOf(ns.UID) < l.Reach
+}
+
+// WaveOf returns the index of the wave that a namespace belongs to. It is the number of waves if none selects it.
+func (l *Layer) WaveOf(ns *corev1.Namespace) int {
+	for i, selector := range l.waves {
+		if selector.Matches(labels.Set(ns.Labels)) {
+			return i
+		}
+	}
+	return len(l.waves)
+}
+
+// everyPosition is greater than every position.
+const everyPosition = 1 << 32
+
+// PositionOf returns the position of a namespace within its wave. It differs between revisions, so that it is not
+// always the same namespaces that a change reaches first.
+func (l *Layer) PositionOf(namespace types.UID) int64 {
+	sum := sha256.Sum256([]byte(l.Name + "/" + string(namespace)))
+	return int64(binary.BigEndian.Uint32(sum[:4]))
+}
+
+// maxLayers is the most revisions that namespaces have at a time, as the schema of the status allows.
+const maxLayers = 8
+
+// Begin returns the revisions of a template after a revision was added. same are the names of the revisions with the
+// same spec. If the complete revision is among them, the added one is complete, too.
+func Begin(
+	revisions []v1alpha1.TemplateRevision, added v1alpha1.TemplateRevision, same []string, now time.Time,
+) []v1alpha1.TemplateRevision {
+	start := metav1.NewTime(now.Truncate(time.Second))
+	added.State, added.StartTime = v1alpha1.RolloutProgressing, start
+	if i := slices.IndexFunc(revisions, isComplete); i >= 0 && slices.Contains(same, revisions[i].Name) {
+		return []v1alpha1.TemplateRevision{Completed(added)}
+	}
+	all := []v1alpha1.TemplateRevision{added}
+	for _, revision := range revisions {
+		if !isComplete(revision) && revision.State != v1alpha1.RolloutSuperseded {
+			revision.State, revision.WaveTime = v1alpha1.RolloutSuperseded, nil
+			if revision.StopTime == nil {
+				revision.StopTime = new(metav1.NewTime(start.Add(time.Second)))
+			}
+		}
+		all = append(all, revision)
+	}
+	if len(all) > maxLayers {
+		// The oldest revision that is not complete is given up: its namespaces have the next older one.
+		oldest := len(all) - 1
+		if isComplete(all[oldest]) {
+			oldest--
+		}
+		all = slices.Delete(all, oldest, oldest+1)
+	}
+	return all
+}
+
+func isComplete(revision v1alpha1.TemplateRevision) bool {
+	return revision.State == v1alpha1.RolloutComplete
+}
+
+// Completed returns a revision that every namespace has. What says how far it came is dropped.
+func Completed(revision v1alpha1.TemplateRevision) v1alpha1.TemplateRevision {
+	return v1alpha1.TemplateRevision{
+		Name: revision.Name, Revision: revision.Revision, Generation: revision.Generation,
+		State: v1alpha1.RolloutComplete, StartTime: revision.StartTime, RestartedAt: revision.RestartedAt,
+	}
+}

@@ -1,0 +1,281 @@
+package population
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/rollout"
+)
+
+// defaultHistory is the default of spec.revisionHistoryLimit.
+const defaultHistory = 10
+
+// revisionData is the content of a ControllerRevision: what a rollout distributes.
+type revisionData struct {
+	Spec v1alpha1.NamespaceTemplateSpec `json:"spec"`
+}
+
+// revisionOf returns the content of the revision of a template. How a revision is rolled out is not part of it.
+func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
+	data := revisionData{template.Spec}
+	data.Spec.Rollout, data.Spec.RevisionHistoryLimit = nil, nil
+	return canonical(data)
+}
+
+// canonical returns the JSON of a value with the keys of all objects sorted, also of those in raw JSON.
+func canonical(value any) ([]byte, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var generic any
+	if err := json.Unmarshal(data, &generic); err != nil {
+		return nil, err
+	}
+	return json.Marshal(generic)
+}
+
+// revise adds a revision to the status of a template if its spec is not that of the newest revision, or if a rollout is
+// to begin again. It returns the specs of the revisions in the status.
+func (r *Templates) revise(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
+	specs, err := r.specs(ctx, template, status.Revisions)
+	if err != nil {
+		return nil, err
+	}
+	accepted := acceptedOf(&v1alpha1.NamespaceTemplate{Status: *status})
+	if accepted.Status != metav1.ConditionTrue || template.DeletionTimestamp != nil {
+		return specs, nil // the last accepted revision stays in force
+	}
+	if len(status.Revisions) == 0 || status.Revisions[0].Generation != template.Generation {
+		return r.addRevision(ctx, template, status, specs)
+	}
+	if newest := status.Revisions[0]; mustRestart(template, newest) {
+		status.Revisions = restarted(template, status.Revisions)
+	}
+	return specs, nil
+}
+
+// addRevision stores the spec of a template as a revision and begins its rollout, unless only fields that are not
+// rolled out have changed.
+func (r *Templates) addRevision(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+	specs map[string]*v1alpha1.NamespaceTemplateSpec,
+) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
+	data, err := revisionOf(template)
+	if err != nil {
+		return nil, err
+	}
+	var same []string
+	for name, spec := range specs {
+		known, err := revisionOf(&v1alpha1.NamespaceTemplate{Spec: *spec})
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Equal(known, data) {
+			same = append(same, name)
+		}
+	}
+	var number int64
+	if len(status.Revisions) > 0 {
+		newest := status.Revisions[0]
+		number = newest.Revision
+		if slices.Contains(same, newest.Name) {
+			if mustRestart(template, newest) {
+				status.Revisions = restarted(template, status.Revisions)
+			}
+			return specs, nil
+		}
+	}
+	added := v1alpha1.TemplateRevision{
+		Name: revisionName(template.Name, number+1), Revision: number + 1, Generation: template.Generation,
+		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
+	}
+	if err := r.storeRevision(ctx, template, added, data); err != nil {
+		return nil, err
+	}
+	isUpgrade := len(status.Revisions) == 0 && status.ObservedGeneration == template.Generation
+	status.Revisions = rollout.Begin(status.Revisions, added, same, time.Now())
+	if isUpgrade { // an operator without revisions has populated the namespaces
+		status.Revisions = []v1alpha1.TemplateRevision{rollout.Completed(added)}
+	}
+	specs[added.Name] = &template.Spec
+	return specs, nil
+}
+
+func revisionName(template string, number int64) string {
+	return fmt.Sprintf("%s-%d", template, number)
+}
+
+func wavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
+	if template.Spec.Rollout == nil {
+		return nil
+	}
+	return template.Spec.Rollout.Waves
+}
+
+// mustRestart reports whether the rollout of the newest revision has to begin again: because a user asks for it, or
+// because its waves changed.
+func mustRestart(template *v1alpha1.NamespaceTemplate, newest v1alpha1.TemplateRevision) bool {
+	return template.Annotations[v1alpha1.RestartedAtAnnotation] != newest.RestartedAt ||
+		newest.State != v1alpha1.RolloutComplete && !equality.Semantic.DeepEqual(wavesOf(template), newest.Waves)
+}
+
+// restarted returns the revisions of a template after the rollout of the newest one has begun again. Namespaces that
+// have the revision already keep it.
+func restarted(
+	template *v1alpha1.NamespaceTemplate, revisions []v1alpha1.TemplateRevision,
+) []v1alpha1.TemplateRevision {
+	again := v1alpha1.TemplateRevision{
+		Name: revisions[0].Name, Revision: revisions[0].Revision, Generation: revisions[0].Generation,
+		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
+	}
+	return rollout.Begin(revisions, again, []string{again.Name}, time.Now())
+}
+
+// specs returns the specs of revisions, by name, as far as they exist: from the template itself, from the index, or
+// from the API server.
+func (r *Templates) specs(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, revisions []v1alpha1.TemplateRevision,
+) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
+	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
+	for _, revision := range revisions {
+		// The template's own spec comes first, so that the index does not keep a second copy.
+		if revision.Generation == template.Generation {
+			specs[revision.Name] = &template.Spec
+		}
+	}
+	known := r.Index.Get(template.Name)
+	for _, layer := range r.Index.Layers(template.Name) {
+		if known.UID == template.UID && layer.Name != "" && specs[layer.Name] == nil {
+			specs[layer.Name] = &layer.Template.Spec
+		}
+	}
+	for _, revision := range revisions {
+		if specs[revision.Name] != nil {
+			continue
+		}
+		spec, err := r.readRevision(ctx, template, revision.Name)
+		if err != nil {
+			return nil, err
+		}
+		if spec != nil {
+			specs[revision.Name] = spec
+		}
+	}
+	return specs, nil
+}
+
+// readRevision returns the spec of a revision, or nil if the ControllerRevision does not exist or is of an earlier
+// template of the same name.
+func (r *Templates) readRevision(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, name string,
+) (*v1alpha1.NamespaceTemplateSpec, error) {
+	stored, err := r.Revisions.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(stored, template) {
+		ctrl.LoggerFrom(ctx).Info("a revision of the template does not exist any more: "+
+			"namespaces that have it get an older or the newest one", "template", template.Name, "revision", name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read revision %s of template %s: %w", name, template.Name, err)
+	}
+	var data revisionData
+	if err := json.Unmarshal(stored.Data.Raw, &data); err != nil {
+		return nil, fmt.Errorf("read revision %s of template %s: %w", name, template.Name, err)
+	}
+	return &data.Spec, nil
+}
+
+// storeRevision creates the ControllerRevision of a revision. If another one has its name, it replaces it: it was left
+// by an operator that ended before it stored the status, or by an earlier template of the same name.
+func (r *Templates) storeRevision(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, added v1alpha1.TemplateRevision, data []byte,
+) error {
+	revision := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: added.Name, Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate",
+				Name: template.Name, UID: template.UID, Controller: new(true),
+			}},
+		},
+		Revision: added.Revision, Data: runtime.RawExtension{Raw: data},
+	}
+	if cause := template.Annotations[v1alpha1.ChangeCauseAnnotation]; cause != "" {
+		revision.Annotations = map[string]string{v1alpha1.ChangeCauseAnnotation: cause}
+	}
+	_, err := r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return withRevision(err, added.Name)
+	}
+	existing, err := r.Revisions.Get(ctx, added.Name, metav1.GetOptions{})
+	if err != nil {
+		return withRevision(err, added.Name)
+	}
+	stored, err := canonical(existing.Data)
+	if err == nil && bytes.Equal(stored, data) && metav1.IsControlledBy(existing, template) {
+		return nil
+	}
+	if err := r.Revisions.Delete(ctx, added.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}}); err != nil {
+		return withRevision(err, added.Name)
+	}
+	_, err = r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	return withRevision(err, added.Name)
+}
+
+func withRevision(err error, name string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("store the revision as ControllerRevision %s/%s: %w", v1alpha1.OperatorNamespace, name, err)
+}
+
+// sameNewest reports whether the newest revision has the same name.
+func sameNewest(a, b []v1alpha1.TemplateRevision) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return a[0].Name == b[0].Name
+}
+
+// pruneRevisions deletes the revisions beyond the limit of a template's history, the newest of them first, until it
+// finds one that does not exist. Revisions that namespaces have are kept.
+func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+	revisions := template.Status.Revisions
+	if len(revisions) == 0 {
+		return nil
+	}
+	limit := int64(defaultHistory)
+	if template.Spec.RevisionHistoryLimit != nil {
+		limit = int64(*template.Spec.RevisionHistoryLimit)
+	}
+	for number := revisions[0].Revision - limit - 1; number > 0; number-- {
+		name := revisionName(template.Name, number)
+		if slices.ContainsFunc(revisions, func(r v1alpha1.TemplateRevision) bool { return r.Name == name }) {
+			continue
+		}
+		err := r.Revisions.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("delete revision %s of template %s: %w", name, template.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package population
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// recordRollout records an Event about the template when the state of its newest revision changed. A template whose
+// first revision is complete at once has no Event.
+func (r *Templates) recordRollout(template *v1alpha1.NamespaceTemplate, before []v1alpha1.TemplateRevision) {
+	r.Metrics.rollout(template)
+	if len(template.Status.Revisions) == 0 {
+		return
+	}
+	newest, wave, state := template.Status.Revisions[0], int32(0), v1alpha1.RolloutState("")
+	if len(before) > 0 && before[0].Name == newest.Name {
+		wave, state = before[0].Wave, before[0].State
+	}
+	kind, note := corev1.EventTypeNormal, ""
+	switch {
+	case newest.State == state && newest.Wave == wave, state == "" && newest.State == v1alpha1.RolloutComplete:
+		return
+	case newest.State == v1alpha1.RolloutStopped:
+		kind = corev1.EventTypeWarning
+		note = fmt.Sprintf("stopped, because %d namespaces failed", template.Status.Namespaces.Failed)
+	case newest.State == v1alpha1.RolloutComplete:
+		note = "every namespace has the revision"
+	case newest.State == v1alpha1.RolloutProgressing && len(newest.Waves) > 0:
+		note = fmt.Sprintf("wave %d of %d began", newest.Wave+1, len(newest.Waves)+1)
+	case newest.State == v1alpha1.RolloutProgressing:
+		note = "began"
+	case newest.State == v1alpha1.RolloutWaiting:
+		note = fmt.Sprintf("waits %d seconds after wave %d of %d", newest.Waves[newest.Wave].PauseSeconds, newest.Wave+1,
+			len(newest.Waves)+1)
+	default:
+		note = "is paused"
+	}
+	r.Recorder.Eventf(template, nil, kind, "Rollout"+string(newest.State), "RollOut", "revision %d: %s", newest.Revision,
+		note)
+}
