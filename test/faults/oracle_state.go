@@ -86,7 +86,7 @@ func (r *run) statusProblems(template *v1alpha1.NamespaceTemplate, selected int3
 	if status.ObservedGeneration != template.Generation {
 		return []string{name + " was not taken in"}
 	}
-	want := v1alpha1.NamespaceCounts{Matched: selected, Populated: selected}
+	want := v1alpha1.NamespaceCounts{Matched: selected, Updated: selected, Populated: selected}
 	if r.drifts && r.policy == v1alpha1.DriftReport {
 		want.Populated, want.Drifted = status.Namespaces.Populated, selected-status.Namespaces.Populated
 	}

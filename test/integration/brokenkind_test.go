@@ -35,7 +35,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	s.restartOperator(t)
 	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
 	s.waitTemplateStatus(healthy, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 	})
 	s.waitTemplateStatus(broken, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)

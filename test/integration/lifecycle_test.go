@@ -52,7 +52,7 @@ func TestManyNamespacesArePopulatedWithOneWritePerObject(t *testing.T) {
 		assert.Equal(c, namespaces, populated)
 	})
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Populated: namespaces}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: namespaces, Updated: namespaces, Populated: namespaces}, status.Namespaces)
 	})
 	require.Equal(t, map[string]int{"patch configmaps": namespaces * each, "patch namespaces/status": namespaces},
 		audit.Count(s.writesSince(0, func(r request) bool {
@@ -87,7 +87,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 		}
 	})
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: names, Populated: names}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: names, Updated: names, Populated: names}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
 }
@@ -260,7 +260,7 @@ func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	}
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, template.Generation, status.ObservedGeneration)
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: int32(len(all)), Populated: int32(len(all))},
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: int32(len(all)), Updated: int32(len(all)), Populated: int32(len(all))},
 			status.Namespaces)
 	})
 	list := &corev1.ConfigMapList{}

@@ -48,7 +48,7 @@ rules:
 	s.waitPopulated(ns)
 	s.waitPresent(ns, service)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 		assert.NotContains(c, templateCondition(status, v1alpha1.TemplateAccepted).Message, "may not")
 	})
 }

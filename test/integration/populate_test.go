@@ -53,7 +53,7 @@ func TestExistingNamespacesArePopulatedByANewTemplate(t *testing.T) {
 	s.waitPopulated(ns)
 	s.waitPresent(ns, configMap("settings", "v"))
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 		assert.Equal(c, []v1alpha1.GroupKind{{Kind: "ConfigMap"}}, status.Kinds)
 	})
 	require.Empty(t, s.countWrites(other))
@@ -168,7 +168,7 @@ func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
 	s.waitPopulated(ns)
 	s.waitPresent(ns, widget)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
 
@@ -348,7 +348,7 @@ spec:
 
 			s.updateTemplate(template, withObjects(t, documents(good...)))
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Populated: 1}, status.Namespaces)
+				assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 				assert.Empty(c, status.Failures)
 			})
 			s.waitPopulated(ns)
@@ -502,7 +502,7 @@ func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 		s.waitPresent(ns, configMap("settings", "v2"))
 	}
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 4, Populated: 4}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 4, Updated: 4, Populated: 4}, status.Namespaces)
 	})
 }
 
@@ -526,7 +526,7 @@ func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 	}
 	s.createPopulatedNamespace("marker")
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3}, status.Namespaces)
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Updated: 3, Populated: 3}, status.Namespaces)
 	})
 	for name, populated := range namespaces {
 		_, err := s.get(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},

@@ -424,7 +424,8 @@ type NamespaceTemplateStatus struct {
 
 	// namespaces counts the selected namespaces by their state.
 	// +optional
-	Namespaces NamespaceCounts `json:"namespaces"`
+	// +kubebuilder:default={}
+	Namespaces NamespaceCounts `json:"namespaces,omitzero"`
 
 	// kinds lists the kinds that were ever applied for this template. The operator looks for objects to delete among
 	// them.
@@ -504,16 +505,28 @@ const (
 // NamespaceCounts counts a template's namespaces by their state.
 type NamespaceCounts struct {
 	// matched counts the namespaces that the template selects and that are not opted out.
+	// +optional
+	// +kubebuilder:default=0
 	Matched int32 `json:"matched"`
 	// updated counts the namespaces that were populated with the newest revision, whether that succeeded or not.
+	// +optional
+	// +kubebuilder:default=0
 	Updated int32 `json:"updated"`
 	// populated counts the namespaces that have every object as declared.
+	// +optional
+	// +kubebuilder:default=0
 	Populated int32 `json:"populated"`
 	// failed counts the namespaces that lack an object because it could not be applied.
+	// +optional
+	// +kubebuilder:default=0
 	Failed int32 `json:"failed"`
 	// drifted counts the namespaces with an object that was changed and that driftPolicy Report leaves as it is.
+	// +optional
+	// +kubebuilder:default=0
 	Drifted int32 `json:"drifted"`
 	// optedOut counts the namespaces that the template selects and that are opted out.
+	// +optional
+	// +kubebuilder:default=0
 	OptedOut int32 `json:"optedOut"`
 }
 

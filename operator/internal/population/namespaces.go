@@ -233,21 +233,23 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	return observed
 }
 
-// withoutDoubtfulDeletions postpones the deletion of objects that no template declares while another template may come
-// to declare them: one that this process does not know yet, or one whose rollout has not reached the namespace.
-// Otherwise an object that moves from one template to another would be missing for a while.
+// withoutDoubtfulDeletions postpones the deletion of objects that another template may come to declare: of objects that
+// no template declares while a template exists that this process does not know yet, and of objects that are declared by
+// a revision whose rollout has not reached the namespace. An object that moves from one template to another would
+// otherwise be missing for a while.
 func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
 	doubtful := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
-	if !slices.ContainsFunc(plan.Changes, doubtful) {
-		return plan, nil
+	if slices.ContainsFunc(plan.Changes, doubtful) {
+		current, err := r.Templates.Current(ctx, "")
+		if err != nil {
+			return plan, err
+		}
+		if !current {
+			r.Queue.AddWaiting(plan.Namespace.Name, requeueSoon)
+			plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
+		}
 	}
-	current, err := r.Templates.Current(ctx, "")
-	if err != nil {
-		return plan, err
-	}
-	if !current {
-		r.Queue.AddWaiting(plan.Namespace.Name, requeueSoon)
-		plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
+	if !slices.ContainsFunc(plan.Changes, populate.Change.Deletes) {
 		return plan, nil
 	}
 	if ahead := r.Templates.Index.Ahead(plan.Namespace); len(ahead) > 0 {
@@ -255,9 +257,7 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 		for _, object := range populate.Declare(r.Templates.Cache, plan.Namespace, ahead).Objects {
 			coming[object.ID()] = true
 		}
-		plan.Changes = slices.DeleteFunc(plan.Changes, func(c populate.Change) bool {
-			return doubtful(c) && coming[c.ID()]
-		})
+		plan.Changes = slices.DeleteFunc(plan.Changes, func(c populate.Change) bool { return c.Deletes() && coming[c.ID()] })
 	}
 	return plan, nil
 }

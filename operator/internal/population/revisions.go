@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -100,12 +101,13 @@ func (r *Templates) addRevision(
 			return specs, nil
 		}
 	}
-	added := v1alpha1.TemplateRevision{
-		Name: revisionName(template.Name, number+1), Revision: number + 1, Generation: template.Generation,
-		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
-	}
-	if err := r.storeRevision(ctx, template, added, data); err != nil {
+	number, err = r.storeRevision(ctx, template, number+1, data)
+	if err != nil {
 		return nil, err
+	}
+	added := v1alpha1.TemplateRevision{
+		Name: revisionName(template.Name, number), Revision: number, Generation: template.Generation,
+		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
 	isUpgrade := len(status.Revisions) == 0 && status.ObservedGeneration == template.Generation
 	status.Revisions = rollout.Begin(status.Revisions, added, same, time.Now())
@@ -200,49 +202,71 @@ func (r *Templates) readRevision(
 	return &data.Spec, nil
 }
 
-// storeRevision creates the ControllerRevision of a revision. If another one has its name, it replaces it: it was left
-// by an operator that ended before it stored the status, or by an earlier template of the same name.
+// storeRevision creates the ControllerRevision of a revision, and returns its number: the given one, or the next one
+// whose name no other client has taken.
 func (r *Templates) storeRevision(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, added v1alpha1.TemplateRevision, data []byte,
-) error {
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, number int64, data []byte,
+) (int64, error) {
+	for ; ; number++ {
+		revision := controllerRevision(template, number, data)
+		err := r.createRevision(ctx, template, revision)
+		if err == nil {
+			return number, nil
+		}
+		if !errors.Is(err, errTaken) {
+			return 0, fmt.Errorf("store the revision as ControllerRevision %s/%s: %w", v1alpha1.OperatorNamespace,
+				revision.Name, err)
+		}
+	}
+}
+
+// errTaken is the error for a ControllerRevision whose name another client uses.
+var errTaken = errors.New("a ControllerRevision of this name exists, and is not of the template")
+
+func controllerRevision(
+	template *v1alpha1.NamespaceTemplate, number int64, data []byte,
+) *appsv1.ControllerRevision {
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: added.Name, Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
+			Name: revisionName(template.Name, number), Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate",
 				Name: template.Name, UID: template.UID, Controller: new(true),
 			}},
 		},
-		Revision: added.Revision, Data: runtime.RawExtension{Raw: data},
+		Revision: number, Data: runtime.RawExtension{Raw: data},
 	}
 	if cause := template.Annotations[v1alpha1.ChangeCauseAnnotation]; cause != "" {
 		revision.Annotations = map[string]string{v1alpha1.ChangeCauseAnnotation: cause}
 	}
-	_, err := r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		return withRevision(err, added.Name)
-	}
-	existing, err := r.Revisions.Get(ctx, added.Name, metav1.GetOptions{})
-	if err != nil {
-		return withRevision(err, added.Name)
-	}
-	stored, err := canonical(existing.Data)
-	if err == nil && bytes.Equal(stored, data) && metav1.IsControlledBy(existing, template) {
-		return nil
-	}
-	if err := r.Revisions.Delete(ctx, added.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}}); err != nil {
-		return withRevision(err, added.Name)
-	}
-	_, err = r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
-	return withRevision(err, added.Name)
+	return revision
 }
 
-func withRevision(err error, name string) error {
-	if err == nil {
+// createRevision creates a ControllerRevision. If the template has one of this name, an operator ended before it stored
+// the status: it is used if its content is the same, and replaced otherwise, because content cannot be changed.
+func (r *Templates) createRevision(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, revision *appsv1.ControllerRevision,
+) error {
+	_, err := r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing, err := r.Revisions.Get(ctx, revision.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(existing, template) {
+		return errTaken
+	}
+	if stored, err := canonical(existing.Data); err == nil && bytes.Equal(stored, revision.Data.Raw) {
 		return nil
 	}
-	return fmt.Errorf("store the revision as ControllerRevision %s/%s: %w", v1alpha1.OperatorNamespace, name, err)
+	if err := r.Revisions.Delete(ctx, revision.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}}); err != nil {
+		return err
+	}
+	_, err = r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	return err
 }
 
 // sameNewest reports whether the newest revision has the same name.
@@ -269,7 +293,11 @@ func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.Names
 		if slices.ContainsFunc(revisions, func(r v1alpha1.TemplateRevision) bool { return r.Name == name }) {
 			continue
 		}
-		err := r.Revisions.Delete(ctx, name, metav1.DeleteOptions{})
+		existing, err := r.Revisions.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && metav1.IsControlledBy(existing, template) {
+			err = r.Revisions.Delete(ctx, name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}})
+		}
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

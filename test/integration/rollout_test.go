@@ -1,0 +1,327 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+const tierLabel = "rollout-tier"
+
+// inTier labels a namespace with a tier.
+func inTier(tier string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) { ns.Labels[tierLabel] = tier }
+}
+
+// withRollout sets how a template is rolled out.
+func withRollout(rollout *v1alpha1.Rollout) func(*v1alpha1.NamespaceTemplate) {
+	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Rollout = rollout }
+}
+
+func waveOf(tier string, pause int32) v1alpha1.Wave {
+	return v1alpha1.Wave{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{tierLabel: tier}}, PauseSeconds: pause,
+	}
+}
+
+// values returns the value of the ConfigMap "config" in each namespace, or "" where it does not exist.
+func (s *testScope) values(namespaces []*corev1.Namespace) map[string]int {
+	s.t.Helper()
+	counts := map[string]int{}
+	list := &corev1.ConfigMapList{}
+	require.NoError(s.t, s.client.List(s.t.Context(), list, client.HasLabels{v1alpha1.TemplateNameLabel}))
+	byNamespace := map[string]string{}
+	for _, object := range list.Items {
+		if object.Name == "config" {
+			byNamespace[object.Namespace] = object.Data["key"]
+		}
+	}
+	for _, ns := range namespaces {
+		counts[byNamespace[ns.Name]]++
+	}
+	return counts
+}
+
+// waitValues waits until the ConfigMap "config" has each value in a number of namespaces.
+func (s *testScope) waitValues(namespaces []*corev1.Namespace, want map[string]int) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, want, s.values(namespaces)) })
+}
+
+// waitRollout waits until the newest revision of a template is in a state.
+func (s *testScope) waitRollout(
+	template *v1alpha1.NamespaceTemplate, state v1alpha1.RolloutState,
+) v1alpha1.TemplateRevision {
+	s.t.Helper()
+	var newest v1alpha1.TemplateRevision
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
+		if assert.NotEmpty(c, status.Revisions) {
+			newest = status.Revisions[0]
+			assert.Equal(c, state, newest.State)
+		}
+	})
+	return newest
+}
+
+// createNamespaceAfter creates namespaces until one is younger than a time, and returns that one. The API server stores
+// times in whole seconds. The others are deleted.
+func (s *testScope) createNamespaceAfter(at metav1.Time, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	for i := 0; ; i++ {
+		ns := s.createNamespace(fmt.Sprint("after", i), change...)
+		if at.Before(&ns.CreationTimestamp) {
+			return ns
+		}
+		s.delete(ns)
+	}
+}
+
+func theConfigMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func configValue(value string) string {
+	return "{apiVersion: v1, kind: ConfigMap, metadata: {name: config}, data: {key: " + value + "}}"
+}
+
+func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("a", configValue("one"))
+	var namespaces []*corev1.Namespace
+	for i := range 40 {
+		namespaces = append(namespaces, s.createNamespace(fmt.Sprint("n", i)))
+	}
+	s.waitValues(namespaces, map[string]int{"one": 40})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	// An immutable object in half of the namespaces, which the next revision declares with another content.
+	immutable := "{apiVersion: v1, kind: ConfigMap, metadata: {name: fixed}, immutable: true, data: {a: "
+	for _, ns := range namespaces[:20] {
+		s.createObjects(ns.Name, immutable+"theirs}}")
+	}
+	s.updateTemplate(template, withObjects(t, configValue("two")+"\n---\n"+immutable+"ours}}"))
+	s.waitRollout(template, v1alpha1.RolloutStopped)
+	touched := s.values(namespaces)["two"]
+	require.Positive(t, touched)
+	require.LessOrEqual(t, touched, 16, "two batches at most, unless a coincidence of one in a million")
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.EqualValues(c, 40, status.Namespaces.Matched)
+		assert.EqualValues(c, touched, status.Namespaces.Updated)
+		assert.Positive(c, status.Namespaces.Failed)
+		if assert.Len(c, status.Failures, 1) {
+			assert.Equal(c, status.Namespaces.Failed, status.Failures[0].Count)
+		}
+		assert.Len(c, status.Revisions, 2)
+	})
+	events := &eventsv1.EventList{}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.List(t.Context(), events, client.MatchingFields{"reason": "RolloutStopped"}))
+		found := false
+		for _, event := range events.Items {
+			found = found || event.Regarding.Name == template.Name
+		}
+		assert.True(c, found)
+	})
+
+	// A namespace that is created now gets the revision that is in force.
+	late := s.createNamespace("late")
+	s.waitValues([]*corev1.Namespace{late}, map[string]int{"one": 1})
+	s.waitPopulated(late)
+
+	s.updateTemplate(template, withObjects(t, configValue("one")))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.waitValues(append(namespaces, late), map[string]int{"one": 41})
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 41, Updated: 41, Populated: 41}, status.Namespaces)
+	})
+}
+
+func TestWavesPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	template := s.createTemplate("a", configValue("one"))
+	var canaries, others []*corev1.Namespace
+	for i := range 2 {
+		canaries = append(canaries, s.createNamespace(fmt.Sprint("canary", i), inTier("canary")))
+	}
+	for i := range 6 {
+		others = append(others, s.createNamespace(fmt.Sprint("other", i), inTier("other")))
+	}
+	all := append(append([]*corev1.Namespace{}, canaries...), others...)
+	s.waitValues(all, map[string]int{"one": 8})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		withRollout(&v1alpha1.Rollout{
+			Waves: []v1alpha1.Wave{waveOf("canary", 3600)}, MaxUnavailable: new(intstr.FromInt(1)),
+		})(template)
+		withObjects(t, configValue("two"))(template)
+	})
+	newest := s.waitRollout(template, v1alpha1.RolloutWaiting)
+	s.waitValues(canaries, map[string]int{"two": 2})
+	require.Equal(t, map[string]int{"one": 6}, s.values(others))
+
+	// A restart changes nothing, and the revisions are read from the ControllerRevisions.
+	require.NoError(t, s.operator.Kill())
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitReconciled("namespace")
+	require.Equal(t, map[string]int{"one": 6}, s.values(others))
+	require.Equal(t, map[string]int{"two": 2}, s.values(canaries))
+	fresh := s.createNamespaceAfter(newest.StartTime, inTier("other"))
+	s.waitValues([]*corev1.Namespace{fresh}, map[string]int{"two": 1})
+
+	// A namespace that moves to the canaries gets the revision of its wave.
+	s.patchNamespace(others[0], `{"metadata": {"labels": {"`+tierLabel+`": "canary"}}}`)
+	s.waitValues(others, map[string]int{"one": 5, "two": 1})
+
+	// An edit during the rollout.
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout.Paused = true
+		withObjects(t, configValue("three"))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	require.Equal(t, map[string]int{"two": 2}, s.values(canaries))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout.Paused = false
+		template.Spec.Rollout.Waves[0].PauseSeconds = 0
+	})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.waitValues(append(all, fresh), map[string]int{"three": 9})
+
+	revisions := &appsv1.ControllerRevisionList{}
+	require.NoError(t, s.client.List(t.Context(), revisions, client.InNamespace(v1alpha1.OperatorNamespace),
+		client.MatchingLabels{v1alpha1.RevisionOfLabel: template.Name}))
+	require.Len(t, revisions.Items, 3)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.RevisionHistoryLimit = new(int32(1))
+		withObjects(t, configValue("four"))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.List(t.Context(), revisions, client.InNamespace(v1alpha1.OperatorNamespace),
+			client.MatchingLabels{v1alpha1.RevisionOfLabel: template.Name}))
+		assert.Len(c, revisions.Items, 2)
+	})
+	s.delete(template)
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.List(t.Context(), revisions, client.InNamespace(v1alpha1.OperatorNamespace),
+			client.MatchingLabels{v1alpha1.RevisionOfLabel: template.Name}))
+		assert.Empty(c, revisions.Items, "they are deleted with the template")
+	})
+}
+
+// A namespace that is created while a new template is rolled out has its objects before it opens.
+func TestANewNamespaceDoesNotWaitForTheFirstRollout(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.applyLabels(s.preexistingNamespace())
+	template := s.createTemplate("a", configValue("one"), withRollout(&v1alpha1.Rollout{Paused: true}))
+	ns := s.createNamespace("new")
+	s.waitInitialized(ns)
+	require.Equal(t, map[string]int{"one": 1}, s.values([]*corev1.Namespace{ns}))
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 2, Updated: 1, Populated: 1}, status.Namespaces)
+	})
+}
+
+// An object that moves from one template to another exists at every moment, although the rollouts of the two templates
+// are independent.
+func TestAnObjectMovesBetweenTemplatesDuringRollouts(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	from := s.createTemplate("from", documents(configValue("one"), configMap("moves", "v")), deletesObjects)
+	to := s.createTemplate("to", configMap("other", "v"), deletesObjects)
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, configMap("moves", "v"))
+	s.updateTemplate(to, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+		withObjects(t, documents(configMap("other", "v"), configMap("moves", "v")))(template)
+	})
+	s.waitRollout(to, v1alpha1.RolloutPaused)
+	uid := s.mustGet(ns, theConfigMap("moves")).GetUID()
+	s.updateTemplate(from, withObjects(t, configValue("two")))
+	s.waitValues([]*corev1.Namespace{ns}, map[string]int{"two": 1})
+	s.waitRollout(from, v1alpha1.RolloutComplete)
+	require.Equal(t, uid, s.mustGet(ns, theConfigMap("moves")).GetUID())
+	s.updateTemplate(to, withRollout(nil))
+	s.waitRollout(to, v1alpha1.RolloutComplete)
+	s.eventually(func(c *assert.CollectT) {
+		moved := s.mustGet(ns, theConfigMap("moves"))
+		assert.Equal(c, to.Name, moved.GetLabels()[v1alpha1.TemplateNameLabel])
+		assert.Equal(c, uid, moved.GetUID())
+	})
+}
+
+// A template that cannot be compiled any more does not change what it populated, nor keep new namespaces closed.
+func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	template := s.createTemplate("a", configValue("one"))
+	old := s.createPopulatedNamespace("old")
+	s.updateTemplateUnvetted(template, withObjects(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: '$(X'}, data: 5}\n---\n"+
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: 5}}"))
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, metav1.ConditionFalse, templateCondition(status, v1alpha1.TemplateAccepted).Status)
+	})
+	fresh := s.createNamespace("new")
+	s.waitPopulated(fresh)
+	require.Equal(t, map[string]int{"one": 2}, s.values([]*corev1.Namespace{old, fresh}))
+	s.delete(s.mustGet(old, theConfigMap("config")))
+	s.waitValues([]*corev1.Namespace{old}, map[string]int{"one": 1})
+}
+
+// A user who may write ControllerRevisions in their own namespace, and templates without any other right, cannot have
+// the operator apply a revision that was not vetted.
+func TestRevisionsOfOthersAreIgnored(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	template := s.newTemplate("a", configValue("one"))
+	forged := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.OperatorNamespace, Name: template.Name + "-1",
+			Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
+		},
+		Revision: 1,
+	}
+	forged.Data.Raw = []byte(`{"spec": {"namespaces": {"labelSelector": {}}}}`)
+	require.NoError(t, s.client.Create(t.Context(), forged))
+	require.NoError(t, s.client.Create(t.Context(), template))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	stored := &appsv1.ControllerRevision{}
+	require.NoError(t, s.client.Get(t.Context(),
+		client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: template.Name + "-2"}, stored))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(forged), &appsv1.ControllerRevision{}),
+		"only what nstpl created is deleted")
+	require.True(t, metav1.IsControlledBy(stored, template))
+	require.Contains(t, string(stored.Data.Raw), "config")
+
+	// A revision that is missing when it is needed does no harm.
+	ns := s.createPopulatedNamespace("a")
+	require.NoError(t, s.client.Delete(t.Context(), stored))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+		withObjects(t, configValue("two"))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	require.NoError(t, s.operator.Kill())
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitReconciled("namespace")
+	s.eventuallyWithin(10*time.Second, func(c *assert.CollectT) {
+		assert.NotEmpty(c, s.values([]*corev1.Namespace{ns}))
+	})
+	err := s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "config"}, &corev1.ConfigMap{})
+	require.False(t, apierrors.IsNotFound(err))
+}
