@@ -86,14 +86,13 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 func TestHoldAsksClientsToRetry(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("failing", failingObject)
-	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"), v1alpha1.TemplateInitializer)
 	user := s.impersonate(t, s.name("jane"))
 	s.bindClusterRole(s.name("jane"), "edit")
 	ns := s.createNamespace("a")
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-	})
+	s.waitPopulated(ns)
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		var status apierrors.APIStatus
 		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(
@@ -102,8 +101,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 		// the status is 403 until the API server knows the user's permissions
 		if assert.ErrorAs(c, err, &status) && assert.EqualValues(c, 429, status.Status().Code, "%v", err) {
 			assert.EqualValues(c, 1, status.Status().Details.RetryAfterSeconds)
-			assert.ErrorContains(c, err,
-				"namespace "+ns.Name+" is being initialized: it waits for namespace-template (ObjectsFailed: resourcequota/bad")
+			assert.ErrorContains(c, err, "namespace "+ns.Name+" is being initialized: it waits for "+s.name("network"))
 		}
 	})
 }

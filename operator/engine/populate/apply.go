@@ -236,7 +236,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		outcome, err = p.replace(ctx, objects, change, err)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, p.namespace)
+		outcome.Failure = failure(err, p.namespace).withoutValues(change.Kind.GroupKind())
 	}
 	return outcome
 }

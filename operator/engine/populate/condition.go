@@ -6,6 +6,22 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
+// Reasons of the Populated condition. All but the first are reasons of Populated=False.
+const (
+	// ConditionPopulated is the reason if every declared object is in the namespace.
+	ConditionPopulated = "Populated"
+	// ConditionRetrying is the reason if every failure may pass by itself. The operator tries again.
+	ConditionRetrying = "Retrying"
+	// ConditionObjectsFailed is the reason if objects cannot be applied, or revoked grants cannot be deleted.
+	ConditionObjectsFailed = "ObjectsFailed"
+	// ConditionTemplateNotAccepted is the reason if a template cannot be rendered for the namespace.
+	ConditionTemplateNotAccepted = "TemplateNotAccepted"
+	// ConditionPolicySpaceNotFound is the reason if the namespace's place in the hierarchy of policy spaces is unknown.
+	ConditionPolicySpaceNotFound = "PolicySpaceNotFound"
+	// ConditionNotAdopted is the reason if the namespace existed before the tree of policies that claims it.
+	ConditionNotAdopted = "NotAdopted"
+)
+
 // PopulatedCondition returns the condition in which the operator reports how it populated a namespace, or nil.
 func PopulatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 	for i := range ns.Status.Conditions {
@@ -14,4 +30,10 @@ func PopulatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 		}
 	}
 	return nil
+}
+
+// HasFailed reports whether a Populated condition, which may be nil, says that the namespace cannot be populated until
+// a person acts. It does not for failures that may pass by themselves.
+func HasFailed(condition *corev1.NamespaceCondition) bool {
+	return condition != nil && condition.Status == corev1.ConditionFalse && condition.Reason != ConditionRetrying
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,15 @@ func (f *Failure) Transient() bool {
 	return false
 }
 
+// MayPass reports whether the failure may pass although no person acts. A failure that follows from one of another
+// object passes with that one.
+func (f *Failure) MayPass() bool {
+	if cause, follows := errors.AsType[*Failure](f.err); follows {
+		return cause.MayPass()
+	}
+	return f.Transient() || f.Reason == metav1.StatusReasonForbidden && isNotCounted(f.err)
+}
+
 // Unanswered reports whether the API server may have carried out the write although it failed.
 func (f *Failure) Unanswered() bool {
 	switch f.Reason {
@@ -101,6 +111,13 @@ func failure(err error, namespace string) *Failure {
 		f.Reason = "Unknown"
 	}
 	return f
+}
+
+// isNotCounted reports whether an object is forbidden only until the API server, or the operator, has counted the usage
+// that a quota limits. The API server has no reason or cause of its own for that.
+func isNotCounted(err error) bool {
+	return strings.Contains(err.Error(), "status unknown for quota: ") ||
+		strings.Contains(err.Error(), "is not counted yet: try again in a moment")
 }
 
 func namespaceNotFound(err error, namespace string) bool {

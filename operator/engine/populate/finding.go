@@ -43,12 +43,18 @@ type Finding struct {
 	Reason string
 	// Message describes the finding without the name of the object.
 	Message string
+	// MayPass says that the finding is a failure that may pass by itself: the operator tries again, and may succeed
+	// although no person acts.
+	MayPass bool
 }
 
-// String returns the finding as a sentence that names the object.
+// String returns the finding as a sentence that names the object, and for an error also the template.
 func (f Finding) String() string {
-	if f.Object == (ObjectID{}) {
+	switch {
+	case f.Object == (ObjectID{}):
 		return f.Message
+	case f.Severity == Error && f.Template != "":
+		return fmt.Sprintf("%s of template %s: %s", f.Object, f.Template, f.Message)
 	}
 	return fmt.Sprintf("%s: %s", f.Object, f.Message)
 }
@@ -96,6 +102,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	switch {
 	case outcome.Failure != nil:
 		finding.Severity, finding.Reason, finding.Message = Warning, FindingFailed, outcome.Failure.Error()
+		finding.MayPass = outcome.Failure.MayPass()
 		if outcome.Failure.Reason == ReasonWaitsForRole {
 			finding.Reason = FindingWaitsForRole
 		}

@@ -70,7 +70,9 @@ func TestFindings(t *testing.T) {
 		},
 		"a RoleBinding that waits for its Role": {
 			result: failed(change(strict, Create), ReasonWaitsForRole),
-			want:   finding(Error, FindingWaitsForRole, "no"),
+			want: []Finding{{
+				Object: id, Template: "t", Severity: Error, Reason: FindingWaitsForRole, Message: "no", MayPass: true,
+			}},
 		},
 		"drift that was corrected": {
 			plan: Plan{Changes: []Change{drifted(Configure)}}, result: done(drifted(Configure)),

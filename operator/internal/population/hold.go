@@ -3,6 +3,7 @@ package population
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,6 +106,9 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 		case found == nil && ns != nil, found != nil && isOpen(found):
 			return nil // if it is gone, the API server knows best
 		}
+		if denial := denialOf(found); denial != "" {
+			return webhook.Deny(denial)
+		}
 		ns = found
 		select {
 		case <-change:
@@ -144,6 +148,34 @@ func (h *Hold) isInitializer(ctx context.Context, request *webhook.Request) bool
 		return false
 	}
 	return answer.Status.Allowed
+}
+
+// denialOf returns why users may not write into an initializing namespace until a person acts, or an empty string if
+// the namespace may open by itself. ns is nil if the namespace is unknown.
+func denialOf(ns *corev1.Namespace) string {
+	if ns == nil || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
+		return ""
+	}
+	condition := populate.PopulatedCondition(ns)
+	if !populate.HasFailed(condition) {
+		return ""
+	}
+	return fmt.Sprintf("namespace %s could not be populated, and writes into it are denied until %s: %s: %s",
+		ns.Name, remedy(condition.Reason), condition.Reason, condition.Message)
+}
+
+// remedy returns who can do what about a failure, by the reason of the Populated condition.
+func remedy(reason string) string {
+	switch reason {
+	case populate.ConditionTemplateNotAccepted:
+		return "an administrator corrects the template"
+	case populate.ConditionPolicySpaceNotFound:
+		return "an administrator creates the policy space, or the namespace gets another label " +
+			v1alpha1.PolicySpaceLabel
+	case populate.ConditionNotAdopted:
+		return "a user who may delete Roles, RoleBindings and ResourceQuotas in it lets the tree adopt it"
+	}
+	return "an administrator corrects the template, or resolves what prevents the object"
 }
 
 // waitsFor returns a message about why a namespace is not initialized yet. ns is nil if the namespace is unknown.

@@ -67,10 +67,20 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	open := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	closed := initializing("a,namespace-template")
-	failed := closed.DeepCopy()
-	failed.Status.Conditions = append(failed.Status.Conditions, corev1.NamespaceCondition{
-		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "x: no",
-	})
+	withCondition := func(status corev1.ConditionStatus, reason, message string) *corev1.Namespace {
+		ns := closed.DeepCopy()
+		ns.Status.Conditions = append(ns.Status.Conditions, corev1.NamespaceCondition{
+			Type: v1alpha1.NamespacePopulated, Status: status, Reason: reason, Message: message,
+		})
+		return ns
+	}
+	failed := withCondition(corev1.ConditionFalse, "ObjectsFailed", "x: no")
+	retrying := withCondition(corev1.ConditionFalse, "Retrying", "x: not yet")
+	onlyOthersPending := failed.DeepCopy()
+	onlyOthersPending.Annotations[v1alpha1.PendingAnnotation] = "a"
+	deletedAfterFailure := failed.DeepCopy()
+	deletedAfterFailure.DeletionTimestamp = new(metav1.Unix(1, 0))
+	const denied = "namespace team-a could not be populated, and writes into it are denied until "
 	deleted := closed.DeepCopy()
 	deleted.DeletionTimestamp = new(metav1.Unix(1, 0))
 	const patience = 8 * time.Second
@@ -81,9 +91,9 @@ func TestHold(t *testing.T) {
 		// later replaces the namespace in the cache after a second.
 		later  *corev1.Namespace
 		isGone bool
-		// wait is how long the request takes, and message why it is deferred then.
-		wait    time.Duration
-		message string
+		// wait is how long the request takes. message is why it is deferred then, and denial why it is denied.
+		wait            time.Duration
+		message, denial string
 	}{
 		"an open namespace":                    {namespace: open},
 		"a namespace being deleted":            {namespace: deleted},
@@ -97,8 +107,48 @@ func TestHold(t *testing.T) {
 			message: "namespace n is being initialized: it waits for a, namespace-template",
 		},
 		"a namespace whose population failed": {
-			namespace: failed, wait: patience,
-			message: "namespace n is being initialized: it waits for a, namespace-template (ObjectsFailed: x: no)",
+			namespace: failed,
+			denial: denied + "an administrator corrects the template, or resolves what prevents the object: " +
+				"ObjectsFailed: x: no",
+		},
+		"a namespace whose population fails while the request waits": {
+			namespace: closed, later: failed, wait: time.Second,
+			denial: denied + "an administrator corrects the template, or resolves what prevents the object: " +
+				"ObjectsFailed: x: no",
+		},
+		"a namespace whose template is broken": {
+			namespace: withCondition(corev1.ConditionFalse, "TemplateNotAccepted", "t: no"),
+			denial:    denied + "an administrator corrects the template: TemplateNotAccepted: t: no",
+		},
+		"a namespace whose policy space is missing": {
+			namespace: withCondition(corev1.ConditionFalse, "PolicySpaceNotFound", "create it"),
+			denial: denied + "an administrator creates the policy space, or the namespace gets another label " +
+				"policy.nstpl.dev/policyspace: PolicySpaceNotFound: create it",
+		},
+		"a namespace that is not adopted": {
+			namespace: withCondition(corev1.ConditionFalse, "NotAdopted", "existed before"),
+			denial: denied + "a user who may delete Roles, RoleBindings and ResourceQuotas in it lets the tree " +
+				"adopt it: NotAdopted: existed before",
+		},
+		"an initializer of a namespace whose population failed": {
+			namespace: failed, reviews: accessReviews{isInitializer: true},
+		},
+		"a namespace that is deleted after its population failed": {namespace: deletedAfterFailure},
+		"a question about one's own rights after a failure": {
+			namespace: failed, resource: "localsubjectaccessreviews",
+		},
+		"a namespace whose failure may pass": {
+			namespace: retrying, wait: patience,
+			message: "namespace n is being initialized: it waits for a, namespace-template (Retrying: x: not yet)",
+		},
+		"a namespace whose failure passes": {namespace: retrying, later: open, wait: time.Second},
+		"a populated namespace that waits for another initializer": {
+			namespace: withCondition(corev1.ConditionTrue, "Populated", "1 object"), wait: patience,
+			message: "namespace n is being initialized: it waits for a, namespace-template",
+		},
+		"a failure that does not close the namespace": {
+			namespace: onlyOthersPending, wait: patience,
+			message: "namespace n is being initialized: it waits for a (ObjectsFailed: x: no)",
 		},
 		"a namespace that remains unknown": {wait: patience, message: "namespace n is being initialized"},
 		"a user who cannot be asked about": {
@@ -124,7 +174,11 @@ func TestHold(t *testing.T) {
 				start := time.Now()
 				err := hold.Validate(t.Context(), request)
 				require.Equal(t, test.wait, time.Since(start))
-				if test.message == "" {
+				switch {
+				case test.denial != "":
+					require.Equal(t, webhook.Deny(test.denial), err)
+					return
+				case test.message == "":
 					require.NoError(t, err)
 					return
 				}

@@ -35,15 +35,6 @@ type Report struct {
 	Pending      string
 }
 
-// Reasons of the Populated condition.
-const (
-	reasonPopulated      = "Populated"
-	reasonObjectsFailed  = "ObjectsFailed"
-	reasonTemplateBroken = "TemplateNotAccepted"
-	reasonNoPolicySpace  = "PolicySpaceNotFound"
-	reasonNotAdopted     = "NotAdopted"
-)
-
 // reportOf returns the report on a namespace after a plan was carried out.
 func reportOf(plan populate.Plan, result populate.Result, findings []populate.Finding) Report {
 	report := Report{Depths: hierarchy.OwnDepthLabels(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
@@ -51,17 +42,14 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 	if len(plan.Templates) == 0 && isPopulated {
 		return report
 	}
-	report.Status, report.Reason = corev1.ConditionTrue, reasonPopulated
+	report.Status, report.Reason = corev1.ConditionTrue, populate.ConditionPopulated
 	var parts []string
 	if isPopulated {
 		parts = append(parts, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
 	}
 	for _, finding := range findings {
 		if finding.Severity == populate.Error {
-			report.Status, report.Reason = corev1.ConditionFalse, reasonObjectsFailed
-			if finding.Reason == populate.FindingBrokenTemplate {
-				report.Reason = reasonTemplateBroken
-			}
+			report.Status, report.Reason = corev1.ConditionFalse, worse(report.Reason, finding)
 		}
 		if finding.Severity > populate.Info {
 			parts = append(parts, finding.String())
@@ -70,6 +58,23 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 	report.Existing = populate.ExistingObjects(plan, result)
 	report.Message = reporting.Shorten(strings.Join(parts, "; "))
 	return report
+}
+
+// worse returns the reason of Populated=False after one more finding that is an error. The reason says that the failure
+// may pass by itself only if all failures may.
+func worse(reason string, finding populate.Finding) string {
+	switch {
+	case finding.Reason == populate.FindingBrokenTemplate || reason == populate.ConditionTemplateNotAccepted:
+		return populate.ConditionTemplateNotAccepted
+	case finding.MayPass && (reason == populate.ConditionPopulated || reason == populate.ConditionRetrying):
+		return populate.ConditionRetrying
+	}
+	return populate.ConditionObjectsFailed
+}
+
+// hasFailed reports whether the namespace cannot be populated until a person acts.
+func (r Report) hasFailed() bool {
+	return populate.HasFailed(&corev1.NamespaceCondition{Status: r.Status, Reason: r.Reason})
 }
 
 // equal reports whether two reports differ in nothing.
@@ -87,9 +92,9 @@ func (r Report) notYet(ns *corev1.Namespace) Report {
 // withMisplaced returns the report on a namespace whose depth labels cannot change: its place is unknown, or it existed
 // before the tree and is not adopted.
 func (r Report) withMisplaced(misplaced error) Report {
-	r.Status, r.Reason = corev1.ConditionFalse, reasonNoPolicySpace
+	r.Status, r.Reason = corev1.ConditionFalse, populate.ConditionPolicySpaceNotFound
 	if isNotAdopted(misplaced) {
-		r.Reason = reasonNotAdopted
+		r.Reason = populate.ConditionNotAdopted
 	}
 	r.Message = reporting.Shorten(strings.TrimSuffix(misplaced.Error()+"; "+r.Message, "; "))
 	return r
@@ -108,9 +113,13 @@ func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
 	return strings.Join(names, ", ")
 }
 
-// hasSameFindings reports whether two reports differ in nothing but the pending initializers.
+// hasSameFindings reports whether two reports differ in nothing but the pending initializers, and whether failures are
+// known to last.
 func (r Report) hasSameFindings(other Report) bool {
 	other.Initializing, other.Pending = r.Initializing, r.Pending
+	if r.Status == corev1.ConditionFalse {
+		other.Reason = r.Reason
+	}
 	return r.equal(other)
 }
 

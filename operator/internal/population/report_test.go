@@ -45,9 +45,10 @@ func initializing(pending string) *corev1.Namespace {
 
 func TestReportIsReadAsItWasWritten(t *testing.T) {
 	populated := Report{
-		Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "2 objects of t", Existing: "t/configmap/x",
+		Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "2 objects of t",
+		Existing: "t/configmap/x",
 	}
-	failed := Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "no"}
+	failed := Report{Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed, Message: "no"}
 	with := func(report Report, pending string) Report {
 		report.Initializing, report.Pending = pending != "", pending
 		return report
@@ -113,12 +114,18 @@ func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	require.Len(t, left.Status.Conditions, 1)
 }
 
-func TestPendingInitializersAreNoFindings(t *testing.T) {
+func TestWhatIsNoFinding(t *testing.T) {
 	report := Report{Status: corev1.ConditionTrue, Initializing: true, Pending: "a"}
 	require.True(t, report.hasSameFindings(Report{Status: corev1.ConditionTrue}))
 	require.False(t, report.hasSameFindings(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
 	require.False(t,
 		report.hasSameFindings(Report{Status: corev1.ConditionTrue, Existing: "s", Initializing: true, Pending: "a"}))
+
+	retrying := Report{Status: corev1.ConditionFalse, Reason: populate.ConditionRetrying, Message: "no"}
+	failed := Report{Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed, Message: "no"}
+	require.True(t, failed.hasSameFindings(retrying), "the Event about a failure is not recorded twice")
+	failed.Message = "not at all"
+	require.False(t, failed.hasSameFindings(retrying))
 }
 
 func TestInOrderOfCreation(t *testing.T) {
@@ -153,6 +160,8 @@ func TestReportOf(t *testing.T) {
 		return populate.Finding{Object: x, Template: "t", Severity: severity, Reason: reason, Message: message}
 	}
 	failed := finding(populate.Error, populate.FindingFailed, "no")
+	mayPass := finding(populate.Error, populate.FindingFailed, "not yet")
+	mayPass.MayPass = true
 	broken := populate.Finding{
 		Template: "t", Severity: populate.Error, Reason: populate.FindingBrokenTemplate, Message: "template t: no",
 	}
@@ -167,24 +176,31 @@ func TestReportOf(t *testing.T) {
 		"no template selects the namespace": {},
 		"no template selects it, but a revoked grant remains": {
 			findings: []populate.Finding{failed},
-			want:     Report{Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "configmap/x: no"},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed,
+				Message: "configmap/x of template t: no",
+			},
 		},
 		"all objects are applied": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
-			want:      Report{Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "0 objects of t"},
-			state:     Populated,
+			want: Report{
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
+			},
+			state: Populated,
 		},
 		"what the operator corrected is not in the condition": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{finding(populate.Info, populate.FindingDriftCorrected, "y")},
-			want:      Report{Status: corev1.ConditionTrue, Reason: reasonPopulated, Message: "0 objects of t"},
-			state:     Populated,
+			want: Report{
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
+			},
+			state: Populated,
 		},
 		"a warning is in the condition": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{drifted},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: reasonPopulated,
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
 				Message: "0 objects of t; configmap/x: drifted: y",
 			},
 			state: Drifted,
@@ -193,7 +209,7 @@ func TestReportOf(t *testing.T) {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{finding(populate.Warning, populate.FindingFailed, "no"), drifted},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: reasonPopulated,
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
 				Message: "0 objects of t; configmap/x: no; configmap/x: drifted: y",
 			},
 			state: Failed, failures: 1,
@@ -202,15 +218,56 @@ func TestReportOf(t *testing.T) {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{failed, broken},
 			want: Report{
-				Status: corev1.ConditionFalse, Reason: reasonTemplateBroken, Message: "configmap/x: no; template t: no",
+				Status: corev1.ConditionFalse, Reason: populate.ConditionTemplateNotAccepted,
+				Message: "configmap/x of template t: no; template t: no",
+			},
+			state: Failed, failures: 2,
+		},
+		"a broken template and a failure that may pass": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{mayPass, broken},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: populate.ConditionTemplateNotAccepted,
+				Message: "configmap/x of template t: not yet; template t: no",
+			},
+			state: Failed, failures: 2,
+		},
+		"failures that may pass": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{mayPass, mayPass},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: populate.ConditionRetrying,
+				Message: "configmap/x of template t: not yet; configmap/x of template t: not yet",
+			},
+			state: Failed, failures: 2,
+		},
+		"a failure that may pass after one that lasts": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{failed, mayPass},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed,
+				Message: "configmap/x of template t: no; configmap/x of template t: not yet",
+			},
+			state: Failed, failures: 2,
+		},
+		"a failure that lasts after one that may pass": {
+			templates: []*v1alpha1.NamespaceTemplate{template("t")},
+			findings:  []populate.Finding{mayPass, failed},
+			want: Report{
+				Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed,
+				Message: "configmap/x of template t: not yet; configmap/x of template t: no",
 			},
 			state: Failed, failures: 2,
 		},
 		"a RoleBinding waits for its Role": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
-			findings:  []populate.Finding{finding(populate.Error, populate.FindingWaitsForRole, "waits")},
+			findings: []populate.Finding{{
+				Object: x, Template: "t", Severity: populate.Error, Reason: populate.FindingWaitsForRole,
+				Message: "waits", MayPass: true,
+			}},
 			want: Report{
-				Status: corev1.ConditionFalse, Reason: reasonObjectsFailed, Message: "configmap/x: waits",
+				Status: corev1.ConditionFalse, Reason: populate.ConditionRetrying,
+				Message: "configmap/x of template t: waits",
 			},
 			state: Pending,
 		},
@@ -221,7 +278,7 @@ func TestReportOf(t *testing.T) {
 				Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Templates: test.templates,
 			}}
 			requireReport(t, test.want, reportOf(plan, populate.Result{}, test.findings))
-			of := templateResults(plan, populate.Result{}, test.findings, nil)
+			of := templateResults(plan, test.findings, nil)
 			require.Len(t, of, len(test.templates))
 			if len(test.templates) > 0 {
 				require.Equal(t, int64(3), of["t"].Generation)

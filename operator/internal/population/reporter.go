@@ -35,7 +35,8 @@ func (r *Namespaces) report(
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)
 	}
-	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, result, findings, r.Templates.Index.Ahead(plan.Namespace)),
+	report = r.confirmed(ctx, ns, report, findings, misplaced)
+	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
 	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)
@@ -51,7 +52,8 @@ func (r *Namespaces) report(
 	}
 	r.recordFindings(ctx, ns, findings, isNew)
 	if isNew && isNotAdopted(misplaced) {
-		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, reasonNotAdopted, "Place", "%s",
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, populate.ConditionNotAdopted,
+			"Place", "%s",
 			reporting.Shorten(misplaced.Error()))
 	}
 	if !created.IsZero() {

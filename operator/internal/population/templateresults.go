@@ -9,7 +9,7 @@ import (
 // templateResults returns the result of each selecting template in a namespace. ahead are the templates that select the
 // namespace and whose rollout has not reached it.
 func templateResults(
-	plan populate.Plan, result populate.Result, findings []populate.Finding, ahead []*v1alpha1.NamespaceTemplate,
+	plan populate.Plan, findings []populate.Finding, ahead []*v1alpha1.NamespaceTemplate,
 ) map[string]TemplateResult {
 	all := map[string]TemplateResult{}
 	for _, template := range ahead {
@@ -17,17 +17,6 @@ func templateResults(
 	}
 	for _, template := range plan.Templates {
 		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, Passes: true}
-	}
-	for _, outcome := range result.Outcomes {
-		if known, selects := all[outcome.Template]; selects && outcome.Failure != nil && !outcome.Failure.Transient() {
-			known.Passes = false
-			all[outcome.Template] = known
-		}
-	}
-	for _, broken := range plan.Broken {
-		known := all[broken.Template.Name]
-		known.Passes = false
-		all[broken.Template.Name] = known
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {
@@ -48,7 +37,7 @@ func templateResults(
 func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	switch finding.Reason {
 	case populate.FindingFailed, populate.FindingBrokenTemplate:
-		s.State = Failed
+		s.State, s.Passes = Failed, s.Passes && finding.MayPass
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
 			failure.object = finding.Object.String()

@@ -159,14 +159,13 @@ func (w *waiter) setLatest(ns *corev1.Namespace) {
 	}
 }
 
-// isDone reports whether there is nothing left to wait for: the population of the namespace failed, or the namespace is
-// populated and initialized.
+// isDone reports whether there is nothing left to wait for: the namespace cannot be populated until a person acts, or
+// it is populated and initialized. The waiter goes on while the operator retries failures that may pass.
 func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
 	}
-	condition := populate.PopulatedCondition(w.latest)
-	if condition != nil && condition.Status != corev1.ConditionTrue {
+	if populate.HasFailed(populate.PopulatedCondition(w.latest)) {
 		return true
 	}
 	return !initialize.Initializing(w.latest) && (isPopulated(w.latest) || !w.hasTemplates)
@@ -220,8 +219,14 @@ func (w *waiter) interrupted(ctx context.Context, name string) error {
 			"until then, only users with the verb initialize may write to it",
 			name, w.latest.Annotations[v1alpha1.PendingAnnotation], w.timeout)
 	}
-	return fmt.Errorf("namespace/%s was created but is not populated after %s: "+
-		"run 'kubectl nstpl status %[1]s' to check again", name, w.timeout)
+	var why string
+	if w.latest != nil {
+		if condition := populate.PopulatedCondition(w.latest); condition != nil {
+			why = fmt.Sprintf("%s: %s: ", condition.Reason, condition.Message)
+		}
+	}
+	return fmt.Errorf("namespace/%s was created but is not populated after %s: %s"+
+		"run 'kubectl nstpl status %[1]s' to check again", name, w.timeout, why)
 }
 
 func (w *waiter) noteMissing() {

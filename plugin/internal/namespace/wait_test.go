@@ -2,7 +2,9 @@ package namespace
 
 import (
 	"bytes"
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +33,13 @@ func namespaceWith(initializing bool, populated corev1.ConditionStatus) *corev1.
 	return ns
 }
 
+// retrying returns a namespace that is not populated because of failures that may pass.
+func retrying() *corev1.Namespace {
+	ns := namespaceWith(true, corev1.ConditionFalse)
+	ns.Status.Conditions[0].Reason = populate.ConditionRetrying
+	return ns
+}
+
 func TestIsDone(t *testing.T) {
 	tests := map[string]struct {
 		hasTemplates bool
@@ -43,6 +52,7 @@ func TestIsDone(t *testing.T) {
 		"populated, initializing":           {true, namespaceWith(true, corev1.ConditionTrue), false},
 		"populated and initialized":         {true, namespaceWith(false, corev1.ConditionTrue), true},
 		"failed":                            {true, namespaceWith(true, corev1.ConditionFalse), true},
+		"failed, and the operator retries":  {true, retrying(), false},
 		"unknown templates, initializing":   {false, namespaceWith(true, ""), false},
 		"unknown templates and initialized": {false, namespaceWith(false, ""), true},
 	}
@@ -96,6 +106,28 @@ func TestHandlePrintsPendingInitializersOnce(t *testing.T) {
 	w.handle(event{namespace: namespaceWith(true, corev1.ConditionTrue)})
 	w.handle(event{namespace: namespaceWith(true, corev1.ConditionTrue)})
 	require.Equal(t, "namespace/team-a is populated but still waits for example.com/cni\n", errOut.String())
+}
+
+func TestInterruptedSaysWhyTheNamespaceIsNotPopulated(t *testing.T) {
+	for name, test := range map[string]struct {
+		latest *corev1.Namespace
+		want   string
+	}{
+		"not read": {nil, "namespace/team-a was created but is not populated after 5s: " +
+			"run 'kubectl nstpl status team-a' to check again"},
+		"not reported": {namespaceWith(true, ""), "namespace/team-a was created but is not populated after 5s: " +
+			"run 'kubectl nstpl status team-a' to check again"},
+		"the operator retries": {retrying(), "namespace/team-a was created but is not populated after 5s: " +
+			"Retrying: quota: no: run 'kubectl nstpl status team-a' to check again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, _ := testWaiter()
+			w.timeout, w.latest = 5*time.Second, test.latest
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(errTimeout)
+			require.EqualError(t, w.interrupted(ctx, "team-a"), test.want)
+		})
+	}
 }
 
 func TestFinish(t *testing.T) {
