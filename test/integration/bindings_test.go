@@ -66,7 +66,8 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	ns := s.createNamespace("a")
 	s.waitPresent(ns, configMap("good", "v"))
 	s.waitNotPopulated(ns,
-		"rolebinding.rbac.authorization.k8s.io/workers: not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
+		"rolebinding.rbac.authorization.k8s.io/workers of template "+s.name("defaults")+
+			": not applied, because role.rbac.authorization.k8s.io/"+s.id+" is not as declared")
 	s.waitAbsent(ns, binding)
 	allow()
 	s.waitPopulated(ns)

@@ -206,7 +206,8 @@ metadata: {name: SCOPE}
 spec:
   matchConstraints:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [CREATE, UPDATE]}]
-  validations: [{expression: "object.metadata.name != 'SCOPE-token'", messageExpression: "'refused: ' + string(object.data.pin)"}]
+  validations:
+  - {expression: "object.metadata.name != 'SCOPE-token'", messageExpression: "'refused: ' + string(object.data.pin)"}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

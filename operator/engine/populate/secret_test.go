@@ -22,7 +22,8 @@ func TestFailuresQuoteNoValuesOfSecrets(t *testing.T) {
 		field.Invalid(field.NewPath("data").Key("pin"), value, "must be a number, not "+value),
 		field.Required(field.NewPath("type"), value),
 	})
-	const hidden = "and its message may contain values of the Secret: apply the Secret yourself with --dry-run=server to read it"
+	const hidden = "and its message may contain values of the Secret: " +
+		"apply the Secret yourself with --dry-run=server to read it"
 	for name, test := range map[string]struct {
 		err  error
 		want string
