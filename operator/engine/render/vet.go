@@ -7,24 +7,32 @@ import (
 	"slices"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/schema"
 )
 
 // Vet returns everything that is wrong with a template and that can be checked without a cluster: why it cannot be
 // compiled, by itself or with one of its overlays, and why the API server would reject its objects in some namespaces.
 // It returns early, with the problems found so far, once the context is done.
-func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate) []error {
-	_, problems := VetVariants(ctx, template)
+func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *schema.Catalog) []Problem {
+	_, problems := VetVariants(ctx, template, schemas)
 	return problems
 }
 
 // VetVariants is like Vet. If there are no problems, it also returns the template compiled by itself and with each of
 // its overlays alone.
-func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (variants []Variant, problems []error) {
+func VetVariants(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *schema.Catalog,
+) (variants []Variant, found []Problem) {
 	if err := CheckBudget(template); err != nil {
-		return nil, []error{err}
+		return nil, []Problem{{Message: err.Error()}}
 	}
 	variants, err := compileEachOverlay(ctx.Err, template)
-	problems = unjoin(err)
+	problems := unjoin(err)
+	defer func() {
+		for _, problem := range problems {
+			found = append(found, Problem{Message: problem.Error()})
+		}
+	}()
 	for i, raw := range template.Spec.Templates {
 		// compileEachOverlay has already reported an object that cannot be parsed.
 		if object, err := parseObject(raw); err == nil {
@@ -35,9 +43,10 @@ func VetVariants(ctx context.Context, template *v1alpha1.NamespaceTemplate) (var
 		}
 	}
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, nil
 	}
-	return variants, overlayProblems(variants)
+	problems = overlayProblems(variants)
+	return variants, nil
 }
 
 // overlayProblems returns the problems of objects that only exist with an overlay.

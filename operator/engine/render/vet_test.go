@@ -167,7 +167,7 @@ func TestVetReportsEveryProblem(t *testing.T) {
 			if test.overlays != "" {
 				template = withOverlays(t, template, test.overlays)
 			}
-			problems := Vet(t.Context(), template)
+			problems := Vet(t.Context(), template, nil)
 			require.Len(t, problems, len(test.want), "%v", problems)
 			for i, want := range test.want {
 				require.ErrorContains(t, problems[i], want)
@@ -207,7 +207,7 @@ func TestVetRejectsTemplatesThatTakeTooLong(t *testing.T) {
 	require.NoError(t, CheckBudget(objects(512)))
 	require.NoError(t, CheckBudget(overlays(objects(250), 32)))
 	require.Error(t, CheckBudget(overlays(objects(512), 32)))
-	problems := Vet(t.Context(), overlays(objects(4000), 6))
+	problems := Vet(t.Context(), overlays(objects(4000), 6), nil)
 	require.Len(t, problems, 1)
 	require.ErrorContains(t, problems[0], "too many objects and overlays together, 4000 and 6")
 
@@ -238,7 +238,7 @@ func TestDeclarationsReadFieldsInTheSameCaseAsCompile(t *testing.T) {
 func TestWarningsAboutTheCreatorsName(t *testing.T) {
 	template := templateOf(t,
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR), labels: {by: $(CREATOR)}}}", roleBinding)
-	require.Empty(t, Vet(t.Context(), template))
+	require.Empty(t, Vet(t.Context(), template, nil))
 	warnings := Warnings(template)
 	require.Len(t, warnings, 2)
 	require.Contains(t, warnings[1], "not valid in metadata.name")
@@ -251,7 +251,7 @@ func TestWarningsAboutNamesThatMayBeEqual(t *testing.T) {
 	}
 	for _, other := range []string{named("ConfigMap", "$(NAMESPACE)"), named("ConfigMap", "set$(NAMESPACE)")} {
 		template := templateOf(t, configMap, other)
-		require.Empty(t, Vet(t.Context(), template))
+		require.Empty(t, Vet(t.Context(), template, nil))
 		warnings := Warnings(template)
 		require.Len(t, warnings, 1, "%s", other)
 		require.Contains(t, warnings[0], "may be the same object in some namespaces")
@@ -309,7 +309,7 @@ func FuzzVet(f *testing.F) {
 		template.Spec.Overlays[0].Patches = []v1alpha1.Patch{{
 			Patch: patch, Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"},
 		}}
-		if len(Vet(t.Context(), template)) > 0 {
+		if len(Vet(t.Context(), template, nil)) > 0 {
 			return
 		}
 		for _, overlays := range [][]string{nil, {"o"}} {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -29,6 +30,7 @@ type Admission struct {
 	templates  client.Reader
 	live       client.Reader
 	attributes *attribute.Admission
+	schemas    *schema.Catalog
 	outlines   outlines
 	slots      chan struct{}
 }
@@ -42,13 +44,15 @@ type Options struct {
 	Templates, Live client.Reader
 	// Attributes provides the rules about protected attributes.
 	Attributes *attribute.Admission
+	// Schemas checks the objects of templates. If nil, they are not checked against schemas.
+	Schemas *schema.Catalog
 }
 
 // NewAdmission returns the validator.
 func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, templates: o.Templates, live: o.Live, attributes: o.Attributes,
-		slots: make(chan struct{}, maxConcurrentVettings),
+		schemas: o.Schemas, slots: make(chan struct{}, maxConcurrentVettings),
 	}
 }
 

@@ -74,9 +74,13 @@ func (v *review) judgeCompiled(ctx context.Context, kinds []resolvedKind) ([]err
 	case <-ctx.Done():
 		return nil, errors.New("timed out while other templates were being vetted: repeat the request")
 	}
-	variants, problems := render.VetVariants(ctx, v.updated)
+	variants, invalid := render.VetVariants(ctx, v.updated, v.schemas)
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	problems := make([]error, 0, len(invalid))
+	for _, problem := range invalid {
+		problems = append(problems, problem)
 	}
 	var err error
 	if len(problems) == 0 {

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
+	engineschema "nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -35,6 +37,13 @@ func (v *vet) checkFiles(ctx context.Context) (violated bool, err error) {
 		if c, err = v.Connect(); err != nil {
 			return false, err
 		}
+	}
+	definitions, err := crd.All()
+	if err != nil {
+		return false, err
+	}
+	if v.schemas, err = engineschema.New(definitions...); err != nil {
+		return false, err
 	}
 	violations, seen := []violation{}, map[string]bool{}
 	for _, document := range files.Documents {
@@ -69,7 +78,11 @@ func (v *vet) check(ctx context.Context, document source.Document) []error {
 			v.Note("Warning: %s", warning)
 		}
 	}
-	return render.Vet(ctx, document.Template)
+	var problems []error
+	for _, problem := range render.Vet(ctx, document.Template, v.schemas) {
+		problems = append(problems, problem)
+	}
+	return problems
 }
 
 // nameOf returns the name of the object in a document, or "" if the document is invalid.

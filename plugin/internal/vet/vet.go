@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
@@ -22,6 +23,8 @@ type vet struct {
 	files  []string
 	server bool
 	format string
+	// schemas checks the objects of templates. checkFiles sets it.
+	schemas *schema.Catalog
 }
 
 // violation is a violation in a file. The output of vet -f -o json is a list of violations.

@@ -1,0 +1,2 @@
+// Package schema checks objects against the schemas of their kinds, without a cluster.
+package schema
