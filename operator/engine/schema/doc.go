@@ -1,2 +1,23 @@
-// Package schema checks objects against the schemas of their kinds, without a cluster.
+// Package schema checks objects against the schemas of their kinds, without a cluster. It tells all that is wrong with
+// an object at once, with the path of each field and what to write instead:
+//
+//	spec.hards: unknown field: did you mean hard?
+//	spec.hard[pods]: must be a quantity, not the string "five"
+//
+// A Catalog knows two sorts of kinds. The kinds of Kubernetes are the Go types of client-go, which name the fields and
+// the types of their values; tables add what Go types do not tell: the values of enumerations (enums.go), and rules of
+// the kinds that templates declare most (rules.go, resources.go). Custom kinds are known from their
+// CustomResourceDefinitions, which the API server's own code validates (custom.go).
+//
+// These invariants hold:
+//
+//   - A problem is never a false alarm: the API server of the same version rejects the object, too. The opposite does
+//     not hold. Only the API server can tell that an object is valid, because admission and validation in Go decide
+//     as well.
+//   - Nothing is reported about a kind that the Catalog does not know. Knows tells callers what to skip.
+//   - Check takes an object as it is sent to the API server. Tokens of templates are already replaced.
+//   - Messages are sentences for people. They never have the names of Go types.
+//
+// A cluster that is newer than this module may accept fields that the compiled types do not have. Callers with a cluster
+// should let its API server decide, and take remedies from here.
 package schema

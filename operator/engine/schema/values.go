@@ -1,0 +1,166 @@
+package schema
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The kinds of JSON values.
+const (
+	aBoolean = "boolean"
+	aNumber  = "number"
+	aString  = "string"
+	aList    = "list"
+	anObject = "object"
+)
+
+func kindOf(value any) string {
+	switch value.(type) {
+	case bool:
+		return aBoolean
+	case string:
+		return aString
+	case []any:
+		return aList
+	case map[string]any:
+		return anObject
+	}
+	return aNumber
+}
+
+// wholeNumber returns a number without a fraction, as it is decoded from JSON.
+func wholeNumber(value any) (number int64, ok bool) {
+	switch value := value.(type) {
+	case int64:
+		return value, true
+	case float64:
+		return int64(value), value == math.Trunc(value) && math.Abs(value) < 1<<53
+	}
+	return 0, false
+}
+
+// maxShown is the number of characters of a value in a message.
+const maxShown = 40
+
+// describe returns a value in words, such as: the string "five".
+func describe(value any) string {
+	switch kindOf(value) {
+	case aString:
+		text := []rune(value.(string))
+		if len(text) > maxShown {
+			text = append(text[:maxShown], '…')
+		}
+		return fmt.Sprintf("the string %q", string(text))
+	case aList:
+		return "a list"
+	case anObject:
+		return "an object"
+	case aBoolean:
+		return fmt.Sprint(value)
+	}
+	return "the number " + scalarText(value)
+}
+
+// scalarText returns a scalar as it is written in JSON.
+func scalarText(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(text)
+}
+
+// wrongType reports a value of another type than wanted.
+func (c *checker) wrongType(at *field.Path, wanted string, value any) {
+	c.report(at, "must be "+wanted+", not "+describe(value), remedyOfType(wanted, value))
+}
+
+func remedyOfType(wanted string, value any) string {
+	text, isText := value.(string)
+	switch kind := kindOf(value); wanted {
+	case "a string":
+		if kind == aNumber || kind == aBoolean {
+			return "write it in quotes: " + strconv.Quote(scalarText(value))
+		}
+	case "a whole number", "a number":
+		if number, err := strconv.ParseInt(text, 10, 64); isText && err == nil {
+			return "remove the quotes: " + strconv.FormatInt(number, 10)
+		}
+	case "true or false":
+		switch strings.ToLower(text) {
+		case "true", "yes", "on", "y":
+			return "write true, without quotes"
+		case "false", "no", "off", "n":
+			return "write false, without quotes"
+		}
+	case "a list":
+		if kind == anObject || kind == aString {
+			return "write it as an item of a list, after a dash"
+		}
+	}
+	return ""
+}
+
+// parsed checks a value of a type with a parser of its own.
+func (c *checker) parsed(at *field.Path, t reflect.Type, value any) {
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(data, reflect.New(t).Interface())
+	}
+	if err == nil {
+		return
+	}
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		c.report(at, "must be a quantity, not "+describe(value), quantityRemedy(value))
+	case reflect.TypeFor[intstr.IntOrString]():
+		c.report(at, "must be a whole number or a string, not "+describe(value), "")
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+		c.report(at, "must be a time, not "+describe(value), "write it as 2006-01-02T15:04:05Z")
+	default:
+		c.report(at, describe(value)+" is not valid here", "")
+	}
+}
+
+const quantityForms = "write a number with an optional suffix, such as 10, 500m or 2Gi"
+
+func quantityRemedy(value any) string {
+	text, ok := value.(string)
+	if !ok {
+		return quantityForms
+	}
+	text = strings.Join(strings.Fields(text), "")
+	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	suffix := strings.ToLower(text[len(number):])
+	bytes := strings.TrimSuffix(suffix, "b")
+	for _, known := range []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", ""} {
+		if strings.ToLower(known) == bytes {
+			if meant, err := resource.ParseQuantity(number + known); err == nil && meant.Sign() >= 0 {
+				return "did you mean " + number + known + "?"
+			}
+		}
+	}
+	return quantityForms
+}
+
+// base64 checks a field of bytes.
+func (c *checker) base64(at *field.Path, value any) {
+	text, ok := value.(string)
+	if !ok {
+		c.wrongType(at, "a string", value)
+		return
+	}
+	if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+		c.report(at, "must be encoded as base64", "encode it, or declare the text in stringData")
+	}
+}
