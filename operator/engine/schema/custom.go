@@ -206,7 +206,10 @@ func (n structuralNode) child(name string) node {
 func (c *checker) invalid(errs field.ErrorList) {
 	for _, err := range errs {
 		path := pathOf(err.Field)
-		if slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path != "" && isWithin(path, p.Path) }) {
+		isReported := slices.ContainsFunc(c.problems, func(p Problem) bool {
+			return p.Path != "" && isWithin(path, p.Path)
+		})
+		if isReported || path == "" && strings.HasPrefix(err.Detail, "Checked value must be of type") {
 			continue
 		}
 		problem := Problem{Path: path}

@@ -18,6 +18,6 @@
 //   - Check takes an object as it is sent to the API server. Tokens of templates are already replaced.
 //   - Messages are sentences for people. They never have the names of Go types.
 //
-// A cluster that is newer than this module may accept fields that the compiled types do not have. Callers with a cluster
-// should let its API server decide, and take remedies from here.
+// A cluster that is newer than this module may accept fields that the compiled types do not have. Callers with a
+// cluster should let its API server decide, and take remedies from here.
 package schema

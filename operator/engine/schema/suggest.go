@@ -22,6 +22,8 @@ type scope struct {
 	outer *scope
 }
 
+const unknownField = "unknown field"
+
 // maxListed is the number of fields that a message lists at most.
 const maxListed = 12
 
@@ -31,15 +33,15 @@ func (c *checker) unknownField(in *scope, name string) {
 	at := child(in.at, name)
 	names := in.node.names()
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
-		c.report(at, "unknown field", "did you mean "+names[i]+"?")
+		c.report(at, unknownField, "did you mean "+names[i]+"?")
 		return
 	}
 	if elsewhere := in.find(name); elsewhere != "" {
-		c.report(at, "unknown field", "move it to "+elsewhere)
+		c.report(at, unknownField, "move it to "+elsewhere)
 		return
 	}
 	if similar := closest(name, names); similar != "" {
-		c.report(at, "unknown field", "did you mean "+similar+"?")
+		c.report(at, unknownField, "did you mean "+similar+"?")
 		return
 	}
 	for _, outer := range names {
@@ -48,7 +50,7 @@ func (c *checker) unknownField(in *scope, name string) {
 			continue
 		}
 		if similar := closest(name, below.names()); similar != "" {
-			c.report(at, "unknown field", "did you mean "+in.at.Child(outer, similar).String()+"?")
+			c.report(at, unknownField, "did you mean "+in.at.Child(outer, similar).String()+"?")
 			return
 		}
 	}
@@ -59,7 +61,7 @@ func (c *checker) unknownField(in *scope, name string) {
 			remedy = "remove it: only " + names[0] + " is known here"
 		}
 	}
-	c.report(at, "unknown field", remedy)
+	c.report(at, unknownField, remedy)
 }
 
 // find returns the path of a field of that name in the objects around the scope, or up to two levels below it. It

@@ -111,7 +111,8 @@ func (c *checker) scalar(at *field.Path, t reflect.Type, value any) {
 		number, ok := wholeNumber(value)
 		if !ok {
 			c.wrongType(at, "a whole number", value)
-		} else if reflect.Zero(t).CanInt() && reflect.Zero(t).OverflowInt(number) {
+		} else if zero := reflect.Zero(t); zero.CanInt() && zero.OverflowInt(number) ||
+			zero.CanUint() && (number < 0 || zero.OverflowUint(uint64(number))) {
 			c.report(at, fmt.Sprintf("%d is out of range", number), "")
 		}
 	case reflect.Float32, reflect.Float64:
