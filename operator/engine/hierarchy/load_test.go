@@ -355,10 +355,10 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 			[]string{ns, "a/q.yaml: " + quota("nstpl-policyspace")}, "name-reserved foo-corp/a/q.yaml:4",
 		},
 		"an invalid label": {[]string{"a/n.yaml: " + namespace("a") +
-			"  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:5"},
+			"  labels:\n    b: c\n    e: f g\n"}, "schema foo-corp/a/n.yaml:7"},
 		"an annotation that is reserved for kustomize": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "name: b",
-				"name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:3"},
+				"name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:5"},
 		"a quota of half a device": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
 		"one invalid limit among others": {[]string{"q.yaml: " +

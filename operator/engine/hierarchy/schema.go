@@ -1,7 +1,7 @@
 package hierarchy
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -91,17 +90,20 @@ func (l *loader) checkLimits(o Object) {
 	escaped, _ := render.Escaped(fields).(map[string]any)
 	object := &unstructured.Unstructured{Object: escaped}
 	problems := render.CheckLimits(object)
-	if err := errors.Join(render.CheckLabels(object.GetLabels()),
-		render.CheckAnnotations(object.GetAnnotations())); err != nil &&
-		slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
-		problems = append(problems, fmt.Errorf("%s: %w", o.describe(), err))
+	if slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
+		for _, problem := range slices.Concat(render.CheckLabels(object.GetLabels()),
+			render.CheckAnnotations(object.GetAnnotations())) {
+			problem.Path = "metadata." + problem.Path
+			problems = append(problems, problem)
+		}
 	}
 	for _, problem := range problems {
-		at := "metadata"
-		if wrong, ok := errors.AsType[*field.Error](problem); ok {
-			at = wrong.Field
+		at, message := "metadata", problem.Message
+		if problem.Path != "" {
+			at, message = problem.Path, problem.Path+" "+problem.Message
 		}
-		l.violate("schema", o.Path, o.lines.of(splitField(at)...), problem.Error(), "correct or remove it")
+		l.violate("schema", o.Path, o.lines.of(splitField(at)...), o.describe()+": "+message,
+			cmp.Or(problem.Remedy, "correct or remove it"))
 	}
 }
 

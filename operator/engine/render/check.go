@@ -1,7 +1,6 @@
 package render
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,51 +16,71 @@ import (
 )
 
 // checkDeclared returns why an object, as a template or an overlay declares it, is invalid.
-func checkDeclared(object *unstructured.Unstructured) error {
+func checkDeclared(object *unstructured.Unstructured) []Problem {
 	if object.Object == nil {
-		return errors.New("the object is empty")
+		return []Problem{{Rule: ruleSchema, Message: "the object is empty"}}
 	}
-	if err := checkObject(object); err != nil {
-		return err
-	}
+	problems := checkObject(object)
 	if metadata, ok := object.Object["metadata"].(map[string]any); ok && metadata["namespace"] != nil {
-		return fmt.Errorf("%s sets metadata.namespace: remove it, because objects are created in the populated namespace",
-			identityOf(object))
+		problems = append(problems, Problem{
+			Rule: ruleNamespace, Path: "metadata.namespace", Object: objectName(object), Message: "must not be set",
+			Remedy: "remove it, because objects are created in the populated namespace",
+		})
 	}
-	return nil
+	return problems
 }
 
 // checkObject returns why an object cannot be created in a namespace.
-func checkObject(object *unstructured.Unstructured) error {
+func checkObject(object *unstructured.Unstructured) []Problem {
+	if _, items := object.Object["items"]; items && strings.HasSuffix(object.GetKind(), "List") {
+		return []Problem{{
+			Rule: ruleList, Message: "the object is a " + object.GetKind(), Remedy: "declare its items one by one",
+		}}
+	}
+	if problems := checkIdentity(object); len(problems) > 0 {
+		return problems
+	}
+	name := objectName(object)
+	var problems []Problem
+	if isClusterScoped(object.GroupVersionKind()) {
+		problems = append(problems, Problem{
+			Rule: ruleScope, Object: name, Message: "is not namespace-scoped",
+			Remedy: "a template holds objects of a namespace only",
+		})
+	}
+	if key := unusableKey(object.Object); key != "" {
+		problems = append(problems, Problem{
+			Rule: ruleToken, Object: name, Message: fmt.Sprintf("has the key %q", key),
+			Remedy: "keys must not contain tokens, and must not be <<, which merges maps in YAML",
+		})
+	}
+	return append(problems, checkMetadata(object)...)
+}
+
+// checkIdentity returns what is wrong with the apiVersion, kind and name of an object.
+func checkIdentity(object *unstructured.Unstructured) []Problem {
+	var problems []Problem
 	for _, field := range [][]string{{"apiVersion"}, {"kind"}, {"metadata", "name"}} {
-		if value, _, err := unstructured.NestedString(object.Object, field...); err != nil || value == "" {
-			return fmt.Errorf("%s is missing", strings.Join(field, "."))
+		path := strings.Join(field, ".")
+		value, _, err := unstructured.NestedString(object.Object, field...)
+		switch raw, _, _ := unstructured.NestedFieldNoCopy(object.Object, field...); {
+		case err != nil && raw != nil:
+			problems = append(problems, Problem{Rule: ruleSchema, Path: path, Message: "must be a string",
+				Remedy: "write it in quotes"})
+		case value == "":
+			problems = append(problems, Problem{Rule: ruleSchema, Message: path + " is missing"})
+		case field[0] != "metadata" && (Values{}).expand(value) != value:
+			problems = append(problems, Problem{Rule: ruleToken, Path: path,
+				Message: fmt.Sprintf("%q contains a token", value),
+				Remedy:  "apiVersion and kind must be the same in every namespace"})
 		}
 	}
 	if _, err := schema.ParseGroupVersion(object.GetAPIVersion()); err != nil {
-		return fmt.Errorf("apiVersion: %w", err)
+		problems = append(problems, Problem{Rule: ruleSchema, Path: "apiVersion",
+			Message: fmt.Sprintf("%q is not a version", object.GetAPIVersion()),
+			Remedy:  "write GROUP/VERSION, such as apps/v1, or v1"})
 	}
-	for _, value := range []string{object.GetAPIVersion(), object.GetKind()} {
-		if (Values{}).expand(value) != value {
-			return fmt.Errorf("%q contains a token: apiVersion and kind must be the same in every namespace", value)
-		}
-	}
-	id := identityOf(object)
-	if _, items := object.Object["items"]; items && strings.HasSuffix(object.GetKind(), "List") {
-		return fmt.Errorf("%s is a list: declare its items one by one", id)
-	}
-	kind := object.GroupVersionKind()
-	if isClusterScoped(kind) {
-		return fmt.Errorf("%s is not namespace-scoped: a template holds objects of a namespace only", id)
-	}
-	if key := unusableKey(object.Object); key != "" {
-		return fmt.Errorf(
-			"%s has the key %q: keys must not contain tokens, and must not be <<, which merges maps in YAML", id, key)
-	}
-	if err := checkMetadata(object); err != nil {
-		return fmt.Errorf("%s: %w", id, err)
-	}
-	return nil
+	return problems
 }
 
 // clusterScoped are cluster-scoped kinds that kustomize does not know, because its schema is of an older Kubernetes.
@@ -87,45 +106,80 @@ func isClusterScoped(kind schema.GroupVersionKind) bool {
 	return clusterScoped[kind.GroupKind()] || resid.NewGvk(kind.Group, kind.Version, kind.Kind).IsClusterScoped()
 }
 
-func checkMetadata(object *unstructured.Unstructured) error {
+// checkMetadata returns what is wrong with the labels and annotations of an object.
+func checkMetadata(object *unstructured.Unstructured) []Problem {
 	metadata, _ := object.Object["metadata"].(map[string]any)
+	var problems []Problem
 	for _, field := range []string{"labels", "annotations"} {
 		if metadata[field] == nil {
 			continue
 		}
-		if _, _, err := unstructured.NestedStringMap(metadata, field); err != nil {
-			return fmt.Errorf("metadata%w", err)
+		values, ok := metadata[field].(map[string]any)
+		if !ok {
+			problems = append(problems,
+				Problem{Rule: ruleSchema, Path: "metadata." + field, Message: "must be an object"})
+		}
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			if _, ok := values[key].(string); !ok {
+				problems = append(problems, Problem{Rule: ruleSchema, Path: "metadata." + field + "[" + key + "]",
+					Message: "must be a string", Remedy: "write it in quotes"})
+			}
 		}
 	}
-	return errors.Join(CheckLabels(object.GetLabels()), CheckAnnotations(object.GetAnnotations()))
+	if len(problems) == 0 {
+		problems = slices.Concat(CheckLabels(object.GetLabels()), CheckAnnotations(object.GetAnnotations()))
+		for i := range problems {
+			problems[i] = problems[i].under("metadata")
+		}
+	}
+	return naming(objectName(object), problems)
 }
 
-// CheckLabels returns an error if one of the labels is reserved for nstpl.
-func CheckLabels(labels map[string]string) error {
+// naming returns the problems with the name of the object that they are about.
+func naming(object string, problems []Problem) []Problem {
+	for i := range problems {
+		problems[i].Object = object
+	}
+	return problems
+}
+
+// CheckLabels returns a problem for each of the labels that is reserved for nstpl.
+func CheckLabels(labels map[string]string) []Problem {
+	var problems []Problem
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if isReservedKey(key) {
-			return fmt.Errorf("the label %s is reserved for nstpl: remove it", key)
+			problems = append(problems, Problem{
+				Rule: ruleReservedKey, Path: "labels[" + key + "]",
+				Message: "the label " + key + " is reserved for nstpl",
+				Remedy:  "remove it",
+			})
 		}
 	}
-	return nil
+	return problems
 }
 
-// CheckAnnotations returns an error if one of the annotations is reserved for nstpl or for kustomize, which would omit
-// or rename objects because of them.
-func CheckAnnotations(annotations map[string]string) error {
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation {
-			return fmt.Errorf("the annotation %s is reserved for nstpl: remove it", key)
-		}
-	}
+// CheckAnnotations returns a problem for each of the annotations that is reserved for nstpl or for kustomize, which
+// would omit or rename objects because of them.
+func CheckAnnotations(annotations map[string]string) []Problem {
 	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation},
 		resource.BuildAnnotations...)
-	for _, key := range own {
-		if _, ok := annotations[key]; ok {
-			return fmt.Errorf("the annotation %s is reserved for kustomize: remove it", key)
+	var problems []Problem
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		owner := ""
+		switch {
+		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
+			owner = "nstpl"
+		case slices.Contains(own, key):
+			owner = "kustomize"
+		default:
+			continue
 		}
+		problems = append(problems, Problem{
+			Rule: ruleReservedKey, Path: "annotations[" + key + "]",
+			Message: "the annotation " + key + " is reserved for " + owner, Remedy: "remove it",
+		})
 	}
-	return nil
+	return problems
 }
 
 // Annotations that kustomize removes, and whose names it does not export.

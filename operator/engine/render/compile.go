@@ -37,11 +37,11 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 	if err != nil {
 		return nil, err
 	}
-	for _, overlay := range template.Spec.Overlays {
+	for i, overlay := range template.Spec.Overlays {
 		if !slices.Contains(overlays, overlay.Name) {
 			continue
 		}
-		if objects, err = applyOverlay(canceled, overlay, objects); err != nil {
+		if objects, err = applyOverlay(canceled, overlayPath(i), overlay, objects); err != nil {
 			return nil, err
 		}
 	}
@@ -50,10 +50,8 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 
 // parseTemplate returns the objects of a template without overlays.
 func parseTemplate(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
-	if err := checkSelectors(template); err != nil {
-		return nil, err
-	}
-	return parseObjects(template)
+	objects, problems := parseObjects(template)
+	return objects, join(slices.Concat(checkSelectors(template), problems))
 }
 
 // finish adds the label and the namespace, which no overlay may change, and returns the compiled template.

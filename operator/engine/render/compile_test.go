@@ -118,7 +118,7 @@ func TestCompileRejectsInvalidObjects(t *testing.T) {
 		},
 		{
 			"a name that is not a string", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: 1}}"},
-			[]string{"metadata.name is missing"},
+			[]string{"metadata.name: must be a string"},
 		},
 		{
 			"metadata that is not a map", []string{"{apiVersion: v1, kind: ConfigMap, metadata: a}"},
@@ -126,38 +126,38 @@ func TestCompileRejectsInvalidObjects(t *testing.T) {
 		},
 		{
 			"a invalid apiVersion", []string{"{apiVersion: a/b/c, kind: ConfigMap, metadata: {name: a}}"},
-			[]string{"apiVersion: unexpected GroupVersion string: a/b/c"},
+			[]string{`apiVersion: "a/b/c" is not a version`},
 		},
 		{"null", []string{"null"}, []string{"spec.templates[0]: the object is empty"}},
 		{"a list instead of an object", []string{"[]"}, []string{"spec.templates[0]:"}},
 		{"a namespace", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}"},
-			[]string{"ConfigMap a sets metadata.namespace: remove it"}},
+			[]string{"metadata.namespace: configmap/a: must not be set: remove it"}},
 		{"a namespace that is a token",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $(NAMESPACE)}}"},
-			[]string{"sets metadata.namespace"}},
+			[]string{"metadata.namespace: configmap/a: must not be set"}},
 		{"a cluster-scoped kind",
 			[]string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}"},
-			[]string{"ClusterRole.rbac.authorization.k8s.io a is not namespace-scoped"}},
+			[]string{"clusterrole.rbac.authorization.k8s.io/a: is not namespace-scoped"}},
 		{
 			"a Namespace", []string{"{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
-			[]string{"Namespace a is not namespace-scoped"},
+			[]string{"namespace/a: is not namespace-scoped"},
 		},
 		{
 			"a list", []string{"{apiVersion: v1, kind: List, metadata: {name: a}, items: []}"},
-			[]string{"List a is a list"},
+			[]string{"the object is a List: declare its items one by one"},
 		},
 		{
 			"a list of a kind", []string{"{apiVersion: v1, kind: ConfigMapList, metadata: {name: a}, items: null}"},
-			[]string{"is a list"},
+			[]string{"the object is a ConfigMapList"},
 		},
 		{
 			"one object twice", []string{configMap, configMap},
-			[]string{"spec.templates[1]: ConfigMap settings is declared twice"},
+			[]string{"spec.templates[1]: configmap/settings: is declared twice"},
 		},
 		{"one object in two versions", []string{
 			"{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
 			"{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
-		}, []string{"HorizontalPodAutoscaler.autoscaling a is declared twice"}},
+		}, []string{"horizontalpodautoscaler.autoscaling/a: is declared twice"}},
 		{"a token in a key",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {$(NAMESPACE): b}}"},
 			[]string{`has the key "$(NAMESPACE)"`}},
@@ -178,9 +178,9 @@ func TestCompileRejectsInvalidObjects(t *testing.T) {
 			[]string{"kustomize panicked"}},
 		{"an annotation that is not a string",
 			[]string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {b: 1}}}"},
-			[]string{"ConfigMap a: metadata.annotations"}},
+			[]string{"metadata.annotations[b]: configmap/a: must be a string"}},
 		{"labels that are not a map", []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: []}}"},
-			[]string{"ConfigMap a: metadata.labels"}},
+			[]string{"metadata.labels: configmap/a: must be an object"}},
 		{"an annotation with which kustomize omits the object",
 			[]string{
 				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.kubernetes.io/local-config: 'true'}}}",
@@ -193,7 +193,7 @@ func TestCompileRejectsInvalidObjects(t *testing.T) {
 			[]string{"is reserved for kustomize"}},
 		{"every mistake at once",
 			[]string{"{kind: a}", configMap, "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
-			[]string{"spec.templates[0]: apiVersion is missing", "spec.templates[2]: Namespace a is not"}},
+			[]string{"spec.templates[0]: apiVersion is missing", "spec.templates[2]: namespace/a: is not"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestCompileRejectsInvalidSelectors(t *testing.T) {
 	template = withOverlays(t, templateOf(t, configMap), "[{name: production}]")
 	template.Spec.Overlays[0].Namespaces.LabelSelector = invalid
 	_, err = Compile(t.Context(), template, nil)
-	require.ErrorContains(t, err, "overlay production: namespaces.labelSelector",
+	require.ErrorContains(t, err, "spec.overlays[0].namespaces: overlay production: namespaces.labelSelector",
 		"although Compile does not apply the overlay")
 }
 
@@ -286,11 +286,11 @@ func TestCompileRejectsInvalidOverlays(t *testing.T) {
 	tests := []struct {
 		name, overlay, want string
 	}{
-		{"a patch that is a text", "patches: [{patch: hello}]", "unable to parse SM or JSON patch"},
-		{"a patch that is not YAML", "patches: [{patch: '{a: ['}]", "unable to parse SM or JSON patch"},
+		{"a patch that is a text", "patches: [{patch: hello}]", "neither an object nor a list"},
+		{"a patch that is not YAML", "patches: [{patch: '{a: ['}]", "not valid YAML"},
 		{
 			"a JSON patch without a target", `patches: [{patch: '[{"op": "remove", "path": "/data"}]'}]`,
-			"must specify a target",
+			"a JSON patch needs a target",
 		},
 		{
 			"a JSON patch that fails",
@@ -302,11 +302,11 @@ func TestCompileRejectsInvalidOverlays(t *testing.T) {
 		},
 		{"a patch of an object that the template does not declare",
 			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}'}]",
-			"no resource matches strategic merge patch"},
+			"configmap/other, which the template does not declare"},
 		{
 			"a target that is not a regular expression",
 			"patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}', target: {name: '('}}]",
-			"error parsing regexp",
+			"not a valid regular expression",
 		},
 		{"replicas of an object that the template does not declare", "replicas: [{name: other, count: 2}]", "other"},
 		{"a token in the key of a label", "labels: {$(CREATOR): a}", `has the key "$(CREATOR)"`},
@@ -321,7 +321,7 @@ func TestCompileRejectsInvalidOverlays(t *testing.T) {
 		},
 		{"a patch that sets the namespace",
 			`patches: [{patch: '[{"op": "add", "path": "/metadata/namespace", "value": "kube-system"}]', target: {kind: ConfigMap}}]`,
-			"ConfigMap settings sets metadata.namespace"},
+			"metadata.namespace: must not be set"},
 		{"a patch that changes the name",
 			`patches: [{patch: '[{"op": "replace", "path": "/metadata/name", "value": "other"}]', target: {kind: ConfigMap}}]`,
 			"it turns another object into v1 ConfigMap other"},
@@ -355,7 +355,7 @@ func TestCompileRejectsInvalidOverlays(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			template := withOverlays(t, templateOf(t, configMap), "[{name: production, "+test.overlay+"}]")
 			_, err := Compile(t.Context(), template, []string{"production"})
-			require.ErrorContains(t, err, "template policies: overlay production: ")
+			require.ErrorContains(t, err, "overlay production: ")
 			require.ErrorContains(t, err, test.want)
 
 			_, err = Compile(t.Context(), template, nil)

@@ -2,13 +2,13 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,52 +19,65 @@ import (
 var longestValues = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
 
 // CheckLimits returns the reasons why the API server would reject an object: invalid names, labels and annotations, and
-// those that are too long in a namespace with a long name.
-func CheckLimits(object *unstructured.Unstructured) []error {
+// those that are too long in a namespace with a long name. The paths are those in the object.
+func CheckLimits(object *unstructured.Unstructured) []Problem {
 	id := identityOf(object)
-	var problems []error
+	var problems []Problem
 	for _, reason := range nameReasons(id.GroupKind, longestValues.expand(id.name)) {
-		problems = append(problems, fmt.Errorf("%s: metadata.name%s: %s", id, longNamespaceNote(id.name), reason))
+		problems = append(problems, Problem{
+			Rule: ruleName, Path: "metadata.name", Message: "is not a valid name" + longNamespaceNote(id.name),
+			Remedy: reason,
+		})
 	}
 	problems = append(problems, checkAttributeLimits(object)...)
 	if size := storedSize(longestValues.stampObject(object)); size > maxStored {
-		problems = append(problems, fmt.Errorf(
-			"%s: the object needs about %d bytes with the operator's own metadata, more than the allowed %d",
-			id, size, maxStored))
+		problems = append(problems, Problem{
+			Rule: ruleSize,
+			Message: fmt.Sprintf("the object needs about %d bytes with the operator's own metadata, more than the allowed %d",
+				size, maxStored),
+			Remedy: "split it",
+		})
 	}
-	return problems
+	return naming(objectName(object), problems)
 }
 
 // checkAttributeLimits returns the reasons why the API server would reject the labels and annotations of an object.
-func checkAttributeLimits(object *unstructured.Unstructured) []error {
-	id := identityOf(object)
-	var problems []error
+func checkAttributeLimits(object *unstructured.Unstructured) []Problem {
+	var problems []Problem
 	labels, annotations := map[string]string{}, map[string]string{}
-	usesNamespace := false
 	for key, value := range object.GetLabels() {
 		labels[key] = longestValues.expand(value)
-		usesNamespace = usesNamespace || containsToken(value, NamespaceToken)
 	}
 	annotated := 0
 	for key, value := range object.GetAnnotations() {
 		annotations[key] = longestValues.expand(value)
 		annotated += len(key) + len(annotations[key])
 	}
-	invalid := metav1validation.ValidateLabels(labels, field.NewPath("metadata", "labels"))
-	invalid = append(invalid,
-		apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))...)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		at := "metadata.labels[" + key + "]"
+		for _, reason := range validation.IsQualifiedName(key) {
+			problems = append(problems, Problem{
+				Rule: ruleSchema, Path: at, Message: fmt.Sprintf("%q is not a valid label key", key), Remedy: reason,
+			})
+		}
+		for _, reason := range validation.IsValidLabelValue(labels[key]) {
+			problems = append(problems, Problem{
+				Rule: ruleSchema, Path: at,
+				Message: "is not a valid label value" + longNamespaceNote(object.GetLabels()[key]), Remedy: reason,
+			})
+		}
+	}
+	invalid := apivalidation.ValidateAnnotations(annotations, field.NewPath("metadata", "annotations"))
 	slices.SortFunc(invalid, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
 	for _, reason := range invalid {
-		note := ""
-		if usesNamespace && strings.Contains(fmt.Sprint(reason.BadValue), longestValues.Namespace) {
-			note = longNamespaceNote(NamespaceToken)
-		}
-		problems = append(problems, fmt.Errorf("%s: %w%s", id, reason, note))
+		problems = append(problems, Problem{Rule: ruleSchema, Path: reason.Field, Message: reason.ErrorBody()})
 	}
 	if annotated > maxAnnotations && annotated <= apivalidation.TotalAnnotationSizeLimitB {
-		problems = append(problems, fmt.Errorf(
-			"%s: metadata.annotations have %d bytes, more than the allowed %d: the operator adds its own",
-			id, annotated, maxAnnotations))
+		problems = append(problems, Problem{
+			Rule: ruleSize, Path: "metadata.annotations",
+			Message: fmt.Sprintf("have %d bytes, more than the allowed %d", annotated, maxAnnotations),
+			Remedy:  "shorten them: the operator adds its own",
+		})
 	}
 	return problems
 }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,39 +13,60 @@ import (
 )
 
 // applyOverlay returns objects with an overlay applied. An overlay may change the contents of objects and delete
-// objects. It must not change their kinds, names or namespaces.
+// objects. It must not change their kinds, names or namespaces. The path is that of the overlay in its template.
 func applyOverlay(
-	canceled canceledFunc, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
+	canceled canceledFunc, at string, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
 ) ([]*unstructured.Unstructured, error) {
-	err := errors.Join(CheckLabels(overlay.Labels), CheckAnnotations(overlay.Annotations))
-	var built []*unstructured.Unstructured
-	if err == nil {
-		built, err = build(canceled, kustomizationOf(overlay), objects)
+	if problems := slices.Concat(CheckLabels(overlay.Labels),
+		CheckAnnotations(overlay.Annotations)); len(problems) > 0 {
+		for i, problem := range problems {
+			path := at + "." + problem.Path
+			problem.Path = ""
+			problems[i] = problem.inOverlay(path, overlay.Name)
+		}
+		return nil, join(problems)
+	}
+	built, err := build(canceled, kustomizationOf(overlay), objects)
+	if ended := canceled(); ended != nil {
+		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, ended)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
+		return nil, buildProblem(canceled, at, overlay, objects, err)
 	}
-	var errs []error
+	var problems []Problem
 	below := objects
 	for _, object := range built {
 		addAnnotations(object, overlay.Annotations)
-		err := checkDeclared(object)
-		if err == nil {
+		invalid := checkDeclared(object)
+		if len(invalid) == 0 {
 			// Kustomize keeps the order of objects, so this detects two objects that swap their names, too.
 			at := slices.IndexFunc(below, func(o *unstructured.Unstructured) bool { return isSameObject(o, object) })
 			if at < 0 {
-				err = fmt.Errorf("it turns another object into %s: an overlay must not change apiVersion, kind or name",
-					describe(object))
+				invalid = []Problem{{
+					Rule: ruleOverlay, Message: "it turns another object into " + describe(object),
+					Remedy: "an overlay must not change apiVersion, kind or name",
+				}}
 			} else {
 				below = below[at+1:]
 			}
 		}
-		errs = append(errs, err)
+		for _, problem := range invalid {
+			problems = append(problems, problem.inOverlay(changingPath(at, overlay), overlay.Name))
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, err)
+	if len(problems) > 0 {
+		return nil, join(problems)
 	}
 	return built, nil
+}
+
+// changingPath returns the path of the only patch of an overlay that does nothing else, or that of the overlay.
+func changingPath(at string, overlay v1alpha1.Overlay) string {
+	if len(overlay.Patches) == 1 && len(overlay.Labels)+len(overlay.Annotations)+len(overlay.Images)+
+		len(overlay.Replicas) == 0 {
+		return at + ".patches[0]"
+	}
+	return at
 }
 
 // addAnnotations adds annotations to an object. Kustomize's commonAnnotations would add them to pod templates, too.

@@ -1,8 +1,8 @@
 package render
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,50 +13,76 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// checkSelectors returns an error for each missing or invalid selector, which would otherwise silently match nothing.
-func checkSelectors(template *v1alpha1.NamespaceTemplate) error {
-	_, err := match.Selector(template.Spec.Namespaces)
-	errs := []error{err}
-	for _, overlay := range template.Spec.Overlays {
+// checkSelectors returns a problem for each missing or invalid selector, which would otherwise silently match nothing.
+func checkSelectors(template *v1alpha1.NamespaceTemplate) []Problem {
+	var problems []Problem
+	if _, err := match.Selector(template.Spec.Namespaces); err != nil {
+		problems = append(problems,
+			Problem{Rule: ruleSelector, Path: "spec.namespaces", Message: err.Error()})
+	}
+	for i, overlay := range template.Spec.Overlays {
 		if _, err := match.Selector(overlay.Namespaces); err != nil {
-			errs = append(errs, fmt.Errorf("overlay %s: %w", overlay.Name, err))
+			problem := Problem{Rule: ruleSelector, Message: err.Error()}
+			problems = append(problems, problem.inOverlay(overlayPath(i)+".namespaces", overlay.Name))
 		}
 	}
 	if template.Spec.Rollout != nil {
 		for i, wave := range template.Spec.Rollout.Waves {
 			if _, err := metav1.LabelSelectorAsSelector(wave.Selector); err != nil {
-				errs = append(errs, fmt.Errorf("spec.rollout.waves[%d].selector: %w", i, err))
+				problems = append(problems, Problem{
+					Rule: ruleSelector, Path: fmt.Sprintf("spec.rollout.waves[%d].selector", i), Message: err.Error(),
+				})
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return problems
 }
 
 // parseObjects decodes and checks the objects of a template as its author wrote them.
-func parseObjects(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
+func parseObjects(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, []Problem) {
 	var objects []*unstructured.Unstructured
-	var errs []error
+	var problems []Problem
 	seen := map[identity]bool{}
 	for i, raw := range template.Spec.Templates {
-		object, err := parseObject(raw)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("spec.templates[%d]: %w", i, err))
+		object, invalid := parseObject(raw)
+		for _, problem := range invalid {
+			problems = append(problems, problem.under(objectPath(i)))
+		}
+		if len(invalid) > 0 {
 			continue
 		}
 		id := identityOf(object)
 		if seen[id] {
-			errs = append(errs, fmt.Errorf("spec.templates[%d]: %s is declared twice", i, id))
+			problems = append(problems, Problem{
+				Rule: ruleDuplicate, Path: objectPath(i), Object: objectName(object), Message: "is declared twice",
+				Remedy: "remove or rename one of them",
+			})
 		}
 		seen[id] = true
 		objects = append(objects, object)
 	}
-	return objects, errors.Join(errs...)
+	return objects, problems
 }
 
-func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, error) {
+// parseObject decodes and checks an object. The object is nil if it cannot be decoded.
+func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, []Problem) {
 	object := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(raw.Raw, &object.Object); err != nil {
-		return nil, err
+		return nil, []Problem{{
+			Rule: ruleSchema, Message: "is not an object", Remedy: "write the fields apiVersion, kind and metadata",
+		}}
 	}
 	return object, checkDeclared(object)
+}
+
+// objectPath returns the path of an object in a template.
+func objectPath(i int) string { return fmt.Sprintf("spec.templates[%d]", i) }
+
+// overlayPath returns the path of an overlay in a template.
+func overlayPath(i int) string { return fmt.Sprintf("spec.overlays[%d]", i) }
+
+// objectName returns the name of an object as kubectl prints it.
+func objectName(object *unstructured.Unstructured) string {
+	id := identityOf(object)
+	return strings.ToLower(id.GroupKind.String()) + "/" + id.name
 }

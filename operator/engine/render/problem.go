@@ -1,6 +1,9 @@
 package render
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // Problem is why a template cannot be populated.
 type Problem struct {
@@ -16,6 +19,23 @@ type Problem struct {
 	Remedy string
 }
 
+// The ids of rules.
+const (
+	ruleDuplicate      = "duplicate"
+	ruleList           = "list"
+	ruleName           = "name"
+	ruleNamespace      = "namespace"
+	ruleOverlay        = "overlay"
+	ruleReservedKey    = "reserved-key"
+	ruleSchema         = "schema"
+	ruleScope          = "scope"
+	ruleSelector       = "selector"
+	ruleServerMetadata = "server-metadata"
+	ruleSize           = "size"
+	ruleToken          = "token"
+	ruleVersion        = "version"
+)
+
 // Error returns the problem as a sentence.
 func (p Problem) Error() string {
 	var parts []string
@@ -25,4 +45,54 @@ func (p Problem) Error() string {
 		}
 	}
 	return strings.Join(parts, ": ")
+}
+
+// under returns the problem of an object as that of a template, which declares the object at a path.
+func (p Problem) under(at string) Problem {
+	switch {
+	case p.Path == "":
+		p.Path = at
+	case p.Path[0] == '[':
+		p.Path = at + p.Path
+	default:
+		p.Path = at + "." + p.Path
+	}
+	return p
+}
+
+// inOverlay returns the problem of an object as that of an overlay, which makes the object so.
+func (p Problem) inOverlay(at, name string) Problem {
+	if p.Path != "" {
+		p.Message = p.Path + ": " + p.Message
+	}
+	p.Path, p.Message = at, "overlay "+name+": "+p.Message
+	return p
+}
+
+// join returns an error that joins problems, or nil if there are none.
+func join(problems []Problem) error {
+	errs := make([]error, 0, len(problems))
+	for _, problem := range problems {
+		errs = append(errs, problem)
+	}
+	return errors.Join(errs...)
+}
+
+// problemsIn returns the problems that an error joins. Other errors, such as that of a canceled context, become
+// problems with nothing but a message.
+func problemsIn(err error) []Problem {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []Problem
+		for _, one := range joined.Unwrap() {
+			all = append(all, problemsIn(one)...)
+		}
+		return all
+	}
+	if problem, ok := errors.AsType[Problem](err); ok {
+		return []Problem{problem}
+	}
+	return []Problem{{Message: err.Error()}}
 }

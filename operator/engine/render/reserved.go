@@ -30,11 +30,13 @@ func reservedName(object *unstructured.Unstructured) string {
 		id.Kind)
 }
 
-// checkName returns an error for a name that is reserved in some namespaces.
-func checkName(object *unstructured.Unstructured) error {
+// checkName returns a problem for a name that is reserved in some namespaces.
+func checkName(object *unstructured.Unstructured) []Problem {
 	if reason := reservedName(object); reason != "" {
-		return fmt.Errorf("%s: metadata.name: %s: choose a name that is different in every namespace",
-			identityOf(object), reason)
+		return []Problem{{
+			Rule: ruleName, Path: "metadata.name", Object: objectName(object), Message: reason,
+			Remedy: "choose a name that is different in every namespace",
+		}}
 	}
 	return nil
 }

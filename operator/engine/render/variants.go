@@ -32,9 +32,9 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 		overlays []string
 	}
 	combinations := []layered{{objects: objects}}
-	for _, overlay := range template.Spec.Overlays {
+	for i, overlay := range template.Spec.Overlays {
 		for _, below := range combinations { // the combinations without the overlay
-			if objects, err := applyOverlay(ctx.Err, overlay, below.objects); err == nil {
+			if objects, err := applyOverlay(ctx.Err, overlayPath(i), overlay, below.objects); err == nil {
 				combinations = append(combinations,
 					layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}

@@ -1,9 +1,9 @@
 package render
 
 import (
-	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -18,9 +18,10 @@ var removedVersions = map[string][]string{
 	"policy":            {"v1beta1"},
 }
 
-// checkVersion returns an error for a version of a built-in kind that no API server serves, because the object could
+// checkVersion returns a problem for a version of a built-in kind that no API server serves, because the object could
 // never be created. For RBAC only v1 is allowed: while a Role cannot be created, users could create one of its name.
-func checkVersion(kind schema.GroupVersionKind) error {
+func checkVersion(object *unstructured.Unstructured) []Problem {
+	kind := object.GroupVersionKind()
 	served := "v1"
 	switch {
 	case kind.Group == "" || kind.Group == rbacGroup:
@@ -32,6 +33,9 @@ func checkVersion(kind schema.GroupVersionKind) error {
 	case kind.Group == "autoscaling":
 		served = "v2"
 	}
-	return fmt.Errorf("apiVersion %s is not served by Kubernetes: use %s", kind.GroupVersion(),
-		schema.GroupVersion{Group: kind.Group, Version: served})
+	return []Problem{{
+		Rule: ruleVersion, Path: "apiVersion", Object: objectName(object),
+		Message: kind.GroupVersion().String() + " is not served by Kubernetes",
+		Remedy:  "use " + schema.GroupVersion{Group: kind.Group, Version: served}.String(),
+	}}
 }

@@ -1,10 +1,14 @@
 package render
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/schema"
@@ -12,7 +16,8 @@ import (
 
 // Vet returns everything that is wrong with a template and that can be checked without a cluster: why it cannot be
 // compiled, by itself or with one of its overlays, and why the API server would reject its objects in some namespaces.
-// It returns early, with the problems found so far, once the context is done.
+// Objects of kinds in schemas are also checked against their schemas; schemas may be nil. Vet returns early, with the
+// problems found so far, once the context is done.
 func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *schema.Catalog) []Problem {
 	_, problems := VetVariants(ctx, template, schemas)
 	return problems
@@ -22,48 +27,145 @@ func Vet(ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *sch
 // its overlays alone.
 func VetVariants(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *schema.Catalog,
-) (variants []Variant, found []Problem) {
+) ([]Variant, []Problem) {
 	if err := CheckBudget(template); err != nil {
-		return nil, []Problem{{Message: err.Error()}}
+		return nil, []Problem{{Rule: ruleSize, Message: err.Error()}}
 	}
 	variants, err := compileEachOverlay(ctx.Err, template)
-	problems := unjoin(err)
-	defer func() {
-		for _, problem := range problems {
-			found = append(found, Problem{Message: problem.Error()})
-		}
-	}()
+	problems := problemsIn(err)
+	declared := map[Problem]bool{}
 	for i, raw := range template.Spec.Templates {
-		// compileEachOverlay has already reported an object that cannot be parsed.
-		if object, err := parseObject(raw); err == nil {
-			for _, problem := range slices.Concat(unjoin(checkName(object)),
-				unjoin(checkVersion(object.GroupVersionKind())), CheckLimits(object)) {
-				problems = append(problems, fmt.Errorf("spec.templates[%d]: %w", i, problem))
-			}
+		object, _ := parseObject(raw) // compileEachOverlay has already reported what is wrong with it
+		if object == nil || object.Object == nil {
+			continue
+		}
+		for _, problem := range objectProblems(object, schemas) {
+			declared[problem] = true
+			problems = append(problems, problem.under(objectPath(i)))
 		}
 	}
+	problems = append(problems, overlayProblems(template, variants, schemas, declared)...)
 	if len(problems) > 0 {
-		return nil, nil
+		return nil, inOrder(problems)
 	}
-	problems = overlayProblems(variants)
 	return variants, nil
 }
 
-// overlayProblems returns the problems of objects that only exist with an overlay.
-func overlayProblems(variants []Variant) (problems []error) {
-	withoutOverlay := map[string]bool{}
+// objectProblems returns why the API server would reject an object in some namespaces.
+func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) []Problem {
+	var problems []Problem
+	if object.GetKind() != "" && object.GetName() != "" {
+		problems = slices.Concat(checkName(object), checkVersion(object), CheckLimits(object))
+	}
+	set, paths := checkServerFields(object)
+	problems = append(problems, set...)
+	for _, problem := range problems {
+		paths = append(paths, problem.Path)
+	}
+	if schemas == nil {
+		return problems
+	}
+	for _, found := range schemas.Check(longestValues.stampObject(object).Object) {
+		isReported := slices.ContainsFunc(paths, func(path string) bool {
+			return path != "" && isWithin(found.Path, path)
+		})
+		if !isReported {
+			problems = append(problems, Problem{
+				Rule: ruleSchema, Path: found.Path, Object: objectName(object), Message: found.Message,
+				Remedy: found.Remedy,
+			})
+		}
+	}
+	return problems
+}
+
+// isWithin reports whether a path is that of a field or of something in it.
+func isWithin(path, field string) bool {
+	rest, found := strings.CutPrefix(path, field)
+	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// serverFields are the fields of metadata that the API server sets.
+var serverFields = []string{
+	"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+	"ownerReferences", "resourceVersion", "selfLink", "uid",
+}
+
+// checkServerFields returns a problem for an object with fields that only the API server or a controller sets, and
+// their paths. An empty status and a creationTimestamp of null, which kubectl create --dry-run prints, are valid.
+func checkServerFields(object *unstructured.Unstructured) (problems []Problem, paths []string) {
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	for _, field := range serverFields {
+		if metadata[field] != nil {
+			paths = append(paths, "metadata."+field)
+		}
+	}
+	if status := object.Object["status"]; status != nil {
+		if fields, ok := status.(map[string]any); !ok || len(fields) > 0 {
+			paths = append(paths, "status")
+		}
+	}
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	path := paths[0]
+	if len(paths) > 1 && strings.HasPrefix(path, "metadata.") {
+		path = "metadata"
+	}
+	return []Problem{{
+		Rule: ruleServerMetadata, Path: path, Object: objectName(object),
+		Message: "has fields that the API server sets: " + strings.Join(paths, ", "),
+		Remedy:  "remove them, as well as all else that kubectl get prints but you did not write",
+	}}, paths
+}
+
+// overlayProblems returns the problems of objects that only exist with an overlay. Declared are those of the objects
+// without overlays.
+func overlayProblems(
+	template *v1alpha1.NamespaceTemplate, variants []Variant, schemas *schema.Catalog, declared map[Problem]bool,
+) (problems []Problem) {
 	for _, variant := range variants {
+		if variant.Compiled == nil {
+			continue
+		}
+		if len(variant.Overlays) == 0 {
+			for _, object := range variant.Objects() {
+				for _, problem := range objectProblems(object, schemas) {
+					declared[problem] = true
+				}
+			}
+			continue
+		}
+		name := variant.Overlays[0]
+		i := slices.IndexFunc(template.Spec.Overlays, func(o v1alpha1.Overlay) bool { return o.Name == name })
 		for _, object := range variant.Objects() {
-			for _, problem := range CheckLimits(object) {
-				if len(variant.Overlays) == 0 {
-					withoutOverlay[problem.Error()] = true
-				} else if !withoutOverlay[problem.Error()] {
-					problems = append(problems, fmt.Errorf("overlay %s: %w", variant.Overlays[0], problem))
+			for _, problem := range objectProblems(object, schemas) {
+				if !declared[problem] {
+					problems = append(problems,
+						problem.inOverlay(changingPath(overlayPath(i), template.Spec.Overlays[i]), name))
 				}
 			}
 		}
 	}
 	return problems
+}
+
+// inOrder returns problems in the order of the template: its selector, its objects, its overlays.
+func inOrder(problems []Problem) []Problem {
+	place := func(p Problem) (list, index int) {
+		for i, pattern := range []string{"spec.templates[%d]", "spec.overlays[%d]"} {
+			if n, _ := fmt.Sscanf(p.Path, pattern, &index); n == 1 {
+				return i + 1, index
+			}
+		}
+		return 0, 0
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		listA, indexA := place(a)
+		listB, indexB := place(b)
+		return cmp.Or(cmp.Compare(listA, listB), cmp.Compare(indexA, indexB))
+	})
+	return slices.Compact(problems)
 }
 
 // checkOverlays returns why a template cannot be compiled, by itself or with one of its overlays alone.
@@ -82,29 +184,17 @@ func compileEachOverlay(canceled canceledFunc, template *v1alpha1.NamespaceTempl
 	variants := []Variant{{Compiled: base}}
 	var errs []error
 	seen := map[string]bool{}
-	for _, overlay := range template.Spec.Overlays {
+	for i, overlay := range template.Spec.Overlays {
 		compiled, err := compile(canceled, template, []string{overlay.Name})
 		if seen[overlay.Name] {
-			err = fmt.Errorf("overlay %s is declared twice: rename one of them", overlay.Name)
+			err = Problem{
+				Rule: ruleDuplicate, Path: overlayPath(i), Message: "overlay " + overlay.Name + " is declared twice",
+				Remedy: "rename one of them",
+			}
 		}
 		seen[overlay.Name] = true
 		errs = append(errs, err)
 		variants = append(variants, Variant{Compiled: compiled, Overlays: []string{overlay.Name}})
 	}
 	return variants, errors.Join(errs...)
-}
-
-// unjoin returns the errors that an error joins, or the error itself.
-func unjoin(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range joined.Unwrap() {
-			all = append(all, unjoin(one)...)
-		}
-		return all
-	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
 }

@@ -30,13 +30,17 @@ func TestVetReportsEveryProblem(t *testing.T) {
 	}{
 		"a valid template has no problems": {objects: []string{configMap, roleBinding, deployment, networkPolicy}},
 		"an object that Compile rejects": {
-			objects: []string{"{kind: a}"}, want: []string{"spec.templates[0]: apiVersion is missing"},
+			objects: []string{"{kind: a}"},
+			want: []string{
+				"spec.templates[0]: apiVersion is missing", "spec.templates[0]: metadata.name is missing",
+			},
 		},
 		"every problem is reported at once": {objects: []string{
 			"{kind: a}", configMap, configMap, "{apiVersion: v1, kind: ConfigMap, metadata: {name: A}}",
 		}, want: []string{
-			"spec.templates[0]: apiVersion", "spec.templates[2]: ConfigMap settings is declared twice",
-			"spec.templates[3]: ConfigMap A: metadata.name",
+			"spec.templates[0]: apiVersion", "spec.templates[0]: metadata.name",
+			"spec.templates[2]: configmap/settings: is declared twice",
+			"spec.templates[3].metadata.name: configmap/A: is not a valid name",
 		}},
 		"a token in apiVersion": {
 			objects: []string{"{apiVersion: $(CREATOR)/v1, kind: A, metadata: {name: a}}"},
@@ -60,7 +64,7 @@ func TestVetReportsEveryProblem(t *testing.T) {
 		},
 		"the name of a Service is limited to 63 characters": {
 			objects: []string{"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}"},
-			want:    []string{"metadata.name (in a namespace"},
+			want:    []string{"is not a valid name (in a namespace"},
 		},
 		"the name of a Role may contain capitals, colons and underscores": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: 'A:b_c'}}"},
@@ -92,7 +96,7 @@ func TestVetReportsEveryProblem(t *testing.T) {
 		"annotations that are too large": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " +
 				strings.Repeat("x", 256*1024) + "}}}"},
-			want: []string{"metadata.annotations: Too long"},
+			want: []string{"metadata.annotations: configmap/a: Too long"},
 		},
 		"annotations that leave no room for the operator's": {objects: []string{
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: " + strings.Repeat("x", 250_000) +
@@ -149,7 +153,9 @@ func TestVetReportsEveryProblem(t *testing.T) {
 		},
 		"an invalid label in an overlay": {
 			objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]",
-			want: []string{"overlay o: ConfigMap settings: metadata.labels"},
+			want: []string{
+				"spec.overlays[0]: configmap/settings: overlay o: metadata.labels[a]: is not a valid label value",
+			},
 		},
 		"two overlays of the same name": {
 			objects: []string{configMap}, overlays: "[{name: o}, {name: o}]",

@@ -9,13 +9,14 @@ import (
 )
 
 // Warnings returns what a template declares that fails in some namespaces only: user names such as jane@example.com are
-// neither valid names of objects nor valid labels, and two names with tokens may become equal.
+// neither valid names of objects nor valid labels, and two names with tokens may become equal. It also returns text
+// that resembles a token.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
-	var warnings []string
+	warnings := nearTokens(template)
 	var seen []identity
 	for i, raw := range template.Spec.Templates {
-		object, err := parseObject(raw)
-		if err != nil {
+		object, problems := parseObject(raw)
+		if len(problems) > 0 {
 			continue
 		}
 		id := identityOf(object)

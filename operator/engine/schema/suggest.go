@@ -114,6 +114,11 @@ func closest(word string, candidates []string) string {
 	return best
 }
 
+// Resembles reports whether a word is likely another word with typing errors or in another case.
+func Resembles(word, meant string) bool {
+	return distanceOf(strings.ToLower(word), strings.ToLower(meant)) <= len(meant)/4
+}
+
 // isPrefix reports whether one of two words is an abbreviation or an extension of the other.
 func isPrefix(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)

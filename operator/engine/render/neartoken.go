@@ -1,0 +1,109 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/schema"
+)
+
+// reference is text that may be meant as a token: $(NAME), $(NAME, ${NAME} or $NAME.
+var reference = regexp.MustCompile(`\$+(?:\(([A-Za-z_]+)\)?|\{([A-Za-z_]+)\}?|([A-Za-z_]+))`)
+
+// nearTokens returns warnings about text that resembles a token but is not replaced.
+func nearTokens(template *v1alpha1.NamespaceTemplate) []string {
+	var warnings []string
+	warn := func(at, text string, variables map[string]bool) {
+		for _, found := range reference.FindAllStringSubmatch(text, -1) {
+			if token := meantToken(found, variables); token != "" {
+				warnings = append(warnings, fmt.Sprintf("%s: %s is not a token: did you mean %s?", at, found[0], token))
+			}
+		}
+	}
+	for i, raw := range template.Spec.Templates {
+		var object map[string]any
+		if utiljson.Unmarshal(raw.Raw, &object) == nil {
+			variables := map[string]bool{}
+			visitMaps(object, func(fields map[string]any) {
+				if name, ok := fields["name"].(string); ok && (fields["value"] != nil || fields["valueFrom"] != nil) {
+					variables[name] = true
+				}
+			})
+			visitStrings(objectPath(i), object, func(at, text string) { warn(at, text, variables) })
+		}
+	}
+	for i, overlay := range template.Spec.Overlays {
+		for j, patch := range overlay.Patches {
+			warn(fmt.Sprintf("%s.patches[%d]", overlayPath(i), j), patch.Patch, nil)
+		}
+		for field, values := range map[string]map[string]string{
+			"labels": overlay.Labels, "annotations": overlay.Annotations,
+		} {
+			for key, value := range values {
+				warn(fmt.Sprintf("%s.%s[%s]", overlayPath(i), field, key), value, nil)
+			}
+		}
+	}
+	return warnings
+}
+
+// meantToken returns the token that a reference resembles, or "". Variables are the environment variables that the
+// object defines.
+func meantToken(reference []string, variables map[string]bool) string {
+	text := strings.TrimLeft(reference[0], "$")
+	if len(reference[0])-len(text) > 1 {
+		return "" // escaped
+	}
+	name := reference[1] + reference[2] + reference[3]
+	for _, token := range []string{NamespaceToken, CreatorToken} {
+		wanted := strings.Trim(token, "$()")
+		switch {
+		case reference[0] == token || variables[name]:
+			return ""
+		case reference[1] == "" && name == wanted, reference[1] != "" && schema.Resembles(name, wanted):
+			return token
+		}
+	}
+	return ""
+}
+
+// visitMaps calls visit with each map in a JSON value.
+func visitMaps(value any, visit func(map[string]any)) {
+	switch value := value.(type) {
+	case map[string]any:
+		visit(value)
+		for _, field := range value {
+			visitMaps(field, visit)
+		}
+	case []any:
+		for _, item := range value {
+			visitMaps(item, visit)
+		}
+	}
+}
+
+// visitStrings calls visit with each string in a JSON value and its path.
+func visitStrings(at string, value any, visit func(at, text string)) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			step := "." + key
+			if strings.ContainsAny(key, "./[]") || key == "" {
+				step = "[" + key + "]"
+			}
+			visitStrings(at+step, value[key], visit)
+		}
+	case []any:
+		for i, item := range value {
+			visitStrings(fmt.Sprintf("%s[%d]", at, i), item, visit)
+		}
+	case string:
+		visit(at, value)
+	}
+}
