@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	strictjson "sigs.k8s.io/json"
+
+	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
 // The kinds that a tree may contain.
@@ -62,10 +64,10 @@ const maxLists = 16
 // decode returns the object of a document in its current version, or the objects of a list. It returns nothing if the
 // document is not a manifest. An object that is invalid is returned with its kind and name only, so that the rules
 // about its position are checked, too.
-func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
+func (l *loader) decode(shown string, at manifest.Lines, data []byte, in list) []Object {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil || fields == nil {
-		l.violate("schema", shown, at.of(), "an item of the list is not an object", "add apiVersion, kind and metadata")
+		l.violate("schema", shown, at.Of(), "an item of the list is not an object", "add apiVersion, kind and metadata")
 		return nil
 	}
 	apiVersion, versionIsText := stringField(fields, "apiVersion")
@@ -75,20 +77,20 @@ func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
 	}
 	switch {
 	case !versionIsText:
-		l.violate("schema", shown, at.of("apiVersion"), "apiVersion is not a string", "use group/version, or v1")
+		l.violate("schema", shown, at.Of("apiVersion"), "apiVersion is not a string", "use group/version, or v1")
 		return nil
 	case !kindIsText:
-		l.violate("schema", shown, at.of("kind"), "kind is not a string", "use the name of a kind")
+		l.violate("schema", shown, at.Of("kind"), "kind is not a string", "use the name of a kind")
 		return nil
 	case apiVersion == "" && kind == "" && in.depth == 0:
 		return nil
 	case apiVersion == "" || kind == "":
-		l.violate("schema", shown, at.of(), "apiVersion or kind is missing", "add both")
+		l.violate("schema", shown, at.Of(), "apiVersion or kind is missing", "add both")
 		return nil
 	}
 	group, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
-		l.violate("schema", shown, at.of("apiVersion"), err.Error(), "use group/version, or v1")
+		l.violate("schema", shown, at.Of("apiVersion"), err.Error(), "use group/version, or v1")
 		return nil
 	}
 	if item, isList := strings.CutSuffix(kind, "List"); isList {
@@ -98,7 +100,7 @@ func (l *loader) decode(shown string, at lines, data []byte, in list) []Object {
 			return l.items(shown, at, fields, ours, list{in.depth + 1, apiVersion, item})
 		}
 	}
-	object := Object{Path: shown, Line: at.of(), kind: kind, lines: at, size: len(data)}
+	object := Object{Path: shown, Line: at.Of(), kind: kind, lines: at, size: len(data)}
 	object.name, object.namespace = nameAndNamespace(fields["metadata"])
 	return []Object{l.object(object, group, data)}
 }
@@ -124,27 +126,29 @@ func nameAndNamespace(metadata json.RawMessage) (name, namespace string) {
 }
 
 // items returns the objects of a list. known reports whether all fields of the list are known.
-func (l *loader) items(shown string, at lines, fields map[string]json.RawMessage, known bool, in list) []Object {
+func (l *loader) items(
+	shown string, at manifest.Lines, fields map[string]json.RawMessage, known bool, in list,
+) []Object {
 	if in.depth > maxLists {
-		l.violate("schema", shown, at.of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
+		l.violate("schema", shown, at.Of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
 			"use a single list")
 		return nil
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if known && !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, field) {
-			l.violate("schema", shown, at.of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
+			l.violate("schema", shown, at.Of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
 				"correct or remove the field")
 		}
 	}
 	var items []json.RawMessage
 	if fields["items"] == nil || json.Unmarshal(fields["items"], &items) != nil {
-		l.violate("schema", shown, at.of("items"), in.kind+"List: items is missing or not a list",
+		l.violate("schema", shown, at.Of("items"), in.kind+"List: items is missing or not a list",
 			"list the objects under items")
 		return nil
 	}
 	var objects []Object
 	for i, item := range items {
-		objects = append(objects, l.decode(shown, at.item(i), item, in)...)
+		objects = append(objects, l.decode(shown, at.Item(i), item, in)...)
 	}
 	return objects
 }
@@ -155,7 +159,7 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	typed, current := newObject(kind)
 	switch {
 	case kind.Group == "" && typed == nil && isKnown(kind.Kind):
-		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
 			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "add the API group")
 		return object
 	case kind.Kind == kindPodSecurityPolicy && (kind.Group == "extensions" || kind.Group == "policy"):
@@ -164,11 +168,11 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 		object.kind = kind.String()
 		return object // the rules decide whether it is allowed in its directory
 	case group != current && (group.Group != rbacv1.GroupName || !slices.Contains(oldVersions, group.Version)):
-		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
 			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "use apiVersion: "+current.String())
 		return object
 	case group != current:
-		l.warn(object.Path, object.lines.of("apiVersion"),
+		l.warn(object.Path, object.lines.Of("apiVersion"),
 			fmt.Sprintf("apiVersion %s is no longer served: it is read as %s", group, current))
 	}
 	if kind.Kind == kindResourceQuota && l.hasInvalidQuantity(object, data) {
@@ -201,7 +205,7 @@ func (l *loader) decodeStrictly(object Object, data []byte, into any) bool {
 		unknown = []error{err}
 	}
 	for _, problem := range unknown {
-		l.violate("schema", object.Path, object.lines.field(problem),
+		l.violate("schema", object.Path, lineOf(object.lines, problem),
 			object.describe()+": "+describeDecodingError(problem),
 			"correct or remove the field")
 	}
@@ -221,7 +225,7 @@ func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 		var quantity resource.Quantity
 		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
 			broken = true
-			l.violate("schema", object.Path, object.lines.of("spec", "hard", name),
+			l.violate("schema", object.Path, object.lines.Of("spec", "hard", name),
 				fmt.Sprintf("%s: spec.hard.%s is %s, which is not a quantity", object.describe(), name, value),
 				"use a number such as 4, 500m or 2Gi")
 		}
@@ -233,7 +237,7 @@ func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 // contain it.
 func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, data []byte) Object {
 	if group.Version != "v1beta1" {
-		l.violate("schema", object.Path, object.lines.of("apiVersion"),
+		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
 			fmt.Sprintf("kind PodSecurityPolicy does not exist in %s", group), "use apiVersion: policy/v1beta1")
 		return object
 	}
@@ -266,4 +270,18 @@ func describeDecodingError(err error) string {
 		return fmt.Sprintf("%s is a %s, and must be a %s", field, value, strings.TrimPrefix(kind, "*"))
 	}
 	return text
+}
+
+// lineOf returns the line of the field that is named in the error of a decoder.
+func lineOf(l manifest.Lines, problem error) int {
+	_, rest, quoted := strings.Cut(problem.Error(), `unknown field "`)
+	if !quoted {
+		if _, rest, quoted = strings.Cut(problem.Error(), "Go struct field "); !quoted {
+			return l.Of()
+		}
+		_, rest, _ = strings.Cut(rest, ".")
+		rest, _, _ = strings.Cut(rest, " ")
+	}
+	name, _, _ := strings.Cut(rest, `"`)
+	return l.Of(manifest.SplitField(name)...)
 }

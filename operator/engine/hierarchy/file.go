@@ -11,8 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
+	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
 // maxFileSize is the size of a manifest in bytes at most. The API server accepts no larger object.
@@ -37,20 +36,20 @@ var (
 )
 
 // looksLikeManifest reports whether the first document of a file is a manifest. A text that quotes a manifest is not.
-func looksLikeManifest(content []byte) bool {
-	for _, document := range split(content) {
-		if line := firstLine(document.content); line != nil {
-			return apiVersionField.Match(document.content) && kindField.Match(document.content) &&
-				(beginsManifest.Match(line) || document.hasFieldsOnly())
+func looksLikeManifest(documents []manifest.Document) bool {
+	for _, document := range documents {
+		if line := document.FirstLine(); line != nil {
+			return apiVersionField.Match(document.Content) && kindField.Match(document.Content) &&
+				(beginsManifest.Match(line) || hasFieldsOnly(document.Content))
 		}
 	}
 	return false
 }
 
 // hasFieldsOnly reports whether all lines up to apiVersion and kind that are not indented are fields or list items.
-func (d document) hasFieldsOnly() bool {
+func hasFieldsOnly(content []byte) bool {
 	version, kind := false, false
-	for line := range bytes.Lines(d.content) {
+	for line := range bytes.Lines(content) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0, bytes.ContainsAny(line[:1], " \t#%-]}"):
 			continue
@@ -72,10 +71,10 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	content = normalize(content)
+	documents := manifest.Split(manifest.Normalize(content))
 	// Files whose names begin with a dot are usually settings of tools, many of them in YAML.
 	named := hasManifestName(at) && !strings.HasPrefix(path.Base(at), ".")
-	if !named && !looksLikeManifest(content) {
+	if !named && !looksLikeManifest(documents) {
 		return nil, nil
 	}
 	if size > maxFileSize {
@@ -84,12 +83,44 @@ func (l *loader) file(at, shown string) ([]Object, error) {
 		return nil, nil
 	}
 	var objects []Object
-	for _, document := range split(content) {
-		for _, value := range document.values() {
-			objects = append(objects, l.document(shown, value)...)
-		}
+	for _, document := range documents {
+		objects = append(objects, l.document(shown, document)...)
 	}
 	return objects, nil
+}
+
+// namespaceKind finds the kind of a Namespace in a document that cannot be parsed.
+var namespaceKind = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}]|$)`)
+
+// document returns the objects of a document, which is an object or a list of objects. If a document that cannot be
+// parsed seems to be a Namespace, it returns a Namespace, so that the directory is not checked as a policyspace.
+func (l *loader) document(shown string, d manifest.Document) []Object {
+	if d.JSON && !bytes.Contains(d.Content, []byte("apiVersion")) && !bytes.Contains(d.Content, []byte("kind")) {
+		return nil
+	}
+	parsed, err := d.Parse()
+	if syntax, ok := errors.AsType[*manifest.SyntaxError](err); ok {
+		l.violate("parse", shown, syntax.Line, "it cannot be parsed: "+syntax.Reason, "correct the YAML or JSON")
+	}
+	for _, twice := range parsed.Duplicates {
+		l.violate("parse", shown, twice.Line, twice.String(), "remove one of the two")
+	}
+	switch {
+	case (err != nil || len(parsed.Duplicates) > 0) && namespaceKind.Match(d.Content):
+		return []Object{{Path: shown, Line: d.Start().Of(), kind: kindNamespace, lines: d.Start()}}
+	case err != nil || len(parsed.Duplicates) > 0:
+		return nil
+	case parsed.JSON != nil:
+		return l.decode(shown, parsed.Lines, parsed.JSON, list{})
+	}
+	for _, item := range parsed.Sequence() {
+		if item.Has("apiVersion") {
+			l.violate("schema", shown, item.Of(), "it is a YAML list of manifests",
+				"use several documents, or a manifest of kind List")
+			break
+		}
+	}
+	return nil
 }
 
 // read returns the content and the size of a file. If the file is too large for a manifest, it returns only the
@@ -113,13 +144,4 @@ func (l *loader) read(at string) ([]byte, int64, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	return content, int64(len(content)), err
-}
-
-// normalize returns a text as UTF-8 with lines that end in \n, whatever its encoding and line ends are.
-func normalize(content []byte) []byte {
-	// A text without a byte order mark is kept as it is.
-	if decoded, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), content); err == nil {
-		content = decoded
-	}
-	return bytes.ReplaceAll(bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
 }

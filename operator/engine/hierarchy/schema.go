@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/manifest"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
@@ -31,9 +32,9 @@ func (l *loader) checkName(o Object) bool {
 	}
 	switch {
 	case o.name == "":
-		l.violate("schema", o.Path, o.lines.of("metadata"), o.kind+" has no metadata.name", "add metadata.name")
+		l.violate("schema", o.Path, o.lines.Of("metadata"), o.kind+" has no metadata.name", "add metadata.name")
 	case len(reasons) > 0:
-		l.violate("schema", o.Path, o.lines.of("metadata", "name"),
+		l.violate("schema", o.Path, o.lines.Of("metadata", "name"),
 			fmt.Sprintf("%s has the invalid name %q: %s", o.kind, o.name, strings.Join(reasons, "; ")),
 			"choose another name")
 	}
@@ -44,14 +45,15 @@ func (l *loader) checkName(o Object) bool {
 func (l *loader) checkSchema(o Object) {
 	hasValidName := l.checkName(o)
 	complain := func(field, format string, args ...any) {
-		l.violate("schema", o.Path, o.lines.of(splitField(field)...), o.describe()+": "+fmt.Sprintf(format, args...),
+		l.violate("schema", o.Path, o.lines.Of(manifest.SplitField(field)...),
+			o.describe()+": "+fmt.Sprintf(format, args...),
 			"correct the field")
 	}
 	switch typed := o.Object.(type) {
 	case *corev1.Namespace:
 		for _, key := range slices.Sorted(maps.Keys(typed.Labels)) {
 			if key == v1alpha1.PolicySpaceLabel || strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) {
-				l.violate("ns-label", o.Path, o.lines.of("metadata", "labels", key),
+				l.violate("ns-label", o.Path, o.lines.Of("metadata", "labels", key),
 					fmt.Sprintf("Namespace %s has the label %s, which nstpl sets from the directory", o.name, key),
 					"remove the label")
 			}
@@ -69,7 +71,7 @@ func (l *loader) checkSchema(o Object) {
 	case *corev1.ResourceQuota:
 		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
 			if wrong := checkQuota(name, typed.Spec.Hard); wrong != "" {
-				l.violate("schema", o.Path, o.lines.of("spec", "hard", string(name)),
+				l.violate("schema", o.Path, o.lines.Of("spec", "hard", string(name)),
 					fmt.Sprintf("%s: %s %s", o.describe(), name, wrong), "correct or remove the limit")
 			}
 		}
@@ -102,7 +104,7 @@ func (l *loader) checkLimits(o Object) {
 		if problem.Path != "" {
 			at, message = problem.Path, problem.Path+" "+problem.Message
 		}
-		l.violate("schema", o.Path, o.lines.of(splitField(at)...), o.describe()+": "+message,
+		l.violate("schema", o.Path, o.lines.Of(manifest.SplitField(at)...), o.describe()+": "+message,
 			cmp.Or(problem.Remedy, "correct or remove it"))
 	}
 }
@@ -111,7 +113,7 @@ func (l *loader) checkLimits(o Object) {
 // Kubernetes itself.
 func (l *loader) checkClusterLevel(o Object) {
 	if o.namespace != "" {
-		l.violate("schema", o.Path, o.lines.of("metadata", "namespace"),
+		l.violate("schema", o.Path, o.lines.Of("metadata", "namespace"),
 			o.describe()+" is cluster-scoped, but has metadata.namespace "+o.namespace,
 			"remove metadata.namespace")
 	}
@@ -170,7 +172,7 @@ func (l *loader) checkRules(
 		}
 		for _, group := range rule.APIGroups {
 			if strings.Contains(group, "/") {
-				l.warn(o.Path, o.lines.of("rules", strconv.Itoa(i)),
+				l.warn(o.Path, o.lines.Of("rules", strconv.Itoa(i)),
 					fmt.Sprintf("%s %s: %q is an API group with a version: remove the version, or the rule grants nothing",
 						o.kind, o.name, group))
 			}

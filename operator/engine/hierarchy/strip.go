@@ -37,7 +37,7 @@ func (l *loader) stripServerFields(o Object) bool {
 	if equality.Semantic.DeepEqual(before, kept) {
 		return false
 	}
-	l.warn(o.Path, o.lines.of("metadata"),
+	l.warn(o.Path, o.lines.Of("metadata"),
 		o.describe()+" has fields that the API server sets, such as uid and resourceVersion: they are ignored")
 	return true
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
 // Tree is a folder of policies. It is complete only if loading it found no violations.
@@ -39,7 +41,7 @@ type Object struct {
 	Line int
 
 	kind, name, namespace string
-	lines                 lines
+	lines                 manifest.Lines
 	// size is its size as JSON, in bytes.
 	size int
 }

@@ -1,4 +1,4 @@
-package hierarchy
+package manifest
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 var (
@@ -16,26 +14,32 @@ var (
 	// countsFromZero matches errors of the YAML parser, which counts lines from 0. The scanner counts them from 1.
 	countsFromZero = regexp.MustCompile(`did not find expected (node content|key|'-' indicator|',' or|<)`)
 	unknownAnchor  = regexp.MustCompile(`unknown anchor '([^']*)'`)
-	namespaceKind  = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}]|$)`)
 )
 
-// syntaxError reports the error of a parser with its line in the file. If the document seems to be a Namespace, it
-// returns a Namespace, so that the directory is not checked as a policyspace.
-func (l *loader) syntaxError(shown string, d document, err error) []Object {
+// SyntaxError is the error of a document that cannot be parsed. Line is its line in the file.
+type SyntaxError struct {
+	Line   int
+	Reason string
+}
+
+func (e *SyntaxError) Error() string { return e.Reason }
+
+// syntaxError returns the error of a parser with its line in the file.
+func (d Document) syntaxError(err error) *SyntaxError {
 	text := err.Error()
 	from := d.offset
 	if countsFromZero.MatchString(text) {
 		from++
 	}
-	last := d.offset + 1 + bytes.Count(bytes.TrimRight(d.content, " \t\n"), []byte("\n"))
-	line := d.offset + guessLine(d.content, text)
+	last := d.offset + 1 + bytes.Count(bytes.TrimRight(d.Content, " \t\n"), []byte("\n"))
+	line := d.offset + guessLine(d.Content, text)
 	for i, match := range lineNumber.FindAllStringSubmatch(text, -1) {
 		if number, err := strconv.Atoi(match[1]); i == 0 && err == nil {
 			line = min(from+number, last) // the parser reports the end of a file on the line after it
 		}
 	}
 	if strings.Contains(text, "tab character that violates indentation") {
-		line += linesToTab(d.content, line-d.offset)
+		line += linesToTab(d.Content, line-d.offset)
 	}
 	text = lineNumber.ReplaceAllStringFunc(text, func(match string) string {
 		number, _ := strconv.Atoi(strings.TrimPrefix(match, "line "))
@@ -44,14 +48,7 @@ func (l *loader) syntaxError(shown string, d document, err error) []Object {
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	l.violate("parse", shown, line, "it cannot be parsed: "+strings.Join(strings.Fields(text), " "),
-		"correct the YAML or JSON")
-	if !namespaceKind.Match(d.content) {
-		return nil
-	}
-	return []Object{{
-		Path: shown, Line: d.offset + 1, kind: kindNamespace, lines: lines{&kyaml.Node{Line: 1}, d.offset},
-	}}
+	return &SyntaxError{line, strings.Join(strings.Fields(text), " ")}
 }
 
 // guessLine returns the line of an error without a line number: that of the unknown anchor, or of the first character

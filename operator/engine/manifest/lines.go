@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"strconv"
+	"strings"
+
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// Lines finds the lines of an object's fields in its file.
+type Lines struct {
+	// node is nil if the document could not be parsed.
+	node *kyaml.Node
+	// offset is the number of lines before the document or, without a node, the line where the document begins.
+	offset int
+}
+
+// Of returns the line of a field, or of its nearest parent that exists. In path, the items of lists are numbers, and a
+// key that contains dots may be one step or several. A field inside of a text that is YAML itself, such as a patch, has
+// its own line if the text is a literal block.
+func (l Lines) Of(path ...string) int {
+	if l.node == nil {
+		return l.offset
+	}
+	at, line := l, l.node.Line
+	for len(path) > 0 {
+		if inside, isText := at.text(); isText {
+			at = inside
+		}
+		next, found, steps := child(at.node, path)
+		if next == nil {
+			break
+		}
+		at.node, line, path = next, found+at.offset-l.offset, path[steps:]
+	}
+	return line + l.offset
+}
+
+// text returns the Lines of the YAML in a literal block.
+func (l Lines) text() (inside Lines, ok bool) {
+	if l.node.Kind != kyaml.ScalarNode || l.node.Style&kyaml.LiteralStyle == 0 {
+		return l, false
+	}
+	node, err := parseNode([]byte(l.node.Value))
+	if err != nil || node == nil {
+		return l, false
+	}
+	return Lines{node, l.offset + l.node.Line}, true
+}
+
+// child returns what a node has at the beginning of a path, its line, and the number of steps to it. It returns nil if
+// the node has nothing there.
+func child(node *kyaml.Node, path []string) (next *kyaml.Node, line, steps int) {
+	switch number, err := strconv.Atoi(path[0]); {
+	case node.Kind == kyaml.AliasNode:
+		return child(node.Alias, path)
+	case node.Kind == kyaml.MappingNode:
+		for steps := 1; steps <= len(path); steps++ {
+			if next, line := value(node, strings.Join(path[:steps], ".")); next != nil {
+				return next, line, steps
+			}
+		}
+	case node.Kind == kyaml.SequenceNode && err == nil && number >= 0 && number < len(node.Content):
+		return node.Content[number], node.Content[number].Line, 1
+	}
+	return nil, 0, 0
+}
+
+// value returns the value of a mapping's key and the line of the key, or nil if the mapping does not have it. If the
+// mapping has the key twice, it returns the last one, as decoders do.
+func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
+	var merged *kyaml.Node
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		switch {
+		case node.Content[i].Value == key:
+			next, line = node.Content[i+1], node.Content[i].Line
+		case node.Content[i].ShortTag() == "!!merge" && node.Content[i+1].Kind == kyaml.AliasNode:
+			merged = node.Content[i+1].Alias
+		}
+	}
+	if next == nil && merged != nil && merged.Kind == kyaml.MappingNode {
+		return value(merged, key)
+	}
+	return next, line
+}
+
+// Has reports whether an object has a field.
+func (l Lines) Has(field string) bool {
+	if l.node == nil {
+		return false
+	}
+	found, _, _ := child(l.node, []string{field})
+	return found != nil
+}
+
+// Item returns the lines of an item of a list of manifests.
+func (l Lines) Item(number int) Lines {
+	if l.node == nil {
+		return l
+	}
+	if item, _, _ := child(l.node, []string{"items"}); item != nil {
+		if item, _, _ = child(item, []string{strconv.Itoa(number)}); item != nil {
+			return Lines{item, l.offset}
+		}
+	}
+	return l
+}
+
+// SplitField returns the steps of a path such as rules[0].verbs or metadata.labels[example.com/tier].
+func SplitField(field string) []string {
+	var steps []string
+	for field != "" {
+		end := strings.IndexAny(field, ".[")
+		switch {
+		case end == 0 && field[0] == '[':
+			step, rest, _ := strings.Cut(field[1:], "]")
+			steps, field = append(steps, strings.Trim(step, `"`)), rest
+		case end == 0:
+			field = field[1:]
+		case end < 0:
+			steps, field = append(steps, field), ""
+		default:
+			steps, field = append(steps, field[:end]), field[end:]
+		}
+	}
+	return steps
+}
