@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	strictjson "sigs.k8s.io/json"
 
 	"nstpl.dev/nstpl/operator/engine/manifest"
 )
@@ -200,16 +199,12 @@ func isKnown(kind string) bool {
 
 // decodeStrictly decodes an object and reports whether it could. It reports unknown fields as violations.
 func (l *loader) decodeStrictly(object Object, data []byte, into any) bool {
-	unknown, err := strictjson.UnmarshalStrict(data, into)
-	if err != nil {
-		unknown = []error{err}
+	mistakes, whole := manifest.Decode(data, into)
+	for _, mistake := range mistakes {
+		l.violate("schema", object.Path, object.lines.Of(manifest.SplitField(mistake.Field)...),
+			object.describe()+": "+mistake.Message, "correct or remove the field")
 	}
-	for _, problem := range unknown {
-		l.violate("schema", object.Path, lineOf(object.lines, problem),
-			object.describe()+": "+describeDecodingError(problem),
-			"correct or remove the field")
-	}
-	return err == nil
+	return whole
 }
 
 // hasInvalidQuantity reports whether a limit is not a quantity. The decoder's error would not name the limit.
@@ -256,32 +251,4 @@ func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, dat
 	object.Object = policy
 	l.checkName(object)
 	return object
-}
-
-// describeDecodingError returns the text of a decoder's error without the names of Go types.
-func describeDecodingError(err error) string {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "strict decoding error: ")
-	if _, wrong, found := strings.Cut(text, "cannot unmarshal "); found {
-		value, rest, _ := strings.Cut(wrong, " into Go struct field ")
-		field, kind, _ := strings.Cut(rest, " of type ")
-		if _, inner, nested := strings.Cut(field, "."); nested {
-			field = inner
-		}
-		return fmt.Sprintf("%s is a %s, and must be a %s", field, value, strings.TrimPrefix(kind, "*"))
-	}
-	return text
-}
-
-// lineOf returns the line of the field that is named in the error of a decoder.
-func lineOf(l manifest.Lines, problem error) int {
-	_, rest, quoted := strings.Cut(problem.Error(), `unknown field "`)
-	if !quoted {
-		if _, rest, quoted = strings.Cut(problem.Error(), "Go struct field "); !quoted {
-			return l.Of()
-		}
-		_, rest, _ = strings.Cut(rest, ".")
-		rest, _, _ = strings.Cut(rest, " ")
-	}
-	name, _, _ := strings.Cut(rest, `"`)
-	return l.Of(manifest.SplitField(name)...)
 }

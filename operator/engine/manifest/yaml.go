@@ -59,6 +59,9 @@ func (d Document) Parse() (Manifest, error) {
 	return parsed, nil
 }
 
+// Empty reports whether the document has no value.
+func (m Manifest) Empty() bool { return m.node == nil || m.node.ShortTag() == "!!null" }
+
 // Sequence returns the lines of the items if the document is a YAML list.
 func (m Manifest) Sequence() []Lines {
 	if m.node == nil || m.node.Kind != kyaml.SequenceNode {

@@ -17,27 +17,28 @@ import (
 func (s Session) Templates(
 	ctx context.Context, c *cluster.Cluster, paths []string,
 ) ([]*v1alpha1.NamespaceTemplate, error) {
-	var files source.Files
-	var err error
+	var files []*v1alpha1.NamespaceTemplate
 	if len(paths) > 0 {
-		if files, err = source.Read(paths, s.In); err != nil {
+		var skipped []string
+		var err error
+		if files, skipped, err = source.Read(paths, s.In); err != nil {
 			return nil, err
 		}
-	}
-	for _, skipped := range files.Skipped {
-		s.Note("skipped %s: not a NamespaceTemplate", skipped)
+		for _, object := range skipped {
+			s.Note("skipped %s: not a NamespaceTemplate", object)
+		}
 	}
 	if c == nil {
-		return files.Templates, nil
+		return files, nil
 	}
 	stored, err := c.Templates(ctx)
 	if errors.Is(err, cluster.NotInstalledError{}) && len(paths) > 0 {
-		return files.Templates, nil
+		return files, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return source.Merge(stored, files.Templates), nil
+	return source.Merge(stored, files), nil
 }
 
 // ValidTree reads the tree of policies in a directory and prints its warnings. It returns an error if the tree has

@@ -121,7 +121,7 @@ func TestReadAcceptsOpenFiles(t *testing.T) {
 		_, _ = writer.WriteString(quota) // an error also fails the read below
 		_ = writer.Close()
 	}()
-	files, err := source.Read([]string{fmt.Sprint("/dev/fd/", reader.Fd())}, nil)
+	files, _, err := source.Read([]string{fmt.Sprint("/dev/fd/", reader.Fd())}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"quota"}, names(files))
 }

@@ -1,70 +1,98 @@
 // Package source reads templates, trees of policies and other objects from files.
 //
-// The package decodes templates as strictly as the API server does, and sets the same defaults. Files can be untrusted,
-// as in a pull request. So the package follows no symbolic links, opens no devices and limits how much it reads.
+// ReadAll returns the objects in files, with the lines of their fields. Read returns the templates among them: it
+// decodes them as strictly as the API server does, and sets the same defaults. Files can be untrusted, as in a pull
+// request. So the package follows no symbolic links, opens no devices and limits how much it reads.
 package source
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	strictjson "sigs.k8s.io/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
-// Files holds the contents of files with templates.
+// Files holds what files contain, in the order of the files.
 type Files struct {
-	Templates []*v1alpha1.NamespaceTemplate
-	// Skipped has the file, kind and name of each document that is not a template: "config.yaml: ConfigMap limits".
-	Skipped []string
-	// Documents holds every template, every NamespaceInitializationConfiguration, and every invalid document.
-	Documents []Document
+	Objects  []Object
+	Problems []Problem
 }
 
-// Document is a document of a file, or an item of a list in a document. Err is nil if the document is valid.
-type Document struct {
-	File           string
-	Data           []byte
-	Template       *v1alpha1.NamespaceTemplate
-	Initialization *v1alpha1.NamespaceInitializationConfiguration
-	Err            error
+// Object is an object in a file.
+type Object struct {
+	File  string
+	Lines manifest.Lines
+	// APIVersion and Kind are both empty if the document is an object, but not of Kubernetes.
+	APIVersion, Kind string
+	Namespace, Name  string
+	// Data is the object as JSON.
+	Data []byte
+}
+
+// GroupVersionKind returns the kind of an object. It is empty if apiVersion is invalid.
+func (o Object) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+}
+
+// Problem is why a document of a file cannot be read.
+type Problem struct {
+	File            string
+	Line            int
+	Message, Remedy string
+}
+
+func (p Problem) Error() string {
+	return fmt.Sprintf("%s:%d: %s: %s", p.File, p.Line, p.Message, p.Remedy)
 }
 
 // Read reads templates from files and from the .yaml, .yml and .json files in directories. The path "-" is standard
-// input. Each file may contain several documents, and lists. Read returns an error if there is no template, if two
-// templates have the same name, or if a file is a symbolic link, a device or too large.
-func Read(paths []string, stdin io.Reader) (Files, error) {
+// input. Each file may contain several documents, and lists. Skipped has the file, kind and name of each object of
+// another kind: "config.yaml: ConfigMap limits". Read returns an error if there is no template, if two templates have
+// the same name, or if a file is a symbolic link, a device or too large.
+func Read(paths []string, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate, skipped []string, err error) {
 	files, err := ReadAll(paths, stdin)
 	if err != nil {
-		return Files{}, err
+		return nil, nil, err
 	}
-	for _, document := range files.Documents {
-		if document.Initialization == nil && document.Err != nil {
-			return Files{}, fmt.Errorf("%s: %w", document.File, document.Err)
-		}
-	}
-	if len(files.Templates) == 0 {
-		return Files{}, fmt.Errorf("no NamespaceTemplate found in %q", paths)
+	errs := make([]error, 0, len(files.Problems))
+	for _, problem := range files.Problems {
+		errs = append(errs, problem)
 	}
 	seen := map[string]bool{}
-	for _, template := range files.Templates {
-		if seen[template.Name] {
-			return Files{}, fmt.Errorf("template %s is declared more than once in the files", template.Name)
+	for _, object := range files.Objects {
+		if !object.IsTemplate() {
+			skipped = append(skipped, fmt.Sprintf("%s: %s %s", object.File, object.Kind, object.Name))
+			continue
 		}
-		seen[template.Name] = true
+		template, err := object.Template()
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case seen[template.Name]:
+			errs = append(errs, fmt.Errorf("template %s is declared more than once in the files", template.Name))
+		}
+		seen[object.Name] = true
+		found = append(found, template)
 	}
-	return files, nil
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	if len(found) == 0 {
+		return nil, nil, fmt.Errorf("no NamespaceTemplate found in %q", paths)
+	}
+	return found, skipped, nil
 }
 
-// ReadAll is like Read, but returns the error of an invalid document in the document. It also accepts files without
-// templates.
+// ReadAll reads the objects in files, of all kinds. Paths and limits are those of Read. It returns an error only if it
+// cannot read a file.
 func ReadAll(paths []string, stdin io.Reader) (Files, error) {
 	in := inputs{}
 	for _, path := range paths {
@@ -74,107 +102,145 @@ func ReadAll(paths []string, stdin io.Reader) (Files, error) {
 	}
 	var files Files
 	for _, read := range in.read {
-		if err := files.decode(read.name, bytes.NewReader(read.content)); err != nil {
-			return Files{}, err
+		for _, document := range manifest.Split(manifest.Normalize(read.content)) {
+			files.document(read.name, document)
 		}
 	}
 	return files, nil
 }
 
-func (f *Files) decode(name string, r io.Reader) error {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
-	for number := 1; ; number++ {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: document %d: %w", name, number, err)
-		}
-		if err := f.document(name, document); err != nil {
-			f.Documents = append(f.Documents, Document{File: name, Err: fmt.Errorf("document %d: %w", number, err)})
-		}
-	}
+func (f *Files) complain(file string, line int, message, remedy string) {
+	f.Problems = append(f.Problems, Problem{file, line, message, remedy})
 }
 
-// document decodes a document and adds it, or adds each item of a list.
-func (f *Files) document(file string, document []byte) error {
-	var head struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Items             []any `json:"items"`
+// document adds the objects of a document, or the reasons why it cannot be read.
+func (f *Files) document(file string, document manifest.Document) {
+	parsed, err := document.Parse()
+	if syntax, ok := errors.AsType[*manifest.SyntaxError](err); ok {
+		f.complain(file, syntax.Line, "it cannot be parsed: "+syntax.Reason, "correct the YAML or JSON")
+		return
 	}
-	if err := yaml.Unmarshal(document, &head); err != nil {
-		return err
+	for _, twice := range parsed.Duplicates {
+		f.complain(file, twice.Line, twice.String(), "remove one of the two")
 	}
 	switch {
-	case head.TypeMeta == metav1.TypeMeta{} && len(bytes.TrimSpace(withoutComments(document))) == 0:
-		return nil
-	case head.Items != nil:
-		for _, item := range head.Items {
-			data, err := yaml.Marshal(item)
-			if err != nil {
-				return err
-			}
-			if err := f.document(file, data); err != nil {
-				return err
-			}
-		}
-		return nil
-	case head.GroupVersionKind().Group != v1alpha1.GroupVersion.Group || head.Kind != "NamespaceTemplate":
-		if head.APIVersion == v1alpha1.GroupVersion.String() && head.Kind == "NamespaceInitializationConfiguration" {
-			configuration, err := decodeInitialization(document)
-			f.Documents = append(f.Documents,
-				Document{File: file, Data: document, Initialization: configuration, Err: err})
-		}
-		f.Skipped = append(f.Skipped, fmt.Sprintf("%s: %s %s", file, head.Kind, head.Name))
-		return nil
-	case head.APIVersion != v1alpha1.GroupVersion.String():
-		return fmt.Errorf("template %s: apiVersion is %s: change it to %s", head.Name, head.APIVersion,
-			v1alpha1.GroupVersion)
+	case parsed.JSON != nil:
+		f.object(Object{File: file, Lines: parsed.Lines, Data: parsed.JSON}, list{})
+	case len(parsed.Sequence()) > 0:
+		f.complain(file, parsed.Of(), "it is a YAML list, not an object",
+			"use several documents, or an object of kind List")
+	case document.FirstLine() != nil && !parsed.Empty():
+		f.complain(file, parsed.Of(), "it is not an object", "add apiVersion, kind and metadata")
 	}
-	template, err := decodeTemplate(document)
-	if err != nil {
-		return fmt.Errorf("template %s: %w", head.Name, err)
-	}
-	f.Templates = append(f.Templates, template)
-	f.Documents = append(f.Documents, Document{File: file, Data: document, Template: template})
-	return nil
 }
 
-func decodeTemplate(document []byte) (*v1alpha1.NamespaceTemplate, error) {
+// maxLists is how many levels deep lists may be nested.
+const maxLists = 16
+
+// list is the list that contains an object: its depth, and the apiVersion and kind of items without their own.
+type list struct {
+	depth            int
+	apiVersion, kind string
+}
+
+// object adds an object, or the items of a list.
+func (f *Files) object(object Object, in list) {
+	var head struct {
+		APIVersion any `json:"apiVersion"`
+		Kind       any `json:"kind"`
+		Metadata   struct {
+			Name      any `json:"name"`
+			Namespace any `json:"namespace"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	_ = strictjson.UnmarshalCaseSensitivePreserveInts(object.Data, &head) // fields of another type are left empty
+	var versionIsText, kindIsText bool
+	object.APIVersion, versionIsText = text(head.APIVersion)
+	object.Kind, kindIsText = text(head.Kind)
+	if head.APIVersion == nil && head.Kind == nil && in.kind != "" {
+		object.inherit(in)
+	}
+	object.Name, _ = text(head.Metadata.Name)
+	object.Namespace, _ = text(head.Metadata.Namespace)
+	item, isList := strings.CutSuffix(object.Kind, "List")
+	switch {
+	case !versionIsText:
+		f.complain(object.File, object.Lines.Of("apiVersion"), "apiVersion is not a string", "use group/version, or v1")
+	case !kindIsText:
+		f.complain(object.File, object.Lines.Of("kind"), "kind is not a string", "use the name of a kind")
+	case object.APIVersion == "" && object.Kind == "" && in.depth == 0:
+		f.Objects = append(f.Objects, object)
+	case object.APIVersion == "":
+		f.complain(object.File, object.Lines.Of(), "apiVersion is missing", "add it")
+	case object.Kind == "":
+		f.complain(object.File, object.Lines.Of(), "kind is missing", "add it")
+	case !isList || head.Items == nil:
+		f.Objects = append(f.Objects, object)
+	case in.depth == maxLists:
+		f.complain(object.File, object.Lines.Of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
+			"use a single list")
+	default:
+		for i, data := range head.Items {
+			f.object(Object{File: object.File, Lines: object.Lines.Item(i), Data: data},
+				list{in.depth + 1, object.APIVersion, item})
+		}
+	}
+}
+
+// inherit sets the kind of an item of a list that has none of its own, as kubectl does.
+func (o *Object) inherit(in list) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(o.Data, &fields); err != nil || fields == nil {
+		return // the item is not an object
+	}
+	o.APIVersion, o.Kind = in.apiVersion, in.kind
+	for field, value := range map[string]string{"apiVersion": o.APIVersion, "kind": o.Kind} {
+		if quoted, err := json.Marshal(value); err == nil {
+			fields[field] = quoted
+		}
+	}
+	if data, err := json.Marshal(fields); err == nil {
+		o.Data = data
+	}
+}
+
+// text returns a value that should be a string, and whether it is one or missing.
+func text(value any) (text string, ok bool) {
+	switch value := value.(type) {
+	case nil:
+		return "", true
+	case string:
+		return value, true
+	default:
+		return fmt.Sprint(value), false
+	}
+}
+
+// IsTemplate reports whether an object is a NamespaceTemplate, of any version.
+func (o Object) IsTemplate() bool {
+	return o.GroupVersionKind().GroupKind() == schema.GroupKind{
+		Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate",
+	}
+}
+
+// Template decodes a NamespaceTemplate and sets its defaults. The error joins everything that the API server would
+// reject in the template itself.
+func (o Object) Template() (*v1alpha1.NamespaceTemplate, error) {
 	template := &v1alpha1.NamespaceTemplate{}
-	if err := decodeStrictly(document, template); err != nil {
-		return nil, err
+	var errs []error
+	fail := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s:%d: template %s: "+format, append([]any{
+			o.File, o.Lines.Of(manifest.SplitField(field)...), cmp.Or(o.Name, "without a name"),
+		}, args...)...))
 	}
-	return template, complete(template)
-}
-
-func decodeInitialization(document []byte) (*v1alpha1.NamespaceInitializationConfiguration, error) {
-	configuration := &v1alpha1.NamespaceInitializationConfiguration{}
-	if err := decodeStrictly(document, configuration); err != nil {
-		return configuration, err
+	if o.APIVersion != v1alpha1.GroupVersion.String() {
+		fail("apiVersion", "apiVersion is %s: change it to %s", o.APIVersion, v1alpha1.GroupVersion)
+		return nil, errs[0]
 	}
-	return configuration, checkInitialization(configuration)
-}
-
-func decodeStrictly(document []byte, into any) error {
-	data, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
-		return err
+	mistakes, _ := manifest.Decode(o.Data, template)
+	for _, mistake := range append(mistakes, complete(template)...) {
+		fail(mistake.Field, "%s", mistake.Message)
 	}
-	unknown, err := json.UnmarshalStrict(data, into)
-	return errors.Join(append(unknown, err)...)
-}
-
-// withoutComments returns a document without its comment lines and separators.
-func withoutComments(document []byte) []byte {
-	var rest []byte
-	for line := range bytes.Lines(document) {
-		if trimmed := bytes.TrimSpace(line); !bytes.HasPrefix(trimmed, []byte("#")) &&
-			!bytes.Equal(trimmed, []byte("---")) {
-			rest = append(rest, line...)
-		}
-	}
-	return rest
+	return template, errors.Join(errs...)
 }
