@@ -56,6 +56,26 @@ func Hard(space *v1alpha1.PolicySpace) corev1.ResourceList {
 	return space.Spec.Quota.Hard
 }
 
+// Unreachable returns a warning for each limit of a policy space that usage cannot reach, because an ancestor has
+// a lower one. lineage is the policy space and its ancestors, the nearest first.
+func Unreachable(lineage []*v1alpha1.PolicySpace) []string {
+	var warnings []string
+	space := lineage[0]
+	hard := Hard(space)
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		limit := hard[name]
+		for _, ancestor := range lineage[1:] {
+			if lower, isLimited := Hard(ancestor)[name]; isLimited && lower.Cmp(limit) < 0 {
+				warnings = append(warnings, fmt.Sprintf(
+					"policyspace %s limits %s to %s, but usage reaches the limit %s of its ancestor %s first",
+					space.Name, name, limit.String(), lower.String(), ancestor.Name))
+				break
+			}
+		}
+	}
+	return warnings
+}
+
 // ExceededError reports that a change would exceed the limits of a policy space. Its text is like that of the API
 // server for a ResourceQuota.
 type ExceededError struct {

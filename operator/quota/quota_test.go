@@ -134,3 +134,19 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 		})
 	}
 }
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	named := func(name string, hard corev1.ResourceList) *v1alpha1.PolicySpace {
+		s := space(hard, nil)
+		s.Name = name
+		return s
+	}
+	require.Equal(t,
+		[]string{"policyspace team limits pods to 6, but usage reaches the limit 5 of its ancestor dept first"},
+		quota.Unreachable([]*v1alpha1.PolicySpace{
+			named("team", list("pods", "6", "services", "2", "secrets", "2")),
+			named("dept", list("pods", "5", "services", "2")),
+			named("root", list("pods", "4", "services", "3")),
+		}))
+}

@@ -24,8 +24,8 @@ var measuredResources = []corev1.ResourceName{
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
 }
 
-// checkQuota returns why the API server would reject a limit of a ResourceQuota, or "" if it would not.
-func checkQuota(name corev1.ResourceName, hard corev1.ResourceList) string {
+// CheckLimit returns why the API server would reject a limit of a ResourceQuota, or "" if it would not.
+func CheckLimit(name corev1.ResourceName, hard corev1.ResourceList) string {
 	quantity := hard[name]
 	whole := slices.Contains(wholeResources, name) || isExtended(string(name))
 	hugePages := strings.HasPrefix(strings.TrimPrefix(string(name), "requests."), corev1.ResourceHugePagesPrefix)

@@ -70,7 +70,7 @@ func (l *loader) checkSchema(o Object) {
 		l.checkClusterLevel(o)
 	case *corev1.ResourceQuota:
 		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
-			if wrong := checkQuota(name, typed.Spec.Hard); wrong != "" {
+			if wrong := CheckLimit(name, typed.Spec.Hard); wrong != "" {
 				l.violate("schema", o.Path, o.lines.Of("spec", "hard", string(name)),
 					fmt.Sprintf("%s: %s %s", o.describe(), name, wrong), "correct or remove the limit")
 			}

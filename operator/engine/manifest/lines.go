@@ -85,12 +85,19 @@ func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
 }
 
 // Has reports whether an object has a field.
-func (l Lines) Has(field string) bool {
+func (l Lines) Has(path ...string) bool {
 	if l.node == nil {
 		return false
 	}
-	found, _, _ := child(l.node, []string{field})
-	return found != nil
+	node := l.node
+	for len(path) > 0 {
+		next, _, steps := child(node, path)
+		if next == nil {
+			return false
+		}
+		node, path = next, path[steps:]
+	}
+	return true
 }
 
 // Item returns the lines of an item of a list of manifests.

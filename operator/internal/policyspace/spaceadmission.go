@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +55,7 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 	case err != nil:
 		return err
 	default:
-		request.Warnings = append(request.Warnings, unreachableLimits(lineage)...)
+		request.Warnings = append(request.Warnings, quota.Unreachable(lineage)...)
 	}
 	if equality.Semantic.DeepEqual(space.Spec.Quota, before.Spec.Quota) {
 		return nil
@@ -90,26 +88,6 @@ func (a *SpaceAdmission) lineageOf(
 		}
 	}
 	return hierarchy.NewForest(spaces).Lineage(space.Name)
-}
-
-// unreachableLimits returns a warning for each limit of a policy space that usage cannot reach, because an ancestor has
-// a lower one. lineage is the policy space and its ancestors, the nearest first.
-func unreachableLimits(lineage []*v1alpha1.PolicySpace) []string {
-	var warnings []string
-	space := lineage[0]
-	hard := quota.Hard(space)
-	for _, name := range slices.Sorted(maps.Keys(hard)) {
-		limit := hard[name]
-		for _, ancestor := range lineage[1:] {
-			if lower, isLimited := quota.Hard(ancestor)[name]; isLimited && lower.Cmp(limit) < 0 {
-				warnings = append(warnings, fmt.Sprintf(
-					"policyspace %s limits %s to %s, but usage reaches the limit %s of its ancestor %s first",
-					space.Name, name, limit.String(), lower.String(), ancestor.Name))
-				break
-			}
-		}
-	}
-	return warnings
 }
 
 // checkLimits lets the API server validate the limits of a policy space, by a dry run that creates a ResourceQuota.

@@ -30,7 +30,9 @@ type sarifDriver struct {
 }
 
 type sarifRule struct {
-	ID string `json:"id"`
+	ID    string       `json:"id"`
+	Short sarifMessage `json:"shortDescription"`
+	Help  sarifMessage `json:"help"`
 }
 
 type sarifResult struct {
@@ -61,28 +63,34 @@ type sarifRegion struct {
 	StartLine int `json:"startLine"`
 }
 
-// newSARIF returns the result of a check as one run. The ID of a rule is its name. The rule ID of all warnings is
-// "warning".
-func newSARIF(checked treeResult) sarif {
+// newSARIF returns the result of a check as one run. The rule ID of all warnings is "warning", and that of what was not
+// checked is "not-checked".
+func newSARIF(r *result) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
-	result := func(rule, level, text, path string, line int) sarifResult {
-		location := sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: path}).EscapedPath()}}
-		if line > 0 {
-			location.Region = &sarifRegion{line}
-		}
-		return sarifResult{
-			RuleID: rule, Level: level, Message: sarifMessage{text}, Locations: []sarifLocation{{location}},
+	for _, rule := range rules {
+		if slices.ContainsFunc(r.Violations, func(v finding) bool { return v.Rule == rule.id }) {
+			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules,
+				sarifRule{rule.id, sarifMessage{rule.meaning}, sarifMessage{rule.remedy}})
 		}
 	}
-	for _, violation := range checked.Violations {
-		if rule := (sarifRule{violation.Rule}); !slices.Contains(run.Tool.Driver.Rules, rule) {
-			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, rule)
-		}
-		run.Results = append(run.Results,
-			result(violation.Rule, "error", violation.Message+": "+violation.Remedy, violation.Path, violation.Line))
+	for _, violation := range r.Violations {
+		run.Results = append(run.Results, newSARIFResult(violation, violation.Rule, "error"))
 	}
-	for _, warning := range checked.Warnings {
-		run.Results = append(run.Results, result("warning", "warning", warning.Message, warning.Path, warning.Line))
+	for _, warning := range r.Warnings {
+		run.Results = append(run.Results, newSARIFResult(warning, "warning", "warning"))
+	}
+	for _, skipped := range r.Skipped {
+		run.Results = append(run.Results, newSARIFResult(skipped, "not-checked", "note"))
 	}
 	return sarif{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+}
+
+func newSARIFResult(f finding, rule, level string) sarifResult {
+	location := sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: f.Path}).EscapedPath()}}
+	if f.Line > 0 {
+		location.Region = &sarifRegion{f.Line}
+	}
+	return sarifResult{
+		RuleID: rule, Level: level, Message: sarifMessage{f.text()}, Locations: []sarifLocation{{location}},
+	}
 }

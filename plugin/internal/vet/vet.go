@@ -1,18 +1,21 @@
-// Package vet holds the command vet, which checks templates and trees of policies before they are applied.
+// Package vet holds the command vet, which checks files with objects, and trees of policies, before they are applied.
 //
-// The command uses the rules of the operator: package render checks templates, and package hierarchy checks trees. With
-// --server, it also sends a dry run to the API server. It prints violations as lines, as JSON or, for trees, as SARIF.
+// The command uses the rules of the operator: package schema checks fields, package render templates, and package
+// hierarchy trees. With --server, it also sends dry runs to the API server. Whatever is checked, the result has the
+// same type, and is printed as lines, as JSON or as SARIF.
 package vet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
 
-	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // exitViolations is the exit code if there are violations. If the command failed, the exit code is cli.ExitFailed.
@@ -20,32 +23,26 @@ const exitViolations = 1
 
 type vet struct {
 	cli.Session
-	files  []string
-	server bool
-	format string
-	// schemas checks the objects of templates. checkFiles sets it.
-	schemas *schema.Catalog
-}
-
-// violation is a violation in a file. The output of vet -f -o json is a list of violations.
-type violation struct {
-	File    string `json:"file"`
-	Object  string `json:"object,omitempty"`
-	Message string `json:"message"`
+	files   []string
+	schemas []string
+	server  bool
+	format  string
 }
 
 // New returns the command `kubectl nstpl vet`.
 func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
-		Use:   "vet DIR | -f FILE... [--server] [-o json|sarif]",
+		Use:   "vet DIR | -f FILE... [--schema FILE...] [--server] [-o json|sarif]",
 		Short: "Check templates or a tree of policies before you apply them",
 		Long: templates.LongDesc(`
-			Check a tree of policies in a directory, or NamespaceTemplates and NamespaceInitializationConfigurations
-			in files. The root policyspace of a tree has the name of the directory. Standard output has one line for
-			each violation.
+			Check a tree of policies in a directory, or objects in files: NamespaceTemplates, PolicySpaces,
+			ProtectedAttributes, SecurityContextConstraints and all other kinds. The root policyspace of a tree has the
+			name of the directory. Standard output has one line for each violation, with the file, the line, and the id
+			of the rule. Standard error has warnings, what was not checked, and a summary.
 
-			Without --server, the command needs no cluster. With --server, it also sends a dry run to the API server,
+			Without --server, the command needs no cluster. It knows the fields of the kinds of Kubernetes and of nstpl.
+			--schema adds those of CustomResourceDefinitions. With --server, it also sends a dry run to the API server,
 			which checks above all whether you may create the objects that a template declares.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
@@ -64,8 +61,11 @@ func New(s cli.Session) *cobra.Command {
 			# Check a template, without a cluster
 			kubectl nstpl vet -f template.yaml
 
-			# Check all files in a directory and print JSON, as for a pipeline
-			kubectl nstpl vet -f templates/ -o json
+			# Check all files in a directory and print SARIF, as for code scanning
+			kubectl nstpl vet -f templates/ -o sarif
+
+			# Check the custom resources in a template by their definitions
+			kubectl nstpl vet -f template.yaml --schema crds/
 
 			# Check whether the API server accepts a template from you, or from jane
 			kubectl nstpl vet -f template.yaml --server
@@ -73,7 +73,7 @@ func New(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || v.server):
+			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || len(v.schemas) > 0 || v.server):
 				return cli.Failed(cli.UsageError(cmd,
 					errors.New("specify either one DIR with a tree, or files with -f")))
 			case len(args) == 0 && len(v.files) == 0:
@@ -83,27 +83,15 @@ func New(s cli.Session) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case v.format == "" || v.format == cli.FormatJSON:
-			case v.format != sarifFormat:
+			if v.format != "" && v.format != cli.FormatJSON && v.format != sarifFormat {
 				return cli.Failed(cli.UsageError(cmd,
-					fmt.Errorf("invalid --output %q: must be %s or, for a tree, %s", v.format, cli.FormatJSON,
-						sarifFormat)))
-			case len(args) == 0:
-				return cli.Failed(cli.UsageError(cmd,
-					fmt.Errorf("--output %s is supported only for trees", sarifFormat)))
+					fmt.Errorf("invalid --output %q: must be %s or %s", v.format, cli.FormatJSON, sarifFormat)))
 			}
-			var violated bool
-			var err error
-			if len(args) == 1 {
-				violated, err = v.checkTree(args[0])
-			} else {
-				violated, err = v.checkFiles(cmd.Context())
-			}
+			valid, err := v.run(cmd.Context(), args)
 			switch {
 			case err != nil:
 				return cli.Failed(err)
-			case violated:
+			case !valid:
 				return &cli.Exit{Code: exitViolations}
 			}
 			return nil
@@ -112,10 +100,39 @@ func New(s cli.Session) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&v.files, "filename", "f", nil,
-		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+		"A file or directory with objects, or - for standard input. Symbolic links are not followed.")
+	flags.StringArrayVar(&v.schemas, "schema", nil,
+		"A file or directory with CustomResourceDefinitions, by which custom resources are checked. Can be repeated.")
 	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, instead of lines. One of: (json, sarif).")
 	cli.CompleteValues(cmd, "output", cli.FormatJSON, sarifFormat)
 	return cmd
+}
+
+// run checks a tree or files, and prints the result.
+func (v *vet) run(ctx context.Context, trees []string) (valid bool, err error) {
+	r := &result{}
+	var checked string
+	if len(trees) == 1 {
+		checked, err = r.checkTree(trees[0])
+	} else {
+		checked, err = v.checkFiles(ctx, r)
+	}
+	if err != nil {
+		return false, err
+	}
+	r.finish()
+	return r.Valid, v.print(r, checked)
+}
+
+func (v *vet) checkFiles(ctx context.Context, r *result) (checked string, err error) {
+	var c *cluster.Cluster
+	if v.server {
+		if c, err = v.Connect(); err != nil {
+			return "", err
+		}
+	}
+	objects, err := r.checkFiles(ctx, c, v.files, v.schemas, v.In)
+	return output.Count(objects, "object"), err
 }

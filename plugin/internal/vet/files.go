@@ -1,0 +1,169 @@
+package vet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/manifest"
+	"nstpl.dev/nstpl/operator/engine/render"
+	engineschema "nstpl.dev/nstpl/operator/engine/schema"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// checker checks the objects in files.
+type checker struct {
+	*result
+	schemas *engineschema.Catalog
+	// cluster is nil without --server.
+	cluster *cluster.Cluster
+	// seen are the objects that were checked, and related those that are checked together.
+	seen    map[identity]source.Object
+	related related
+}
+
+// identity is what only one object of a cluster has.
+type identity struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+// checkFiles checks the objects in files, and returns how many there are.
+func (r *result) checkFiles(
+	ctx context.Context, c *cluster.Cluster, paths, schemas []string, stdin io.Reader,
+) (objects int, err error) {
+	files, err := source.ReadAll(paths, stdin)
+	if err != nil {
+		return 0, err
+	}
+	if len(files.Objects)+len(files.Problems) == 0 {
+		return 0, fmt.Errorf("no object found in %q", paths)
+	}
+	for _, problem := range files.Problems {
+		r.Violations = append(r.Violations, finding{
+			Rule: ruleParse, Path: problem.File, Line: problem.Line, Message: problem.Message, Remedy: problem.Remedy,
+		})
+	}
+	checker := &checker{result: r, cluster: c, seen: map[identity]source.Object{}}
+	if checker.schemas, err = r.readSchemas(schemas, files.Objects); err != nil {
+		return 0, err
+	}
+	for _, object := range files.Objects {
+		if err := checker.check(ctx, object); err != nil {
+			return 0, err
+		}
+	}
+	checker.checkRelated()
+	return len(files.Objects), nil
+}
+
+// check checks an object. It returns an error only if the API server could not check it.
+func (c *checker) check(ctx context.Context, object source.Object) error {
+	before := len(c.Violations)
+	kind := object.GroupVersionKind()
+	isOurs := kind.Group == v1alpha1.GroupVersion.Group
+	c.checkIdentity(object)
+	switch {
+	case object.Kind == "":
+		c.skip(object, "", "it has neither apiVersion nor kind, so it is not a Kubernetes object")
+		return nil
+	case isOurs && kind.Version != v1alpha1.GroupVersion.Version:
+		c.violate(object, ruleSchema, "apiVersion", "apiVersion is "+object.APIVersion,
+			"change it to "+v1alpha1.GroupVersion.String())
+		return nil
+	case isOurs && !c.schemas.Knows(kind):
+		c.violate(object, ruleSchema, "kind", fmt.Sprintf("kind %s does not exist in %s", kind.Kind, object.APIVersion),
+			"correct the kind")
+		return nil
+	case c.schemas.Knows(kind):
+		c.checkSchema(object)
+	case c.cluster == nil:
+		c.skip(object, "", noSchema(kind))
+		return nil
+	}
+	c.checkKind(ctx, object)
+	if c.cluster == nil || len(c.Violations) > before || !isOurs && c.schemas.Knows(kind) {
+		return nil
+	}
+	return c.dryRun(ctx, object)
+}
+
+// checkIdentity reports an object without a name, and one that the files have already declared.
+func (c *checker) checkIdentity(object source.Object) {
+	if object.Kind == "" {
+		return
+	}
+	if object.Name == "" && !object.Lines.Has("metadata", "generateName") {
+		c.violate(object, ruleSchema, "metadata", "metadata.name is missing", "add it")
+		return
+	}
+	id := identity{object.GroupVersionKind().GroupKind(), object.Namespace, object.Name}
+	if first, twice := c.seen[id]; twice && object.Name != "" {
+		c.violate(object, ruleDuplicate, "", "it is already declared in "+
+			output.Position(first.File, first.Lines.Of()), "rename or remove one of the two")
+		return
+	}
+	c.seen[id] = object
+}
+
+// checkSchema reports what the schema of an object's kind does not allow.
+func (c *checker) checkSchema(object source.Object) {
+	fields := map[string]any{}
+	if err := utiljson.Unmarshal(object.Data, &fields); err != nil {
+		c.violate(object, ruleParse, "", "it is not an object", "add apiVersion, kind and metadata")
+		return
+	}
+	for _, problem := range c.schemas.Check(fields) {
+		c.violate(object, ruleSchema, problem.Path, problem.Message, problem.Remedy)
+	}
+}
+
+// noSchema returns why objects of a kind are not checked.
+func noSchema(kind schema.GroupVersionKind) string {
+	if render.BuiltIn(kind.Group) {
+		return fmt.Sprintf("kind %s is not known in %s: check its spelling, or use --server", kind.Kind,
+			kind.GroupVersion())
+	}
+	return fmt.Sprintf(
+		"no schema for %s %s: add its CustomResourceDefinition with --schema, or use --server",
+		kind.GroupVersion(), kind.Kind)
+}
+
+func (c *checker) violate(object source.Object, rule, field, message, remedy string) {
+	c.Violations = append(c.Violations, at(object, rule, field, message, remedy))
+}
+
+func (c *checker) warn(object source.Object, field, message string) {
+	c.Warnings = append(c.Warnings, at(object, "", field, message, ""))
+}
+
+func (c *checker) skip(object source.Object, field, message string) {
+	c.Skipped = append(c.Skipped, at(object, "", field, message, ""))
+}
+
+// at returns a finding about a field of an object, with the line of the field.
+func at(object source.Object, rule, field, message, remedy string) finding {
+	return finding{
+		Rule: rule, Path: object.File, Line: object.Lines.Of(manifest.SplitField(field)...),
+		Object: nameOf(object), Field: field, Message: message, Remedy: remedy,
+	}
+}
+
+// nameOf returns the name of an object in kubectl's notation, without nstpl's own group, or "" if it has no kind.
+func nameOf(object source.Object) string {
+	kind := object.GroupVersionKind().GroupKind()
+	switch {
+	case kind.Kind == "":
+		return ""
+	case kind.Group == v1alpha1.GroupVersion.Group:
+		kind.Group = ""
+	}
+	return strings.TrimSuffix(output.Object(kind, object.Name), "/")
+}

@@ -1,0 +1,48 @@
+package vet
+
+import (
+	"fmt"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// print prints a result: the violations to standard output, in the chosen format, and as lines to standard error the
+// warnings, what was not checked, and a summary. checked says what was checked.
+func (v *vet) print(r *result, checked string) error {
+	var err error
+	switch v.format {
+	case cli.FormatJSON:
+		err = output.JSON(v.Out, r)
+	case sarifFormat:
+		err = output.JSON(v.Out, newSARIF(r))
+	default:
+		for _, violation := range r.Violations {
+			output.Line(v.Out, "%s: %s: %s", output.Position(violation.Path, violation.Line), violation.Rule,
+				violation.text())
+		}
+	}
+	for _, warning := range r.Warnings {
+		v.Note("Warning: %s: %s", output.Position(warning.Path, warning.Line), warning.text())
+	}
+	for _, skipped := range r.Skipped {
+		v.Note("not checked: %s: %s", output.Position(skipped.Path, skipped.Line), skipped.text())
+	}
+	v.Note("%s: %s", checked, r.summary())
+	return err
+}
+
+// summary returns how much was found.
+func (r *result) summary() string {
+	summary := "no violations"
+	if len(r.Violations) > 0 {
+		summary = output.Count(len(r.Violations), "violation")
+	}
+	if len(r.Warnings) > 0 {
+		summary += ", " + output.Count(len(r.Warnings), "warning")
+	}
+	if len(r.Skipped) > 0 {
+		summary += fmt.Sprintf(", %d not checked", len(r.Skipped))
+	}
+	return summary
+}

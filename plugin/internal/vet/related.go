@@ -1,0 +1,82 @@
+package vet
+
+import (
+	"errors"
+	"fmt"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// related are the objects that are checked together, after all files were read.
+type related struct {
+	spaces     []policySpace
+	attributes []attributeRule
+}
+
+type policySpace struct {
+	v1alpha1.PolicySpace
+	source source.Object
+}
+
+// attributeRule is a ProtectedAttribute or a ClusterProtectedAttribute, which has the same fields.
+type attributeRule struct {
+	v1alpha1.ProtectedAttribute
+	source source.Object
+}
+
+// checkRelated checks the objects that depend on one another.
+func (c *checker) checkRelated() {
+	c.checkForest()
+	c.checkAttributes()
+}
+
+// checkForest checks the hierarchy of the policy spaces.
+func (c *checker) checkForest() {
+	spaces := make([]*v1alpha1.PolicySpace, 0, len(c.related.spaces))
+	for i := range c.related.spaces {
+		spaces = append(spaces, &c.related.spaces[i].PolicySpace)
+	}
+	forest := hierarchy.NewForest(spaces)
+	for _, space := range c.related.spaces {
+		lineage, err := forest.Lineage(space.Name)
+		broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
+		switch {
+		case isBroken && broken.Cycle:
+			if !c.isReported(space.source, "spec.parent") && space.Spec.Parent != space.Name {
+				c.violate(space.source, ruleCycle, "spec.parent", "it is its own ancestor",
+					"change the parent of one of its ancestors")
+			}
+		case isBroken && c.cluster == nil:
+			c.skip(space.source, "spec.parent", fmt.Sprintf(
+				"policyspace %s is not in the files: add its file, or use --server", broken.Missing))
+		case err == nil:
+			for _, warning := range quota.Unreachable(lineage) {
+				c.warn(space.source, "spec.quota.hard", warning)
+			}
+		}
+	}
+}
+
+// checkAttributes warns about rules of namespaces that permit what a rule of the cluster forbids.
+func (c *checker) checkAttributes() {
+	var cluster []v1alpha1.ClusterProtectedAttribute
+	for _, rule := range c.related.attributes {
+		if rule.source.Kind == "ClusterProtectedAttribute" {
+			cluster = append(cluster,
+				v1alpha1.ClusterProtectedAttribute{ObjectMeta: rule.ObjectMeta, AttributeRule: rule.AttributeRule})
+		}
+	}
+	rules := attributes.NewRules(cluster, nil)
+	for _, rule := range c.related.attributes {
+		attribute := attributes.Attribute{Kind: rule.AttributeKind, Name: rule.AttributeName}
+		if protecting := rules.Of(attribute, ""); rule.source.Kind == "ProtectedAttribute" && len(protecting) > 0 {
+			c.warn(rule.source, "attributeName", fmt.Sprintf(
+				"%s also protects %s: to write this rule, you need the verb create on %s", protecting[0], attribute,
+				v1alpha1.ClusterProtectedAttributes.GroupResource()))
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package vet
+
+import (
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/engine/manifest"
+	engineschema "nstpl.dev/nstpl/operator/engine/schema"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// readSchemas returns the schemas of the kinds of Kubernetes and of nstpl, and of those that are defined in files or by
+// the objects that are checked. An invalid definition among these objects is a violation.
+func (r *result) readSchemas(paths []string, objects []source.Object) (*engineschema.Catalog, error) {
+	definitions, err := crd.All()
+	if err != nil {
+		return nil, err
+	}
+	add := func(definition *apiextensionsv1.CustomResourceDefinition) {
+		// The first definition counts, so that no file can replace the rules of nstpl's own kinds.
+		if !slices.ContainsFunc(definitions, func(d *apiextensionsv1.CustomResourceDefinition) bool {
+			return d.Spec.Group == definition.Spec.Group && d.Spec.Names.Kind == definition.Spec.Names.Kind
+		}) {
+			definitions = append(definitions, definition)
+		}
+	}
+	if len(paths) > 0 {
+		more, err := definitionsIn(paths)
+		if err != nil {
+			return nil, err
+		}
+		for _, definition := range more {
+			add(definition)
+		}
+	}
+	for _, object := range objects {
+		if !isDefinition(object) {
+			continue
+		}
+		definition, err := decodeDefinition(object)
+		if err != nil {
+			r.Violations = append(r.Violations, at(object, ruleSchema, "spec", err.Error(), "correct the schema"))
+			continue
+		}
+		add(definition)
+	}
+	return engineschema.New(definitions...)
+}
+
+// definitionsIn returns the CustomResourceDefinitions in files. It ignores objects of other kinds.
+func definitionsIn(paths []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	files, err := source.ReadAll(paths, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--schema: %w", err)
+	}
+	for _, problem := range files.Problems {
+		return nil, fmt.Errorf("--schema: %w", problem)
+	}
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for _, object := range files.Objects {
+		if !isDefinition(object) {
+			continue
+		}
+		definition, err := decodeDefinition(object)
+		if err != nil {
+			return nil, fmt.Errorf("--schema: %s: %w", object.File, err)
+		}
+		definitions = append(definitions, definition)
+	}
+	if len(definitions) == 0 {
+		return nil, fmt.Errorf("--schema: no CustomResourceDefinition of version v1 found in %q", paths)
+	}
+	return definitions, nil
+}
+
+func isDefinition(object source.Object) bool {
+	return object.APIVersion == apiextensionsv1.SchemeGroupVersion.String() &&
+		object.Kind == "CustomResourceDefinition"
+}
+
+// decodeDefinition returns a CustomResourceDefinition. It returns an error if its schema cannot be used.
+func decodeDefinition(object source.Object) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	// Fields of later versions of Kubernetes are no reason not to use a schema.
+	if mistakes, whole := manifest.Decode(object.Data, definition); !whole {
+		return nil, fmt.Errorf("%s: %w", nameOf(object), mistakes[len(mistakes)-1])
+	}
+	_, err := engineschema.New(definition)
+	return definition, err
+}
