@@ -19,21 +19,33 @@ type Lines struct {
 // key that contains dots may be one step or several. A field inside of a text that is YAML itself, such as a patch, has
 // its own line if the text is a literal block.
 func (l Lines) Of(path ...string) int {
+	line, _ := l.find(path)
+	return line
+}
+
+// Has reports whether an object has a field.
+func (l Lines) Has(path ...string) bool {
+	_, complete := l.find(path)
+	return complete
+}
+
+// find returns the line of a field, or of its nearest parent that exists. complete reports whether the field exists.
+func (l Lines) find(path []string) (line int, complete bool) {
 	if l.node == nil {
-		return l.offset
+		return l.offset, false
 	}
-	at, line := l, l.node.Line
+	line = l.node.Line + l.offset
 	for len(path) > 0 {
-		if inside, isText := at.text(); isText {
-			at = inside
+		if inside, isText := l.text(); isText {
+			l = inside
 		}
-		next, found, steps := child(at.node, path)
+		next, found, steps := child(l.node, path)
 		if next == nil {
-			break
+			return line, false
 		}
-		at.node, line, path = next, found+at.offset-l.offset, path[steps:]
+		l.node, line, path = next, found+l.offset, path[steps:]
 	}
-	return line + l.offset
+	return line, true
 }
 
 // text returns the Lines of the YAML in a literal block.
@@ -82,22 +94,6 @@ func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
 		return value(merged, key)
 	}
 	return next, line
-}
-
-// Has reports whether an object has a field.
-func (l Lines) Has(path ...string) bool {
-	if l.node == nil {
-		return false
-	}
-	node := l.node
-	for len(path) > 0 {
-		next, _, steps := child(node, path)
-		if next == nil {
-			return false
-		}
-		node, path = next, path[steps:]
-	}
-	return true
 }
 
 // Item returns the lines of an item of a list of manifests.

@@ -52,7 +52,7 @@ func (r *result) checkFiles(
 		})
 	}
 	checker := &checker{result: r, cluster: c, seen: map[identity]source.Object{}}
-	if checker.schemas, err = r.readSchemas(schemas, files.Objects); err != nil {
+	if checker.schemas, err = readSchemas(schemas, files.Objects); err != nil {
 		return 0, err
 	}
 	for _, object := range files.Objects {
@@ -69,48 +69,61 @@ func (c *checker) check(ctx context.Context, object source.Object) error {
 	before := len(c.Violations)
 	kind := object.GroupVersionKind()
 	isOurs := kind.Group == v1alpha1.GroupVersion.Group
-	c.checkIdentity(object)
 	switch {
 	case object.Kind == "":
 		c.skip(object, "", "it has neither apiVersion nor kind, so it is not a Kubernetes object")
 		return nil
+	case kind.Group == "kustomize.config.k8s.io":
+		c.skip(object, "", "it is for kustomize, not for a cluster")
+		return nil
+	}
+	isNew := c.checkIdentity(object)
+	switch {
 	case isOurs && kind.Version != v1alpha1.GroupVersion.Version:
-		c.violate(object, ruleSchema, "apiVersion", "apiVersion is "+object.APIVersion,
+		c.violate(object, ruleSchema, "apiVersion", "is "+object.APIVersion,
 			"change it to "+v1alpha1.GroupVersion.String())
 		return nil
 	case isOurs && !c.schemas.Knows(kind):
-		c.violate(object, ruleSchema, "kind", fmt.Sprintf("kind %s does not exist in %s", kind.Kind, object.APIVersion),
+		c.violate(object, ruleSchema, "kind", fmt.Sprintf("%s does not exist in %s", kind.Kind, object.APIVersion),
 			"correct the kind")
 		return nil
 	case c.schemas.Knows(kind):
 		c.checkSchema(object)
+		c.checkMetadata(object)
+	case isDefinition(object):
+		c.checkDefinition(object)
+		return nil
 	case c.cluster == nil:
 		c.skip(object, "", noSchema(kind))
 		return nil
 	}
-	c.checkKind(ctx, object)
+	if isNew {
+		c.checkKind(ctx, object)
+	}
 	if c.cluster == nil || len(c.Violations) > before || !isOurs && c.schemas.Knows(kind) {
 		return nil
 	}
 	return c.dryRun(ctx, object)
 }
 
-// checkIdentity reports an object without a name, and one that the files have already declared.
-func (c *checker) checkIdentity(object source.Object) {
-	if object.Kind == "" {
-		return
-	}
-	if object.Name == "" && !object.Lines.Has("metadata", "generateName") {
-		c.violate(object, ruleSchema, "metadata", "metadata.name is missing", "add it")
-		return
+// checkIdentity reports an object without a name, and an object of nstpl that the files have already declared. It
+// returns whether the object is new. Objects of other kinds may be declared once for each of several clusters.
+func (c *checker) checkIdentity(object source.Object) (isNew bool) {
+	switch {
+	case object.Name == "" && !object.Lines.Has("metadata", "generateName"):
+		c.violate(object, ruleSchema, "metadata.name", "is missing", "add it")
+		return true
+	case object.Name == "" || object.GroupVersionKind().Group != v1alpha1.GroupVersion.Group:
+		return true
 	}
 	id := identity{object.GroupVersionKind().GroupKind(), object.Namespace, object.Name}
-	if first, twice := c.seen[id]; twice && object.Name != "" {
+	if first, twice := c.seen[id]; twice {
 		c.violate(object, ruleDuplicate, "", "it is already declared in "+
 			output.Position(first.File, first.Lines.Of()), "rename or remove one of the two")
-		return
+		return false
 	}
 	c.seen[id] = object
+	return true
 }
 
 // checkSchema reports what the schema of an object's kind does not allow.
@@ -153,6 +166,7 @@ func at(object source.Object, rule, field, message, remedy string) finding {
 	return finding{
 		Rule: rule, Path: object.File, Line: object.Lines.Of(manifest.SplitField(field)...),
 		Object: nameOf(object), Field: field, Message: message, Remedy: remedy,
+		begins: object.Lines.Of(),
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
@@ -118,11 +116,12 @@ func decodeTemplate(object source.Object) (template *v1alpha1.NamespaceTemplate,
 	return template, waves
 }
 
-// isReported reports whether a violation about a field of an object, or inside of it, was found before.
+// isReported reports whether a violation about a field of an object, or about a field that contains it, was found
+// before.
 func (c *checker) isReported(object source.Object, field string) bool {
 	return slices.ContainsFunc(c.Violations, func(v finding) bool {
-		return field != "" && v.Path == object.File && v.Object == nameOf(object) &&
-			(v.Field == field || strings.HasPrefix(v.Field, field+"."))
+		return v.Field != "" && v.Path == object.File && v.begins == object.Lines.Of() &&
+			(v.Field == field || strings.HasPrefix(field, v.Field+"."))
 	})
 }
 
@@ -135,39 +134,6 @@ func splitField(text string) (field, message string) {
 		return match[1], match[2]
 	}
 	return "", text
-}
-
-// checkSelector reports why the API server would reject a label selector.
-func (c *checker) checkSelector(object source.Object, at string, data json.RawMessage) {
-	selector := &metav1.LabelSelector{}
-	if data == nil {
-		return
-	}
-	if _, whole := manifest.Decode(data, selector); !whole {
-		return
-	}
-	path := field.NewPath(at)
-	for _, wrong := range metav1validation.ValidateLabelSelector(selector,
-		metav1validation.LabelSelectorValidationOptions{}, path) {
-		message, remedy := sentence(wrong)
-		if !c.isReported(object, wrong.Field) {
-			c.violate(object, ruleSelector, wrong.Field, message, remedy)
-		}
-	}
-}
-
-// sentence returns an error of Kubernetes' validation in words, and what to do about it.
-func sentence(wrong *field.Error) (message, remedy string) {
-	switch {
-	case wrong.Type == field.ErrorTypeRequired:
-		return "is required", wrong.Detail
-	case wrong.Type == field.ErrorTypeForbidden:
-		return "is not allowed here", wrong.Detail
-	case strings.HasSuffix(wrong.Field, ".operator"):
-		return fmt.Sprintf("%q is not an operator", fmt.Sprint(wrong.BadValue)),
-			"must be one of In, NotIn, Exists, DoesNotExist"
-	}
-	return fmt.Sprintf("%q is invalid: %s", fmt.Sprint(wrong.BadValue), wrong.Detail), "correct the value"
 }
 
 // checkSpace reports limits of a policy space that no ResourceQuota can have.
@@ -190,7 +156,7 @@ func (c *checker) checkSpace(object source.Object) {
 		hard[name] = limit
 		at := fmt.Sprintf("spec.quota.hard[%s]", name)
 		if wrong := hierarchy.CheckLimit(name, hard); wrong != "" && !c.isReported(object, at) {
-			c.violate(object, ruleQuota, at, fmt.Sprintf("%s %s", name, wrong), "correct or remove the limit")
+			c.violate(object, ruleQuota, at, wrong, "correct or remove the limit")
 		}
 	}
 	if object.Name != "" {

@@ -50,7 +50,7 @@ func (c *checker) checkForest() {
 				c.violate(space.source, ruleCycle, "spec.parent", "it is its own ancestor",
 					"change the parent of one of its ancestors")
 			}
-		case isBroken && c.cluster == nil:
+		case isBroken && c.cluster == nil && !c.isReported(space.source, "spec.parent"):
 			c.skip(space.source, "spec.parent", fmt.Sprintf(
 				"policyspace %s is not in the files: add its file, or use --server", broken.Missing))
 		case err == nil:

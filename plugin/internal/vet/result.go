@@ -36,6 +36,9 @@ type finding struct {
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
+
+	// begins is the line where the object begins.
+	begins int
 }
 
 // text returns the finding without its position and its rule.

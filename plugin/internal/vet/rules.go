@@ -4,7 +4,7 @@ package vet
 const (
 	ruleParse     = "parse"
 	ruleSchema    = "schema"
-	ruleDuplicate = "dup-name"
+	ruleDuplicate = "duplicate"
 	ruleSelector  = "selector"
 	ruleCycle     = "cycle"
 	ruleQuota     = "quota"
@@ -21,13 +21,42 @@ var rules = []rule{
 	{ruleParse, "a file cannot be read, or an object has a key twice", "correct the YAML or JSON, or split the file"},
 	{
 		ruleSchema, "an object has unknown or invalid fields, or lacks a required one",
-		"correct the field: the message names the values that are allowed",
+		"correct the field: the message has the values that are allowed, or a similar field",
 	},
-	{ruleDuplicate, "two objects have the same kind and name", "rename or remove one of the two"},
-	{ruleSelector, "a label selector is invalid", "correct the operator, the key or the values"},
+	{
+		ruleDuplicate, "an object or an overlay is declared twice, in the files or in a template",
+		"rename or remove one of the two",
+	},
+	{ruleSelector, "a label selector is missing or invalid", "correct its operators, keys and values; {} selects all"},
 	{ruleCycle, "a policy space is its own ancestor", "change the parent of one of its ancestors"},
 	{ruleQuota, "a policy space limits what no ResourceQuota can limit", "correct or remove the limit"},
-	{ruleServer, "the API server rejects the object (only with --server)", "do what its message says"},
+	{ruleServer, "the API server rejects the object (with --server)", "do what its message says"},
+	{"list", "a template declares a list", "declare its items one by one"},
+	{"name", "the name of an object is invalid, or too long in some namespaces", "choose another name"},
+	{
+		"namespace", "a template sets the namespace of an object",
+		"remove it: objects are created in the namespaces that are populated",
+	},
+	{"overlay", "an overlay cannot be applied to the objects of its template", "correct the patch or its target"},
+	{"reserved-key", "an object uses a label or an annotation that nstpl or kustomize sets", "remove it"},
+	{"scope", "a template declares an object that is not in a namespace", "apply it without a template"},
+	{
+		"server-metadata", "an object has fields that the API server sets, such as uid or status",
+		"remove what kubectl get prints but you did not write",
+	},
+	{
+		"size", "a template or a directory has too many objects, or objects that are too large",
+		"distribute them over several templates or directories",
+	},
+	{
+		"token", "a token is in a place where it is not replaced",
+		"use tokens only in values, not in apiVersion, kind or keys",
+	},
+	{"version", "Kubernetes does not serve the apiVersion of an object", "use the version that the message names"},
+	{
+		"dup-name", "a directory of a tree contains two objects of the same kind and name",
+		"rename or remove one of the two",
+	},
 	{
 		"symlink", "a tree contains a symbolic link, which may point outside of the tree",
 		"replace it with the file or directory itself",
@@ -76,8 +105,4 @@ var rules = []rule{
 		"choose another name",
 	},
 	{"name-unique", "two directories of a tree have the same name", "rename one of the two"},
-	{
-		"size", "the policies of a directory, or the objects of a template, are too large or too many",
-		"distribute them over several directories or templates",
-	},
 }

@@ -3,6 +3,7 @@ package vet
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
@@ -13,8 +14,8 @@ import (
 )
 
 // readSchemas returns the schemas of the kinds of Kubernetes and of nstpl, and of those that are defined in files or by
-// the objects that are checked. An invalid definition among these objects is a violation.
-func (r *result) readSchemas(paths []string, objects []source.Object) (*engineschema.Catalog, error) {
+// the objects that are checked.
+func readSchemas(paths []string, objects []source.Object) (*engineschema.Catalog, error) {
 	definitions, err := crd.All()
 	if err != nil {
 		return nil, err
@@ -40,12 +41,9 @@ func (r *result) readSchemas(paths []string, objects []source.Object) (*enginesc
 		if !isDefinition(object) {
 			continue
 		}
-		definition, err := decodeDefinition(object)
-		if err != nil {
-			r.Violations = append(r.Violations, at(object, ruleSchema, "spec", err.Error(), "correct the schema"))
-			continue
+		if definition, err := decodeDefinition(object); err == nil { // checkDefinition reports the error
+			add(definition)
 		}
-		add(definition)
 	}
 	return engineschema.New(definitions...)
 }
@@ -90,4 +88,20 @@ func decodeDefinition(object source.Object) (*apiextensionsv1.CustomResourceDefi
 	}
 	_, err := engineschema.New(definition)
 	return definition, err
+}
+
+// checkDefinition reports why the API server would reject a CustomResourceDefinition.
+func (c *checker) checkDefinition(object source.Object) {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	mistakes, whole := manifest.Decode(object.Data, definition)
+	for _, mistake := range mistakes {
+		c.violate(object, ruleSchema, mistake.Field, strings.TrimPrefix(mistake.Message, mistake.Field+" "),
+			"correct or remove the field")
+	}
+	if !whole {
+		return
+	}
+	if _, err := engineschema.New(definition); err != nil {
+		c.violate(object, ruleSchema, "spec", err.Error(), "correct the schema")
+	}
 }
