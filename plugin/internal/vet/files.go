@@ -165,7 +165,7 @@ func (c *checker) skip(object source.Object, field, message string) {
 func at(object source.Object, rule, field, message, remedy string) finding {
 	return finding{
 		Rule: rule, Path: object.File, Line: object.Lines.Of(manifest.SplitField(field)...),
-		Object: nameOf(object), Field: field, Message: message, Remedy: remedy,
+		Object: nameOf(object), Field: field, Message: plain(message), Remedy: plain(remedy),
 		begins: object.Lines.Of(),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -95,8 +96,8 @@ func sentence(wrong *field.Error) (message, remedy string) {
 	return fmt.Sprintf("%q is invalid: %s", fmt.Sprint(wrong.BadValue), detail), "correct the value"
 }
 
+// examples matches the examples and the regular expression in a reason of Kubernetes' validation.
+var examples = regexp.MustCompile(` \(e\.g\. .*?regex used for validation is '.*?'\)`)
+
 // plain returns a reason of Kubernetes' validation without its examples and its regular expression.
-func plain(reason string) string {
-	text, _, _ := strings.Cut(reason, " (e.g. ")
-	return text
-}
+func plain(reason string) string { return examples.ReplaceAllString(reason, "") }
