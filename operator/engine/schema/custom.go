@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,13 +78,8 @@ func (c *checker) custom(kind *customKind, object map[string]any) {
 	defaulting.Default(copied, kind.structural)
 	invalid := validation.ValidateCustomResource(nil, copied, kind.validator)
 	invalid = append(invalid, listtype.ValidateListSetsAndMaps(nil, kind.structural, copied)...)
-	if len(c.problems)+len(invalid) == 0 {
-		if rules := kind.cel(); rules != nil {
-			invalid, _ = rules.Validate(context.Background(), nil, kind.structural, copied, nil,
-				celconfig.RuntimeCELCostBudget)
-		}
-	}
 	c.invalid(invalid)
+	c.celRules(kind, copied)
 }
 
 // rootOf returns the schema of an object with the fields that every object has.
@@ -207,9 +201,10 @@ func (c *checker) invalid(errs field.ErrorList) {
 	for _, err := range errs {
 		path := pathOf(err.Field)
 		isReported := slices.ContainsFunc(c.problems, func(p Problem) bool {
-			return p.Path != "" && isWithin(path, p.Path)
+			return p.Path != "" && isWithin(plainPath(path), plainPath(p.Path))
 		})
-		if isReported || path == "" && strings.HasPrefix(err.Detail, "Checked value must be of type") {
+		if isReported || path == "" && (strings.HasPrefix(err.Detail, "Checked value must be of type") ||
+			strings.HasSuffix(err.Detail, "must validate at least one schema (anyOf)")) {
 			continue
 		}
 		problem := Problem{Path: path}
@@ -219,7 +214,7 @@ func (c *checker) invalid(errs field.ErrorList) {
 		case field.ErrorTypeDuplicate:
 			problem.Message, problem.Remedy = "is declared twice", "remove one of them"
 		default:
-			problem.Message = plainDetail(err)
+			problem.Message, problem.Remedy = inWords(plainDetail(err))
 		}
 		c.problems = append(c.problems, problem)
 	}

@@ -105,10 +105,10 @@ func TestCheckCustomKinds(t *testing.T) {
 			"spec.size: must be a whole number, not the string \"1\": remove the quotes: 1",
 		}},
 		"limits": {"spec: {size: 0, level: LOW, parts: [{name: a}, {name: b}, {}]}", []string{
-			"spec.level: should match '^[a-z]+$'",
+			"spec.level: has characters that are not allowed: match the regular expression ^[a-z]+$",
 			"spec.parts: must have at most 2 items",
 			"spec.parts[2].name: is required: add it",
-			"spec.size: should be greater than or equal to 1",
+			"spec.size: must be at least 1",
 		}},
 		"a key of a list": {
 			"spec: {size: 1, parts: [{name: a}, {name: a}]}",
