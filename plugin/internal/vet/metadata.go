@@ -59,8 +59,16 @@ func (c *checker) checkSelector(object source.Object, at string, data json.RawMe
 	if _, whole := manifest.Decode(data, selector); !whole {
 		return
 	}
-	c.invalid(object, ruleSelector, selector.MatchLabels, metav1validation.ValidateLabelSelector(selector,
-		metav1validation.LabelSelectorValidationOptions{}, field.NewPath(at)))
+	errs := metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{},
+		field.NewPath(at))
+	if len(errs) > 0 {
+		// The schema reports the same, without the requirement that is wrong.
+		c.Violations = slices.DeleteFunc(c.Violations, func(v finding) bool {
+			return v.Path == object.File && v.begins == object.Lines.Of() && v.Rule == ruleSchema && v.Field != "" &&
+				(at == v.Field || strings.HasPrefix(at, v.Field+"."))
+		})
+	}
+	c.invalid(object, ruleSelector, selector.MatchLabels, errs)
 }
 
 // invalid reports the errors of Kubernetes' validation. labels are the labels that it validated: its errors do not
