@@ -25,6 +25,7 @@ var limits = []struct {
 }{
 	{regexp.MustCompile(`^should be greater than or equal to `), "must be at least "},
 	{regexp.MustCompile(`^should be less than or equal to `), "must be at most "},
+	{regexp.MustCompile(`^should be at least 1 chars long$`), "must not be empty"},
 	{regexp.MustCompile(`^should be (at least|at most) (\d+) chars long$`), "must have $1 $2 characters"},
 	{regexp.MustCompile(`^should have `), "must have "},
 	{regexp.MustCompile(`^should be `), "must be "},
