@@ -88,7 +88,9 @@ func runScripts(t *testing.T, dir, kubectl, kubeconfig string) {
 			env.Setenv("PATH",
 				strings.Join([]string{binDir, filepath.Dir(kubectl), os.Getenv("PATH")}, string(os.PathListSeparator)))
 			env.Setenv("KUBECONFIG", kubeconfig)
-			return nil
+			repository, err := filepath.Abs("../..")
+			env.Setenv("REPOSITORY", repository)
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "eventually": eventually,

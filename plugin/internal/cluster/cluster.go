@@ -12,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -32,6 +34,7 @@ type Cluster struct {
 	Namespaces     corev1client.NamespaceInterface
 	ResourceQuotas corev1client.ResourceQuotasGetter
 	Leases         coordinationv1client.LeasesGetter
+	Apps           appsv1client.ControllerRevisionsGetter
 	Authentication authenticationv1client.AuthenticationV1Interface
 	Authorization  authorizationv1client.AuthorizationV1Interface
 	RBAC           rbacv1client.RbacV1Interface
@@ -62,6 +65,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	apps, err := appsv1client.NewForConfigAndClient(config, http)
+	if err != nil {
+		return nil, err
+	}
 	authentication, err := authenticationv1client.NewForConfigAndClient(config, http)
 	if err != nil {
 		return nil, err
@@ -83,8 +90,8 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Authentication: authentication,
-		Authorization: authorization, RBAC: rbac,
+		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Apps: apps,
+		Authentication: authentication, Authorization: authorization, RBAC: rbac,
 		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
 	}, nil
 }
@@ -107,13 +114,22 @@ func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate,
 	}
 	templates := make([]*v1alpha1.NamespaceTemplate, 0, len(list.Items))
 	for i := range list.Items {
-		template := &v1alpha1.NamespaceTemplate{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, template); err != nil {
-			return nil, fmt.Errorf("decode template %s: %w", list.Items[i].GetName(), err)
+		template, err := DecodeTemplate(&list.Items[i])
+		if err != nil {
+			return nil, err
 		}
 		templates = append(templates, template)
 	}
 	return templates, nil
+}
+
+// DecodeTemplate returns a NamespaceTemplate that was read as an unstructured object.
+func DecodeTemplate(object *unstructured.Unstructured) (*v1alpha1.NamespaceTemplate, error) {
+	template := &v1alpha1.NamespaceTemplate{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, template); err != nil {
+		return nil, fmt.Errorf("decode template %s: %w", object.GetName(), err)
+	}
+	return template, nil
 }
 
 // Objects returns a client for the objects of a kind in a namespace. The version of the kind may be empty.

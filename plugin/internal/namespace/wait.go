@@ -23,12 +23,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-const (
-	// operatorCheckAfter is the time after which the waiter checks, once, whether an operator is running.
-	operatorCheckAfter = 3 * time.Second
-	// eventsLag is the longest time that the waiter still waits for the events of objects after the namespace is done.
-	eventsLag = time.Second
-)
+// eventsLag is the longest time that the waiter still waits for the events of objects after the namespace is done.
+const eventsLag = time.Second
 
 var errTimeout = errors.New("timeout")
 
@@ -113,7 +109,7 @@ func (w *waiter) wait(ctx context.Context, name string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	events := w.watch(watching, name)
-	operatorCheck := time.After(operatorCheckAfter)
+	operatorCheck := time.After(cli.OperatorCheckAfter)
 	var end <-chan time.Time
 	for !w.isDone() || len(w.missing) > 0 {
 		select {
@@ -122,7 +118,7 @@ func (w *waiter) wait(ctx context.Context, name string) error {
 		case <-end:
 			return w.finish()
 		case <-operatorCheck:
-			w.noteMissingOperator(ctx)
+			w.NoteMissingOperator(ctx, w.cluster)
 		case e := <-events:
 			if e.err != nil {
 				return fmt.Errorf("wait for namespace/%s: %w", name, e.err)
@@ -238,16 +234,5 @@ func (w *waiter) noteMissing() {
 	slices.Sort(lines)
 	for _, line := range lines {
 		w.Note("%s", line)
-	}
-}
-
-// noteMissingOperator prints a note if no operator is running. It prints none if the user may not read the lease of the
-// operator.
-func (w *waiter) noteMissingOperator(ctx context.Context) {
-	operator, err := w.cluster.Operator(ctx)
-	if apierrors.IsNotFound(err) || err == nil && !operator.Running {
-		w.Note("the operator is not running (nothing holds lease %s in namespace %s): "+
-			"run 'kubectl get pods -n %[2]s' to check its pods",
-			v1alpha1.OperatorLease, v1alpha1.OperatorNamespace)
 	}
 }

@@ -4,21 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata/metadatainformer"
-	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -79,7 +76,7 @@ func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind,
 			all.send(ctx, event{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
 		}
 	}
-	startInformer(ctx, informer, changed, nil, func(err error) {
+	cluster.Follow(ctx, informer, changed, nil, func(err error) {
 		unreadable := survey.NewUnreadable(kind.GroupKind(), namespace, err)
 		all.send(ctx, event{unwatchable: &unreadable})
 	})
@@ -87,52 +84,15 @@ func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind,
 
 // watchNamespace watches a namespace. It polls the namespace if the user may not watch it.
 func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
-	only := func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			only(&options)
-			return w.cluster.Namespaces.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-			only(&options)
-			return w.cluster.Namespaces.Watch(ctx, options)
-		},
-	}, &corev1.Namespace{}, 0, nil)
 	changed := func(item any) {
 		if ns, ok := item.(*corev1.Namespace); ok {
 			all.send(ctx, event{namespace: ns})
 		}
 	}
 	deleted := func(any) { all.send(ctx, event{err: fmt.Errorf("namespace %s was deleted", name)}) }
-	startInformer(ctx, informer, changed, deleted, func(error) { w.poll(ctx, name, all) })
-}
-
-// startInformer starts an informer. If the user may not list and watch, it stops the informer and calls forbidden once,
-// in a separate goroutine. The informer retries after any other error.
-func startInformer(
-	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), forbidden func(error),
-) {
-	ctx, stop := context.WithCancel(ctx)
-	var once sync.Once
-	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
-		changed(item)
-	}, DeleteFunc: deleted}
-	// Both calls return an error only if the informer was started before.
-	_, _ = informer.AddEventHandler(handlers)
-	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if apierrors.IsForbidden(err) {
-			once.Do(func() {
-				stop()
-				go forbidden(err)
-			})
-		}
-	})
-	go func() {
-		defer stop()
-		informer.RunWithContext(ctx)
-	}()
+	cluster.Follow(ctx, w.cluster.NamespaceInformer(metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+	}), changed, deleted, func(error) { w.poll(ctx, name, all) })
 }
 
 // poll reads the namespace at intervals. A user who may only create namespaces can often read the new namespace once it

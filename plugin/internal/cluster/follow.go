@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// NamespaceInformer returns an informer for the Namespaces that the field and label selectors of only select.
+func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return c.Namespaces.List(ctx, restrict(options, only))
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			return c.Namespaces.Watch(ctx, restrict(options, only))
+		},
+	}, &corev1.Namespace{}, 0, nil)
+}
+
+// TemplateInformer returns an informer for the NamespaceTemplates that the field and label selectors of only select.
+// Its objects are unstructured.
+func (c *Cluster) TemplateInformer(only metav1.ListOptions) cache.SharedIndexInformer {
+	templates := c.Dynamic.Resource(v1alpha1.NamespaceTemplates)
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return templates.List(ctx, restrict(options, only))
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			return templates.Watch(ctx, restrict(options, only))
+		},
+	}, &unstructured.Unstructured{}, 0, nil)
+}
+
+func restrict(options, only metav1.ListOptions) metav1.ListOptions {
+	options.FieldSelector, options.LabelSelector = only.FieldSelector, only.LabelSelector
+	return options
+}
+
+// Follow starts an informer and calls changed and deleted with its objects until ctx ends. Deleted may be nil. If the
+// user may not list and watch, Follow stops the informer and calls forbidden once, in a separate goroutine. The
+// informer retries after any other error.
+func Follow(
+	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), forbidden func(error),
+) {
+	ctx, stop := context.WithCancel(ctx)
+	var once sync.Once
+	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
+		changed(item)
+	}, DeleteFunc: deleted}
+	// Both calls return an error only if the informer was started before.
+	_, _ = informer.AddEventHandler(handlers)
+	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		// The reflector wraps the error of the API server with the name of a Go type.
+		if denied, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsForbidden(denied) {
+			once.Do(func() {
+				stop()
+				go forbidden(denied)
+			})
+		}
+	})
+	go func() {
+		defer stop()
+		informer.RunWithContext(ctx)
+	}()
+}

@@ -1,0 +1,142 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// progress is how far the rollout of a template has come.
+type progress struct {
+	// line describes the progress in one line.
+	line string
+	// isDone reports whether the rollout is complete.
+	isDone bool
+	// note is about namespaces that failed although the rollout is complete. It can be empty.
+	note string
+}
+
+// newProgress returns how far the newest rollout of a template has come. It returns an error if the rollout cannot go
+// on by itself, or if pinned is neither 0 nor the number of the newest revision.
+func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, error) {
+	status := template.Status
+	if template.DeletionTimestamp != nil {
+		return progress{}, fmt.Errorf("template %q is being deleted", template.Name)
+	}
+	if status.ObservedGeneration < template.Generation {
+		return progress{line: "Waiting for template spec update to be observed..."}, nil
+	}
+	accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
+	if accepted != nil && accepted.Status == metav1.ConditionFalse {
+		return progress{}, fmt.Errorf("template %q is not accepted, so it is not rolled out: %s", template.Name,
+			accepted.Message)
+	}
+	if len(status.Revisions) == 0 {
+		return progress{line: "Waiting for template rollout to begin..."}, nil
+	}
+	newest := &status.Revisions[0]
+	if newest.RestartedAt != template.Annotations[v1alpha1.RestartedAtAnnotation] {
+		return progress{line: "Waiting for template restart to be observed..."}, nil
+	}
+	if pinned != 0 && pinned != newest.Revision {
+		return progress{}, fmt.Errorf("desired revision (%d) is different from the running revision (%d)", pinned,
+			newest.Revision)
+	}
+	switch newest.State {
+	case v1alpha1.RolloutComplete:
+		return progress{
+			line:   fmt.Sprintf("template %q successfully rolled out", template.Name),
+			isDone: true,
+			note:   failuresNote(status),
+		}, nil
+	case v1alpha1.RolloutStopped:
+		return progress{}, stoppedError(template, newest)
+	}
+	return progress{
+		line: fmt.Sprintf("Waiting for template %q rollout to finish: %s...", template.Name,
+			underway(template, newest)),
+	}, nil
+}
+
+// underway describes a rollout that goes on by itself or with "rollout resume".
+func underway(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRevision) string {
+	counts := template.Status.Namespaces
+	updated := fmt.Sprintf("%d of %d namespaces have been updated", counts.Updated, counts.Matched)
+	waves := wavesOf(template)
+	number := min(int(newest.Wave)+1, len(waves)+1)
+	switch {
+	case newest.State == v1alpha1.RolloutPaused:
+		return fmt.Sprintf("%s, and the rollout is paused: run 'kubectl nstpl rollout resume %s' to continue", updated,
+			template.Name)
+	case newest.State == v1alpha1.RolloutWaiting && newest.WaveTime != nil && number <= len(waves):
+		pause := time.Duration(waves[number-1].PauseSeconds) * time.Second
+		return fmt.Sprintf("%s (wave %d of %d is complete, the next begins at %s)", updated, number, len(waves)+1,
+			newest.WaveTime.Add(pause).Format(time.RFC3339))
+	case counts.Updated >= counts.Matched:
+		return fmt.Sprintf("%d of %d updated namespaces are populated", counts.Populated, counts.Matched)
+	case len(waves) > 0:
+		return fmt.Sprintf("%s (wave %d of %d)", updated, number, len(waves)+1)
+	}
+	return updated
+}
+
+func wavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
+	if template.Spec.Rollout == nil {
+		return nil
+	}
+	return template.Spec.Rollout.Waves
+}
+
+// stoppedError says why a rollout stopped, and which commands help.
+func stoppedError(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRevision) error {
+	counts := template.Status.Namespaces
+	var text strings.Builder
+	fmt.Fprintf(&text, "rollout of revision %d of template %q stopped after %d of %s: %s failed", newest.Revision,
+		template.Name, counts.Updated, output.Count(int(counts.Matched), "namespace"), failed(counts, newest))
+	for _, failure := range template.Status.Failures {
+		fmt.Fprintf(&text, "\n  %s", failureLine(failure))
+	}
+	fmt.Fprintf(&text, "\nTo take the change back: kubectl nstpl rollout undo %s", template.Name)
+	fmt.Fprintf(&text, "\nAfter you corrected the cause: kubectl nstpl rollout restart %s", template.Name)
+	return fmt.Errorf("%s", text.String())
+}
+
+// failed returns the number of failed namespaces, and how many of them had failed before the rollout.
+func failed(counts v1alpha1.NamespaceCounts, newest *v1alpha1.TemplateRevision) string {
+	text := output.Count(int(counts.Failed), "namespace")
+	if newest.FailedBefore > 0 {
+		text += fmt.Sprintf(" (%d of them before the rollout)", min(newest.FailedBefore, counts.Failed))
+	}
+	return text
+}
+
+// failuresNote says which namespaces failed, or is empty if none did.
+func failuresNote(status v1alpha1.NamespaceTemplateStatus) string {
+	if status.Namespaces.Failed == 0 {
+		return ""
+	}
+	text := output.Count(int(status.Namespaces.Failed), "namespace") + " failed"
+	for _, failure := range status.Failures {
+		text += "; " + failureLine(failure)
+	}
+	return text
+}
+
+// failureLine returns a failure in one line, such as "resourcequota/budget in a, b and 3 more: message".
+func failureLine(failure v1alpha1.ObjectFailure) string {
+	where := strings.Join(failure.Namespaces, ", ")
+	if others := int(failure.Count) - len(failure.Namespaces); others > 0 {
+		where += fmt.Sprintf(" and %d more", others)
+	}
+	message := strings.ReplaceAll(failure.Message, "\n", " ")
+	if failure.Object == "" {
+		return fmt.Sprintf("in %s: %s", where, message)
+	}
+	return fmt.Sprintf("%s in %s: %s", failure.Object, where, message)
+}

@@ -1,0 +1,171 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+var errTimeout = errors.New("timeout")
+
+type status struct {
+	cli.Session
+	watch    bool
+	timeout  time.Duration
+	revision int64
+
+	name string
+	// printed is the last line that was printed.
+	printed string
+}
+
+func newStatus(s cli.Session) *cobra.Command {
+	o := &status{Session: s}
+	cmd := &cobra.Command{
+		Use:   "status TEMPLATE [-w=false] [--timeout=DURATION] [--revision=N]",
+		Short: "Show the status of the rollout",
+		Long: templates.LongDesc(`
+			Show how many namespaces the newest revision of a template has reached, until its rollout is complete. Use
+			--watch=false to print the status once.
+
+			If a new rollout begins meanwhile, the command goes on with that one, unless --revision names the revision
+			to wait for.
+
+			Exit status:
+			 0
+			The rollout is complete or, with --watch=false, under way.
+			 1
+			The rollout stopped because namespaces failed, or the command failed.`),
+		Example: templates.Examples(`
+			# Wait until the change of a template has reached all namespaces
+			kubectl nstpl rollout status budget
+
+			# Wait for at most five minutes, as in a pipeline
+			kubectl nstpl rollout status budget --timeout=5m`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeTemplate(s),
+		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
+			if o.revision < 0 {
+				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.revision))
+			}
+			o.name = name
+			return o.run(cmd.Context())
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.watch, "watch", "w", true, "Watch the status of the rollout until it is complete.")
+	flags.DurationVar(&o.timeout, "timeout", 0,
+		"The length of time to wait, such as 1s, 2m or 3h. Zero means to wait without limit.")
+	flags.Int64Var(&o.revision, "revision", 0,
+		"The revision to wait for. The command fails if another revision is the newest. Zero means the newest.")
+	return cmd
+}
+
+func (o *status) run(ctx context.Context) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	template, err := c.Template(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	if done, err := o.show(template); err != nil || done || !o.watch {
+		return err
+	}
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
+		defer cancel()
+	}
+	return o.wait(ctx, c)
+}
+
+// change is what a watch reports. Exactly one field is set.
+type change struct {
+	template *unstructured.Unstructured
+	err      error
+}
+
+// wait shows each change of the template until its rollout is complete or cannot go on, or ctx ends.
+func (o *status) wait(ctx context.Context, c *cluster.Cluster) error {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := o.follow(following, c)
+	operatorCheck := time.After(cli.OperatorCheckAfter)
+	for {
+		select {
+		case <-ctx.Done():
+			return o.interrupted(ctx)
+		case <-operatorCheck:
+			o.NoteMissingOperator(ctx, c)
+		case change := <-changes:
+			if change.err != nil {
+				return change.err
+			}
+			if done, err := o.show(change.template); err != nil || done {
+				return err
+			}
+		}
+	}
+}
+
+// follow returns the changes of the template until ctx ends.
+func (o *status) follow(ctx context.Context, c *cluster.Cluster) <-chan change {
+	changes := make(chan change)
+	send := func(next change) {
+		select {
+		case changes <- next:
+		case <-ctx.Done():
+		}
+	}
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.name).String()}
+	cluster.Follow(ctx, c.TemplateInformer(only), func(item any) {
+		if template, ok := item.(*unstructured.Unstructured); ok {
+			send(change{template: template})
+		}
+	}, func(any) {
+		send(change{err: fmt.Errorf("template %q has been deleted", o.name)})
+	}, func(err error) {
+		send(change{err: err})
+	})
+	return changes
+}
+
+// show prints the progress of the rollout if it changed. It reports whether the rollout is complete.
+func (o *status) show(object *unstructured.Unstructured) (done bool, err error) {
+	template, err := cluster.DecodeTemplate(object)
+	if err != nil {
+		return false, err
+	}
+	now, err := newProgress(template, o.revision)
+	if err != nil {
+		return false, err
+	}
+	if now.line != o.printed {
+		output.Line(o.Out, "%s", now.line)
+		o.printed = now.line
+	}
+	if now.note != "" {
+		o.Note("%s", now.note)
+	}
+	return now.isDone, nil
+}
+
+func (o *status) interrupted(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		return fmt.Errorf("timed out after %s: the rollout of template %q is not complete", o.timeout, o.name)
+	}
+	return fmt.Errorf("interrupted: the rollout of template %q is not complete", o.name)
+}

@@ -1,0 +1,238 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/util/retry"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type undo struct {
+	cli.Session
+	print      *genericclioptions.PrintFlags
+	toRevision int64
+	dryRun     cmdutil.DryRunStrategy
+}
+
+func newUndo(s cli.Session) *cobra.Command {
+	o := &undo{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	cmd := &cobra.Command{
+		Use:   "undo TEMPLATE [--to-revision=N] [--dry-run=none|client|server] [-o FORMAT]",
+		Short: "Roll a template back to an earlier revision",
+		Long: templates.LongDesc(`
+			Roll a template back to an earlier revision. The template gets the spec of that revision, except for the
+			fields rollout and revisionHistoryLimit, and the API server vets it with your permissions.
+
+			Without --to-revision, the template gets the newest other revision that is rolled out completely. If its
+			status names none, it gets the revision before the current one.
+
+			The rollback is rolled out like any other change. If the rollout is paused, namespaces get the spec after
+			"kubectl nstpl rollout resume".`),
+		Example: templates.Examples(`
+			# Roll back to the previous revision
+			kubectl nstpl rollout undo budget
+
+			# Roll back to revision 3
+			kubectl nstpl rollout undo budget --to-revision=3
+
+			# Check whether the API server would accept the rollback from you
+			kubectl nstpl rollout undo budget --dry-run=server`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeTemplate(s),
+		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
+			if o.toRevision < 0 {
+				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.toRevision))
+			}
+			var err error
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), name)
+		}),
+	}
+	cmd.Flags().Int64Var(&o.toRevision, "to-revision", 0,
+		"The revision to roll back to. Zero means the newest other revision that is rolled out completely.")
+	cmdutil.AddDryRunFlag(cmd)
+	o.print.AddFlags(cmd)
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+func (o *undo) run(ctx context.Context, name string) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	template, err := c.Template(ctx, name)
+	if err != nil {
+		return err
+	}
+	target, err := o.target(ctx, c, template)
+	if err != nil {
+		return err
+	}
+	if sameSpec(target.Spec, specOf(template)) {
+		return o.printResult(template,
+			fmt.Sprintf("skipped rollback (current spec already matches revision %d)", target.Revision))
+	}
+	o.warn(template)
+	rolledBack := rollBack(template, target)
+	if o.dryRun != cmdutil.DryRunClient {
+		if rolledBack, err = o.write(ctx, c, template, target); err != nil {
+			return err
+		}
+	}
+	return o.printResult(rolledBack, "rolled back")
+}
+
+// target returns the revision to roll the template back to.
+func (o *undo) target(
+	ctx context.Context, c *cluster.Cluster, object *unstructured.Unstructured,
+) (cluster.Revision, error) {
+	revisions, err := c.Revisions(ctx, object)
+	if err != nil {
+		return cluster.Revision{}, err
+	}
+	if o.toRevision > 0 {
+		return find(revisions, object.GetName(), o.toRevision)
+	}
+	template, err := cluster.DecodeTemplate(object)
+	if err != nil {
+		return cluster.Revision{}, err
+	}
+	return previous(template, specOf(object), revisions)
+}
+
+func specOf(template *unstructured.Unstructured) map[string]any {
+	spec, _ := template.Object["spec"].(map[string]any)
+	return spec
+}
+
+// rollBack returns the template with the spec and the change cause of a revision.
+func rollBack(template *unstructured.Unstructured, to cluster.Revision) *unstructured.Unstructured {
+	template = template.DeepCopy()
+	template.Object["spec"] = withSettings(to.Spec, specOf(template))
+	annotations := template.GetAnnotations()
+	delete(annotations, v1alpha1.ChangeCauseAnnotation)
+	if cause := to.Annotations[v1alpha1.ChangeCauseAnnotation]; cause != "" {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.ChangeCauseAnnotation] = cause
+	}
+	template.SetAnnotations(annotations)
+	return template
+}
+
+// write rolls the stored template back. If only its status or its metadata changed since it was read, write tries
+// again. If another user changed its spec, write returns the conflict.
+func (o *undo) write(
+	ctx context.Context, c *cluster.Cluster, read *unstructured.Unstructured, target cluster.Revision,
+) (*unstructured.Unstructured, error) {
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
+	if o.dryRun == cmdutil.DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	latest := read
+	isFirst := true
+	var written *unstructured.Unstructured
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		if !isFirst {
+			if latest, err = c.Template(ctx, read.GetName()); err != nil {
+				return err
+			}
+		}
+		isFirst = false
+		if latest.GetUID() != read.GetUID() || latest.GetGeneration() != read.GetGeneration() {
+			return fmt.Errorf("template %q was changed at the same time: "+
+				"run 'kubectl nstpl rollout history %[1]s', and then try again", read.GetName())
+		}
+		patch, err := undoPatch(latest, target)
+		if err != nil {
+			return err
+		}
+		written, err = c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Patch(ctx, read.GetName(), types.JSONPatchType,
+			patch, options)
+		return err
+	})
+	return written, err
+}
+
+// undoPatch returns a JSON patch that rolls back the template as it was read. The API server applies it to no other
+// state of the template.
+func undoPatch(template *unstructured.Unstructured, target cluster.Revision) ([]byte, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	rolledBack := rollBack(template, target)
+	annotations := rolledBack.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	return json.Marshal([]operation{
+		{Op: "replace", Path: "/metadata/uid", Value: template.GetUID()},
+		{Op: "replace", Path: "/metadata/resourceVersion", Value: template.GetResourceVersion()},
+		{Op: "add", Path: "/metadata/annotations", Value: annotations},
+		{Op: "replace", Path: "/spec", Value: rolledBack.Object["spec"]},
+	})
+}
+
+// warn prints what may keep the rollback from lasting or from reaching namespaces.
+func (o *undo) warn(template *unstructured.Unstructured) {
+	name := template.GetName()
+	if isPaused(template) {
+		o.Note("Warning: the rollout of template %q is paused: namespaces get the rollback after "+
+			"'kubectl nstpl rollout resume %[1]s'", name)
+	}
+	managers := appliers(template)
+	if _, ok := template.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; ok {
+		managers = append(managers, "kubectl apply")
+	}
+	for _, manager := range managers {
+		o.Note("Warning: template %q is managed by %q: revert the change in its source too, or the next apply "+
+			"rolls it out again", name, manager)
+	}
+}
+
+// appliers returns the field managers that applied fields of the spec with server-side apply.
+func appliers(template *unstructured.Unstructured) []string {
+	var managers []string
+	for _, entry := range template.GetManagedFields() {
+		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.FieldsV1 != nil &&
+			strings.Contains(entry.FieldsV1.GetRawString(), `"f:spec"`) {
+			managers = append(managers, entry.Manager)
+		}
+	}
+	slices.Sort(managers)
+	return slices.Compact(managers)
+}
+
+func (o *undo) printResult(template *unstructured.Unstructured, operation string) error {
+	o.print.NamePrintFlags.Operation = operation
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	return output.Print(o.Out, printer, *o.print.OutputFormat, template)
+}
