@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -64,6 +65,21 @@ func (x *Selection) Read(
 		namespaces = append(namespaces, &list.Items[i])
 	}
 	return namespaces, nil, nil
+}
+
+// Watched returns what to watch so as to see the selected namespaces: each namespace by its name, or all whose labels
+// match.
+func (x *Selection) Watched() []metav1.ListOptions {
+	if !x.HasNames() {
+		return []metav1.ListOptions{{LabelSelector: x.selector}}
+	}
+	var watched []metav1.ListOptions
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(x.Names))) {
+		watched = append(watched, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		})
+	}
+	return watched
 }
 
 func readByName(

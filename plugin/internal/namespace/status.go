@@ -21,23 +21,31 @@ type status struct {
 	cli.Session
 	namespaces cli.Selection
 	output     cli.FormatFlag
+	watch      bool
+
+	// stream is the table that the rows of a watch continue, or nil before the first row.
+	stream *output.TableStream
 }
 
 // NewStatus returns the command `kubectl nstpl status`.
 func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
-		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-o wide|json|yaml]",
+		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-w] [-o wide|json|yaml]",
 		Short: "Show which namespaces are populated, and why others are not",
 		Long: templates.LongDesc(`
 			Show which templates select namespaces, and whether the operator has populated these namespaces. Without
-			arguments, the command shows the namespaces that a template selects.`),
+			arguments, the command shows the namespaces that a template selects. With --watch, it then prints each
+			namespace again whenever its status or the templates that select it change.`),
 		Example: templates.Examples(`
 			# Show the namespaces that templates select
 			kubectl nstpl status
 
 			# Show why a namespace is not populated
-			kubectl nstpl status team-a -o wide`),
+			kubectl nstpl status team-a -o wide
+
+			# Watch how namespaces are populated, until you interrupt the command
+			kubectl nstpl status -w`),
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,6 +60,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 		},
 	}
 	o.namespaces.AddFlags(cmd)
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the namespaces, watch for changes.")
 	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
@@ -89,18 +98,14 @@ func (o *status) run(ctx context.Context) error {
 	if readErr != nil && len(namespaces) == 0 {
 		return readErr
 	}
-	index := match.NewIndex(templates...)
-	statuses := []namespaceStatus{}
-	for _, ns := range namespaces {
-		shown := newNamespaceStatus(index, ns)
-		if !o.namespaces.IsEmpty() || len(shown.Templates) > 0 || populate.PopulatedCondition(ns) != nil {
-			statuses = append(statuses, shown)
-		}
-	}
-	if err := o.write(statuses, time.Now()); err != nil {
+	watched := newBoard(templates, namespaces, !o.namespaces.IsEmpty())
+	if err := o.write(watched.changes(), time.Now()); err != nil {
 		return err
 	}
-	return errors.Join(readErr, errors.Join(forbidden...))
+	if err := errors.Join(readErr, errors.Join(forbidden...)); err != nil || !o.watch {
+		return err
+	}
+	return o.follow(ctx, c, watched)
 }
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
@@ -129,12 +134,20 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	return shown
 }
 
+// write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 	list := map[string]any{"namespaces": statuses}
+	isFirst := o.stream == nil
+	if isFirst {
+		o.stream = output.NewTableStream(o.Out, o.output.Format == cli.FormatWide)
+	}
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
 	case cli.FormatYAML:
+		if !isFirst {
+			output.Line(o.Out, "---")
+		}
 		return output.YAMLStream(o.Out, []any{list})
 	}
 	if len(statuses) == 0 {
@@ -150,5 +163,5 @@ func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 			s.Message,
 		})
 	}
-	return table.Print(o.Out, o.output.Format == cli.FormatWide)
+	return o.stream.Print(table)
 }

@@ -17,6 +17,34 @@ type Table struct {
 
 // Print writes the table.
 func (t Table) Print(w io.Writer, wide bool) error {
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(t.object(), w)
+}
+
+// TableStream writes tables with the same columns as one table, whose rows arrive one after the other.
+type TableStream struct {
+	printer printers.ResourcePrinter
+	aligned interface {
+		io.Writer
+		Flush() error
+	}
+}
+
+// NewTableStream returns a stream that writes to w.
+func NewTableStream(w io.Writer, wide bool) *TableStream {
+	return &TableStream{
+		printer: printers.NewTablePrinter(printers.PrintOptions{Wide: wide}), aligned: printers.GetNewTabWriter(w),
+	}
+}
+
+// Print writes the rows of a table. The first rows determine the widths of the columns.
+func (s *TableStream) Print(t Table) error {
+	if err := s.printer.PrintObj(t.object(), s.aligned); err != nil {
+		return err
+	}
+	return s.aligned.Flush()
+}
+
+func (t Table) object() *metav1.Table {
 	var table metav1.Table
 	for _, name := range t.Columns {
 		table.ColumnDefinitions = append(table.ColumnDefinitions,
@@ -33,5 +61,5 @@ func (t Table) Print(w io.Writer, wide bool) error {
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(&table, w)
+	return &table
 }

@@ -50,6 +50,9 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 	}
 	switch newest.State {
 	case v1alpha1.RolloutComplete:
+		if isPopulating(template) {
+			break // a rollback is complete at once, before the namespaces are populated with it
+		}
 		return progress{
 			line:   fmt.Sprintf("template %q successfully rolled out", template.Name),
 			isDone: true,
@@ -64,11 +67,17 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 	}, nil
 }
 
+// isPopulating reports whether a namespace was not populated yet with the revision that has reached it.
+func isPopulating(template *v1alpha1.NamespaceTemplate) bool {
+	populated := apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplatePopulated)
+	return populated != nil && populated.Status == metav1.ConditionFalse && populated.Reason == "Populating"
+}
+
 // underway describes a rollout that goes on by itself or with "rollout resume".
 func underway(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRevision) string {
 	counts := template.Status.Namespaces
 	updated := fmt.Sprintf("%d of %d namespaces have been updated", counts.Updated, counts.Matched)
-	waves := wavesOf(template)
+	waves := newest.Waves
 	number := min(int(newest.Wave)+1, len(waves)+1)
 	switch {
 	case newest.State == v1alpha1.RolloutPaused:
@@ -84,13 +93,6 @@ func underway(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRev
 		return fmt.Sprintf("%s (wave %d of %d)", updated, number, len(waves)+1)
 	}
 	return updated
-}
-
-func wavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
-	if template.Spec.Rollout == nil {
-		return nil
-	}
-	return template.Spec.Rollout.Waves
 }
 
 // stoppedError says why a rollout stopped, and which commands help.

@@ -13,11 +13,12 @@ import (
 // midway returns a template with three waves, of which the first is complete.
 func midway(state v1alpha1.RolloutState, change func(*v1alpha1.NamespaceTemplate)) *v1alpha1.NamespaceTemplate {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "budget", Generation: 4}}
-	template.Spec.Rollout = &v1alpha1.Rollout{Waves: []v1alpha1.Wave{{}, {PauseSeconds: 90}}}
+	waves := []v1alpha1.Wave{{}, {PauseSeconds: 90}}
 	template.Status.ObservedGeneration = 4
 	template.Status.Namespaces = v1alpha1.NamespaceCounts{Matched: 200, Updated: 40, Populated: 199}
 	template.Status.Revisions = []v1alpha1.TemplateRevision{
-		{Name: "budget-b", Revision: 3, State: state, Wave: 1}, {Name: "budget-a", Revision: 2, State: "Complete"},
+		{Name: "budget-3", Revision: 3, State: state, Waves: waves, Wave: 1},
+		{Name: "budget-2", Revision: 2, State: "Complete"},
 	}
 	if change != nil {
 		change(template)
@@ -50,7 +51,7 @@ func TestProgressOfARollout(t *testing.T) {
 				`40 of 200 namespaces have been updated (wave 2 of 3)...`},
 		},
 		"without waves": {
-			midway("Progressing", func(t *v1alpha1.NamespaceTemplate) { t.Spec.Rollout = nil }),
+			midway("Progressing", func(t *v1alpha1.NamespaceTemplate) { t.Status.Revisions[0].Waves = nil }),
 			progress{line: `Waiting for template "budget" rollout to finish: ` +
 				`40 of 200 namespaces have been updated...`},
 		},
@@ -74,6 +75,14 @@ func TestProgressOfARollout(t *testing.T) {
 		"that is complete": {
 			midway("Complete", nil),
 			progress{line: `template "budget" successfully rolled out`, isDone: true},
+		},
+		"that is complete before the namespaces are populated": {
+			midway("Complete", func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Conditions = []metav1.Condition{{Type: "Populated", Status: "False", Reason: "Populating"}}
+				t.Status.Revisions[0].Waves = nil
+			}),
+			progress{line: `Waiting for template "budget" rollout to finish: ` +
+				`40 of 200 namespaces have been updated...`},
 		},
 		"that is complete although a namespace failed": {
 			midway("Complete", func(t *v1alpha1.NamespaceTemplate) {

@@ -93,6 +93,7 @@ func (o *undo) run(ctx context.Context, name string) error {
 		return o.printResult(template,
 			fmt.Sprintf("skipped rollback (current spec already matches revision %d)", target.Revision))
 	}
+	o.Note("template %q gets the spec of revision %d", name, target.Revision)
 	o.warn(template)
 	rolledBack := rollBack(template, target)
 	if o.dryRun != cmdutil.DryRunClient {

@@ -1,0 +1,104 @@
+package namespace
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// board holds the statuses of namespaces, as they were last shown, and what they are computed from.
+type board struct {
+	index      *match.Index
+	namespaces map[string]*corev1.Namespace
+	// showsAll is true if namespaces are shown that no template selects.
+	showsAll bool
+	shown    map[string]namespaceStatus
+	// stale holds the names of the namespaces whose status may have changed since it was shown.
+	stale map[string]struct{}
+}
+
+// newBoard returns a board with namespaces, none of which was shown.
+func newBoard(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace, showsAll bool) *board {
+	b := &board{
+		index: match.NewIndex(templates...), namespaces: map[string]*corev1.Namespace{}, showsAll: showsAll,
+		shown: map[string]namespaceStatus{}, stale: map[string]struct{}{},
+	}
+	for _, ns := range namespaces {
+		b.setNamespace(ns)
+	}
+	return b
+}
+
+func (b *board) setNamespace(ns *corev1.Namespace) {
+	b.namespaces[ns.Name] = ns
+	b.stale[ns.Name] = struct{}{}
+}
+
+func (b *board) deleteNamespace(name string) {
+	delete(b.namespaces, name)
+	b.stale[name] = struct{}{}
+}
+
+// setTemplate adds or replaces a template. A template whose status alone changed selects the same namespaces.
+func (b *board) setTemplate(template *v1alpha1.NamespaceTemplate) {
+	known := b.index.Get(template.Name)
+	b.index.Set(template)
+	if known == nil || known.UID != template.UID || known.Generation != template.Generation ||
+		!maps.Equal(known.Annotations, template.Annotations) {
+		b.setAllStale()
+	}
+}
+
+func (b *board) deleteTemplate(name string) {
+	b.index.Delete(name)
+	b.setAllStale()
+}
+
+func (b *board) setAllStale() {
+	for name := range b.namespaces {
+		b.stale[name] = struct{}{}
+	}
+}
+
+// changes returns the statuses that differ from those that were shown, in the order of the names, and records that they
+// are shown now. The last status of a namespace that is not watched any more has the reason Deleted.
+func (b *board) changes() []namespaceStatus {
+	changed := []namespaceStatus{}
+	for _, name := range slices.Sorted(maps.Keys(b.stale)) {
+		before, wasShown := b.shown[name]
+		ns := b.namespaces[name]
+		if ns == nil {
+			if wasShown {
+				delete(b.shown, name)
+				changed = append(changed, deleted(before))
+			}
+			continue
+		}
+		now := newNamespaceStatus(b.index, ns)
+		isShown := b.showsAll || len(now.Templates) > 0 || populate.PopulatedCondition(ns) != nil
+		if !isShown && !wasShown || wasShown && reflect.DeepEqual(before, now) {
+			continue
+		}
+		changed = append(changed, now)
+		delete(b.shown, name)
+		if isShown {
+			b.shown[name] = now
+		}
+	}
+	clear(b.stale)
+	return changed
+}
+
+// deleted returns the last status of a namespace that was deleted, or whose labels do not match -l any more.
+func deleted(before namespaceStatus) namespaceStatus {
+	return namespaceStatus{
+		Name: before.Name, Populated: notPopulated, Templates: []string{}, Reason: "Deleted",
+		Message: "the namespace was deleted, or its labels do not match any more", created: before.created,
+	}
+}

@@ -1,0 +1,64 @@
+package namespace
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func namespaceIn(name, tier string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": tier}}}
+}
+
+func templateFor(name, tier string, generation int64) *v1alpha1.NamespaceTemplate {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: generation}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}
+	return template
+}
+
+// summaries returns each changed status in one line.
+func summaries(b *board) []string {
+	lines := []string{}
+	for _, s := range b.changes() {
+		line := s.Name + " " + s.Reason
+		for _, template := range s.Templates {
+			line += " " + template
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestBoardShowsANamespaceAgainOnlyIfItsStatusChanged(t *testing.T) {
+	b := newBoard([]*v1alpha1.NamespaceTemplate{templateFor("x", "one", 1)},
+		[]*corev1.Namespace{namespaceIn("a", "one"), namespaceIn("b", "two")}, false)
+	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+
+	b.setNamespace(namespaceIn("a", "one"))
+	b.setTemplate(templateFor("x", "one", 1))
+	require.Empty(t, summaries(b))
+
+	b.setTemplate(templateFor("y", "two", 1))
+	require.Equal(t, []string{"b NotReported y"}, summaries(b))
+	b.setTemplate(templateFor("y", "one", 2))
+	require.Equal(t, []string{"a NotReported x y", "b NoTemplate"}, summaries(b))
+	b.setNamespace(namespaceIn("b", "three"))
+	require.Empty(t, summaries(b), "a namespace that no template selects is shown once")
+	b.deleteTemplate("y")
+	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+
+	b.deleteNamespace("a")
+	b.deleteNamespace("b")
+	require.Equal(t, []string{"a Deleted"}, summaries(b))
+	b.setNamespace(namespaceIn("a", "one"))
+	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+}
+
+func TestBoardShowsSelectedNamespacesWithoutTemplates(t *testing.T) {
+	b := newBoard(nil, []*corev1.Namespace{namespaceIn("a", "one")}, true)
+	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
+}
