@@ -158,6 +158,9 @@ func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*c
 	return all, nil
 }
 
+// nextStep is the time after a step of a rollout in which namespaces are found that need not be populated.
+const nextStep = 10 * time.Millisecond
+
 // advance takes the next step of the rollout of a template's newest revision. It returns after which time the step after
 // that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
 func (r *Templates) advance(
@@ -172,12 +175,18 @@ func (r *Templates) advance(
 	if err != nil {
 		return 0, err
 	}
-	next, wait := rollout.Advance(status.Revisions[0], template.Spec.Rollout, members, time.Now())
+	before := status.Revisions[0]
+	next, wait := rollout.Advance(before, template.Spec.Rollout, members, time.Now())
 	if next.State == v1alpha1.RolloutComplete {
 		status.Revisions = []v1alpha1.TemplateRevision{next}
 		return 0, nil
 	}
 	status.Revisions[0] = next
+	if next.Wave != before.Wave || next.Reach != before.Reach {
+		// After a restart, the namespaces that the revision reaches may all have it. They are not populated again, so no
+		// result of theirs leads to the next step.
+		wait = nextStep
+	}
 	return wait, nil
 }
 
