@@ -54,13 +54,15 @@ func Parse(markdown string) []Step {
 }
 
 var (
+	times     = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)`)
 	durations = regexp.MustCompile(`\b(\d+(\.\d+)?(µs|ms|s|m))+\b`)
 	spaces    = regexp.MustCompile(` {2,}`)
 )
 
-// Normalize removes parts of an output that differ between runs: durations, which change the widths of columns, and the
-// order of objects.
+// Normalize removes parts of an output that differ between runs: times, durations, which change the widths of columns,
+// and the order of objects.
 func Normalize(output string) string {
+	output = times.ReplaceAllString(output, "<time>")
 	output = spaces.ReplaceAllString(durations.ReplaceAllString(output, "<duration>"), " ")
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	slices.Sort(lines)

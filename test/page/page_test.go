@@ -21,5 +21,6 @@ func TestParse(t *testing.T) {
 func TestNormalize(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, page.Normalize("b  <x>  10s\na 1m3s\n"), page.Normalize("a 4s\nb <x>    200ms"))
+	require.Equal(t, page.Normalize("at 2026-01-02T03:04:05Z"), page.Normalize("at 2027-11-12T13:14:15+01:00"))
 	require.NotEqual(t, page.Normalize("a 1"), page.Normalize("a 2"))
 }
