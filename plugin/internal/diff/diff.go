@@ -1,9 +1,10 @@
 // Package diff holds the command diff, which shows how the cluster differs from what is declared for it.
 //
 // The command has two modes. Without --tree, it compares namespaces with templates: package survey computes what the
-// operator would do, and a report shows it as a table, JSON or a unified diff. With --tree, it compares the objects of
-// a compiled tree of policies with those in the cluster (treeChange). Then it uses package survey to compute which
-// objects the operator would delete in the tree's namespaces after the tree was applied (appliedTree).
+// operator would do. Then dry runs (trial) return the fields that would change, and a report shows them as a table,
+// JSON or a unified diff, in which a group is the same change in several namespaces. With --tree, it compares the
+// objects of a compiled tree of policies with those in the cluster (treeChange). Then it uses package survey to compute
+// which objects the operator would delete in the tree's namespaces after the tree was applied (appliedTree).
 //
 // For the unified diff, the command writes the objects to two directories and runs the program that "kubectl diff"
 // would run. It masks the values of Secrets before it writes them.
@@ -13,10 +14,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -35,25 +39,37 @@ type diff struct {
 	namespaces cli.Selection
 	template   string
 	files      []string
+	deleted    []string
+	disabled   []string
 	tree       string
 	output     cli.FormatFlag
 	verify     bool
+	full       bool
 }
 
 // New returns the command `kubectl nstpl diff`.
 func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
-		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [--verify] " +
-			"[-o table|json]",
+		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... " +
+			"[--delete TEMPLATE]... [--disable TEMPLATE]... [--verify] [--full] [-o table|json]",
 		Short: "Show the differences between objects and their templates",
 		Long: templates.LongDesc(`
 			Show how the objects in namespaces differ from what templates declare. The differences are the objects
 			that the operator would create, configure or prune, and the drift that driftPolicy Report keeps. Without
-			arguments, the command compares the current namespace; with -f, all namespaces.
+			arguments, the command compares the current namespace; with -f, --delete or --disable, all namespaces.
+
+			If several namespaces have the same change, the command prints it once, with the number and the names of
+			the namespaces, and shows one of them in full as an example. With --full, it shows every namespace in
+			full. Dry runs are sent for one of the objects with the same content; with --full, for every object.
 
 			With -f, a template in a file replaces the template of the same name in the cluster. The command then
-			shows what would change if you applied the files.
+			shows what would change if you applied the files. If the API server rejects the dry run of an object, so
+			that the operator could not apply it, a note on standard error has the reason.
+
+			With --delete or --disable, the command shows only what would change if you deleted or disabled a
+			template: the objects that would be pruned, the objects that would stay, and the objects that another
+			template would then declare.
 
 			With --tree, the command compares the tree of policies in a directory with the cluster: it shows what
 			would change if you applied the output of "kubectl nstpl hydrate" and pruned the objects that are no
@@ -72,8 +88,14 @@ func New(s cli.Session) *cobra.Command {
 			program diff, or the program in KUBECTL_EXTERNAL_DIFF, as "kubectl diff" does. Standard error has the
 			reasons for the differences.
 
-			Objects that you may not read are shown as unknown, and not as absent. If the API server rejects a dry
-			run, the difference is an estimate, and a note on standard error names the object.
+			Objects that you may not read are shown as unknown, and not as absent. If you may not send a dry run, the
+			difference is an estimate, and a note on standard error names the object.
+
+			With -o json, the output is a DiffReport with an item for each object that is not as declared. Its action
+			is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the object
+			cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
+			template is authoritative for its kind), Empty (it is being deleted and must not grant rights), LeaveAlone
+			or Unknown.
 
 			Exit status:
 			 0
@@ -94,6 +116,9 @@ func New(s cli.Session) *cobra.Command {
 
 			# Show what applying a changed template would do in all namespaces
 			kubectl nstpl diff -f template.yaml
+
+			# Show what deleting a template would do in all namespaces
+			kubectl nstpl diff --delete team-defaults
 
 			# Show what applying a tree of policies would do
 			kubectl nstpl diff --tree foo-corp`),
@@ -127,8 +152,14 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringVar(&d.tree, "tree", "", "A directory with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false,
 		"Compare the contents of all populated objects, without relying on their managedFields.")
+	flags.StringArrayVar(&d.deleted, "delete", nil, "Show what would change if you deleted this template.")
+	flags.StringArrayVar(&d.disabled, "disable", nil, "Show what would change if you disabled this template.")
+	flags.BoolVar(&d.full, "full", false,
+		"Show every namespace in full, also if several namespaces have the same change.")
 	d.output.AddTo(cmd, "", "Output format, instead of a unified diff", cli.FormatTable, cli.FormatJSON)
-	s.CompleteTemplateFlag(cmd, "template")
+	for _, flag := range []string{"template", "delete", "disable"} {
+		s.CompleteTemplateFlag(cmd, flag)
+	}
 	return cmd
 }
 
@@ -136,9 +167,14 @@ func (d *diff) check(cmd *cobra.Command) error {
 	if err := d.output.Check(cmd); err != nil {
 		return err
 	}
-	if d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify) {
+	switch {
+	case d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify || d.full ||
+		d.removes()):
+		return cli.UsageError(cmd, errors.New("--tree cannot be combined with namespaces, -A, -l, --template, "+
+			"--delete, --disable, --verify, --full or -f"))
+	case d.removes() && (d.template != "" || d.verify):
 		return cli.UsageError(cmd,
-			errors.New("--tree cannot be combined with namespaces, -A, -l, --template, --verify or -f"))
+			errors.New("--delete and --disable cannot be combined with --template or --verify"))
 	}
 	return d.namespaces.Check(cmd)
 }
@@ -153,69 +189,107 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	report, err := d.compare(ctx, c)
+	compared, report, err := d.compare(ctx, c)
 	if err != nil {
 		return false, err
 	}
-	if err := d.write(ctx, c, report); err != nil {
+	err = d.resolve(ctx, c, compared, report)
+	if err := errors.Join(err, d.write(ctx, c, report)); err != nil {
 		return false, err
 	}
-	if report.Different == 0 && !report.isComplete() {
+	different = report.Summary.DifferentObjects > 0
+	if !different && !report.isComplete() {
 		return false, errIncomplete
 	}
-	return report.Different > 0, nil
+	return different, nil
 }
 
-func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*report, error) {
+// compare returns the observed objects, and a report without the contents of objects.
+func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey, *report, error) {
 	defer d.Progress("comparing namespaces with templates")()
 	templates, err := d.Templates(ctx, c, d.files)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	index := match.NewIndex(templates...)
-	if d.template != "" && index.Get(d.template) == nil {
-		return nil, fmt.Errorf("namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them",
-			d.template)
+	before := match.NewIndex(templates...)
+	for _, name := range slices.Concat(d.deleted, d.disabled, []string{d.template}) {
+		if name != "" && before.Get(name) == nil {
+			return nil, nil, fmt.Errorf(
+				"namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them", name)
+		}
 	}
 	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	compared, err := survey.Compare(ctx, c, index, namespaces,
+	compared, err := survey.Compare(ctx, c, match.NewIndex(d.withoutRemoved(templates)...), namespaces,
 		survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, unreadable := range compared.Unreadable {
 		readErrs = append(readErrs, unreadable)
 	}
-	if !d.verify {
-		return newReport(compared.Namespaces(), readErrs), nil
+	switch {
+	case d.removes():
+		return compared, newReport(compared.Effects(before), readErrs), nil
+	case !d.verify:
+		return compared, newReport(compared.Namespaces(), readErrs), nil
 	}
 	verifier := survey.Verifier{Cluster: c}
 	report := newReport(verifier.Namespaces(ctx, compared.Namespaces()), readErrs)
 	for _, err := range verifier.Unverified {
 		report.Unknown = append(report.Unknown, err.Error())
 	}
-	return report, nil
+	return compared, report, nil
+}
+
+// removes reports whether the command shows what deleting or disabling templates would do.
+func (d *diff) removes() bool { return len(d.deleted) > 0 || len(d.disabled) > 0 }
+
+// withoutRemoved returns the templates as they are after the deletion of the templates of --delete, while the operator
+// prunes their objects, and with the annotation that disables the templates of --disable.
+func (d *diff) withoutRemoved(templates []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
+	changed := slices.Clone(templates)
+	for i, template := range changed {
+		isDeleted, isDisabled := slices.Contains(d.deleted, template.Name), slices.Contains(d.disabled, template.Name)
+		if !isDeleted && !isDisabled {
+			continue
+		}
+		changed[i] = template.DeepCopy()
+		if isDeleted {
+			now := metav1.Now()
+			changed[i].DeletionTimestamp = &now
+		} else {
+			metav1.SetMetaDataAnnotation(&changed[i].ObjectMeta, v1alpha1.TemplateApplyAnnotation,
+				v1alpha1.TemplateApplyDisable)
+		}
+	}
+	return changed
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
-	report.noteSummary(d.Session)
+	groups := report.groups(d.full)
+	report.noteIncomplete(d.Session)
+	report.noteLeftAlone(d.Session, d.removes())
+	defer report.noteSummary(d.Session)
 	switch d.output.Format {
 	case cli.FormatTable:
-		return report.table().Print(d.Out, false)
+		noteEstimates(d.Session, groups)
+		return report.table(d.removes()).Print(d.Out, false)
 	case cli.FormatJSON:
 		return output.JSON(d.Out, report)
 	}
-	report.noteDifferences(d.Session)
-	return d.showUnified(ctx, c, report)
+	report.noteReasons(d.Session)
+	noteFailures(d.Session, groups)
+	noteEstimates(d.Session, groups)
+	return d.showUnified(ctx, c, groups)
 }
 
-// setDefaultScope selects the current namespace if the command line has neither a selection nor files. With files, it
-// keeps the empty selection, which means all namespaces.
+// setDefaultScope selects the current namespace if the command line has neither a selection nor files nor templates to
+// remove. Otherwise it keeps the empty selection, which means all namespaces.
 func (d *diff) setDefaultScope() error {
-	if !d.namespaces.IsEmpty() || len(d.files) > 0 {
+	if !d.namespaces.IsEmpty() || len(d.files) > 0 || d.removes() {
 		return nil
 	}
 	current, _, err := d.Namespace()

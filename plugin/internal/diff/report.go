@@ -5,79 +5,167 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
-	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/fields"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // report holds the differences in namespaces. It is the output of diff -o json.
 type report struct {
-	Different  int               `json:"different"`
-	Namespaces []namespaceReport `json:"namespaces"`
+	metav1.TypeMeta `json:",inline"`
+
+	Summary summary `json:"summary"`
+	// Items are the objects that differ from the templates, are left alone or could not be compared, in the order of
+	// the namespaces.
+	Items []*item `json:"items"`
+	// NotPopulated lists the namespaces that no template populates.
+	NotPopulated []notPopulated `json:"notPopulated,omitempty"`
 	// Unknown has a message for each kind, template or object that could not be compared.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-type namespaceReport struct {
-	Name string `json:"name"`
-	// NotPopulated is the reason why no template populates the namespace, or empty.
-	NotPopulated string `json:"notPopulated,omitempty"`
-	// Unchanged is the number of objects that equal their declarations. Objects holds the other objects.
-	Unchanged int            `json:"unchanged"`
-	Objects   []objectReport `json:"objects,omitempty"`
+type summary struct {
+	Namespaces          int `json:"namespaces"`
+	DifferentNamespaces int `json:"differentNamespaces"`
+	DifferentObjects    int `json:"differentObjects"`
+	UnchangedObjects    int `json:"unchangedObjects"`
+	// Actions are the numbers of different objects by action.
+	Actions map[action]int `json:"actions"`
+	// Failing is the number of objects that the API server would reject.
+	Failing int `json:"failing"`
 }
 
-type objectReport struct {
-	Object    string          `json:"object"`
-	Template  string          `json:"template"`
-	Action    populate.Action `json:"action"`
-	Reason    string          `json:"reason"`
-	Drifted   bool            `json:"drifted,omitempty"`
-	Different bool            `json:"different"`
-	change    populate.Change
+type notPopulated struct {
+	Reason     string   `json:"reason"`
+	Namespaces []string `json:"namespaces"`
+}
+
+// item is an object in a namespace that is not as declared.
+type item struct {
+	Namespace string `json:"namespace"`
+	Object    string `json:"object"`
+	Template  string `json:"template"`
+	Action    action `json:"action"`
+	Reason    string `json:"reason"`
+	// Different reports whether the object differs from the templates.
+	Different bool `json:"different"`
+	// Drifted reports whether another client changed or deleted the object after the operator had applied it.
+	Drifted bool `json:"drifted,omitempty"`
+	// Fields are the fields that differ, if the object exists and is declared. The values of Secrets are masked.
+	Fields []field `json:"fields,omitempty"`
+	// Fails is the reason why the API server would reject the object, or empty.
+	Fails string `json:"fails,omitempty"`
+	// Estimate is the reason why Fields are an estimate or unknown, or empty.
+	Estimate string `json:"estimate,omitempty"`
+	// DryRunNamespace is the namespace in which the dry run was sent. If the same change has the same content in
+	// several namespaces, it is sent in only one of them.
+	DryRunNamespace string `json:"dryRunNamespace,omitempty"`
+
+	change populate.Change
+	// sides are the contents of the object, or of an object with the same content in DryRunNamespace.
+	sides survey.Sides
+}
+
+// field is the difference of one field. From is nil if the field does not exist, and To if it would not exist.
+type field struct {
+	Field string `json:"field"`
+	From  *any   `json:"from,omitempty"`
+	To    *any   `json:"to,omitempty"`
+	// Manager has the field managers that own the field now, other than the operator if there are any.
+	Manager string `json:"manager,omitempty"`
+
+	text string
+}
+
+func newField(change fields.Change, manager string) field {
+	f := field{Field: change.Path.String(), Manager: manager, text: change.String()}
+	if !change.Added {
+		f.From = &change.From
+	}
+	if !change.Removed {
+		f.To = &change.To
+	}
+	return f
+}
+
+// String returns the difference in one line: "spec.hard.pods 50 -> 60 (set by kubectl-patch)".
+func (f field) String() string {
+	if f.Manager == "" || f.Manager == v1alpha1.FieldManager {
+		return f.text
+	}
+	return f.text + " (set by " + f.Manager + ")"
 }
 
 // newReport returns the report on namespaces. ReadErrs are the errors for what the user may not read.
 func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report {
-	r := &report{Namespaces: []namespaceReport{}}
-	unknown := map[string]bool{}
+	r := &report{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "DiffReport"},
+		Items:    []*item{},
+	}
+	unknown, skipped := map[string]bool{}, map[string][]string{}
 	for _, err := range readErrs {
 		unknown[err.Error()] = true
 	}
 	for ns := range namespaces {
-		shown := namespaceReport{Name: ns.Namespace.Name, NotPopulated: ns.Skipped}
+		r.Summary.Namespaces++
+		name := ns.Namespace.Name
+		if ns.Skipped != "" {
+			skipped[ns.Skipped] = append(skipped[ns.Skipped], name)
+		}
 		for _, broken := range ns.Broken {
 			unknown[broken.Err.Error()] = true
 		}
 		for _, change := range ns.Changes {
 			if change.Action == populate.Unchanged {
-				shown.Unchanged++
+				r.Summary.UnchangedObjects++
 				continue
 			}
-			object := newObjectReport(change)
-			if object.Different {
-				r.Different++
-			}
-			shown.Objects = append(shown.Objects, object)
+			r.Items = append(r.Items, newItem(name, change))
 		}
-		r.Namespaces = append(r.Namespaces, shown)
 	}
 	r.Unknown = slices.Sorted(maps.Keys(unknown))
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
+		r.NotPopulated = append(r.NotPopulated, notPopulated{reason, skipped[reason]})
+	}
+	r.summarize()
 	return r
 }
 
-func newObjectReport(change populate.Change) objectReport {
-	object := objectReport{
-		Object: output.ChangedObject(change), Template: change.Template, Action: change.Action, Reason: change.Reason,
-		Drifted: change.Drifted, Different: change.Differs(), change: change,
+func newItem(namespace string, change populate.Change) *item {
+	i := &item{
+		Namespace: namespace, Object: output.ChangedObject(change), Template: change.Template,
+		Action: actionOf(change), Reason: change.Reason, Drifted: change.Drifted, Different: change.Differs(),
+		change: change,
 	}
-	switch change.Action {
-	case populate.Create, populate.Configure, populate.Prune, populate.Empty:
-		object.Different = true
-	case populate.Unchanged, populate.LeaveAlone, populate.Unknown:
+	if i.Action != actionLeaveAlone && i.Action != actionUnknown {
+		i.Different = true
 	}
-	return object
+	return i
+}
+
+// summarize counts the items.
+func (r *report) summarize() {
+	r.Summary.Actions = map[action]int{}
+	r.Summary.DifferentObjects, r.Summary.Failing = 0, 0
+	namespaces := map[string]bool{}
+	for _, i := range r.differences() {
+		namespaces[i.Namespace] = true
+		r.Summary.DifferentObjects++
+		r.Summary.Actions[i.Action]++
+		if i.Fails != "" {
+			r.Summary.Failing++
+		}
+	}
+	r.Summary.DifferentNamespaces = len(namespaces)
+}
+
+// differences returns the objects that differ from the templates.
+func (r *report) differences() []*item {
+	return slices.DeleteFunc(slices.Clone(r.Items), func(i *item) bool { return !i.Different })
 }
 
 // isComplete reports whether everything could be compared.
@@ -85,70 +173,27 @@ func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
 }
 
-// table returns a table with a row for each difference and for each object that could not be compared.
-func (r *report) table() output.Table {
-	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Reason"}}
-	for _, ns := range r.Namespaces {
-		for _, o := range ns.Objects {
-			if o.Different || o.Action == populate.Unknown {
-				table.Rows = append(table.Rows, []string{ns.Name, o.Object, o.Template, string(o.Action), o.Reason})
-			}
+// table returns a table with a row for each field that differs, for each other difference, and for each object that
+// could not be compared. With all, it also has rows for the objects that are left alone.
+func (r *report) table(all bool) output.Table {
+	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Change", "Reason"}}
+	for _, i := range r.Items {
+		if !i.Different && i.Action != actionUnknown && !all {
+			continue
+		}
+		reason := i.Reason
+		if i.Fails != "" {
+			reason = "would fail: " + i.Fails
+		}
+		row := func(change string) []string {
+			return []string{i.Namespace, i.Object, i.Template, i.Action.words(), change, reason}
+		}
+		for _, f := range i.Fields {
+			table.Rows = append(table.Rows, row(f.String()))
+		}
+		if len(i.Fields) == 0 {
+			table.Rows = append(table.Rows, row(""))
 		}
 	}
 	return table
-}
-
-// noteSummary prints notes about what is not shown as a difference, and the number of differences.
-func (r *report) noteSummary(s cli.Session) {
-	for _, unknown := range r.Unknown {
-		s.Note("not compared: %s", unknown)
-	}
-	skipped := map[string][]string{}
-	different := 0
-	for _, ns := range r.Namespaces {
-		if ns.NotPopulated != "" {
-			skipped[ns.NotPopulated] = append(skipped[ns.NotPopulated], ns.Name)
-		}
-		if slices.ContainsFunc(ns.Objects, func(o objectReport) bool { return o.Different }) {
-			different++
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
-		s.Note("not populated: %s: %s", output.FirstFew(skipped[reason]), reason)
-	}
-	r.noteLeftAlone(s)
-	if r.Different == 0 {
-		s.Note("no differences in %s", output.Count(len(r.Namespaces), "namespace"))
-		return
-	}
-	s.Note("%s in %d of %s", output.Count(r.Different, "difference"), different,
-		output.Count(len(r.Namespaces), "namespace"))
-}
-
-// noteLeftAlone prints a note for each reason why the operator leaves objects alone.
-func (r *report) noteLeftAlone(s cli.Session) {
-	objects, namespaces := map[string][]string{}, map[string][]string{}
-	for _, ns := range r.Namespaces {
-		for _, o := range ns.Objects {
-			if o.Action == populate.LeaveAlone && !o.Different {
-				objects[o.Reason] = append(objects[o.Reason], o.Object)
-				namespaces[o.Reason] = append(namespaces[o.Reason], ns.Name)
-			}
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(objects)) {
-		s.Note("left alone: %s in %s: %s", output.FirstFew(objects[reason]), output.FirstFew(namespaces[reason]),
-			reason)
-	}
-}
-
-// noteDifferences prints a note with the reason for each difference.
-func (r *report) noteDifferences(s cli.Session) {
-	for _, ns := range r.Namespaces {
-		for _, o := range ns.Objects {
-			if o.Different {
-				s.Note("%s: %s", ns.Name, output.Change(o.change))
-			}
-		}
-	}
 }

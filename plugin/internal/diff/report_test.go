@@ -1,50 +1,207 @@
 package diff
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-func TestReport(t *testing.T) {
-	namespace := func(name string, changes ...populate.Change) survey.Namespace {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		return survey.Namespace{Declared: populate.Declared{Namespace: ns}, Changes: changes}
+func namespaceWith(name string, changes ...populate.Change) survey.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return survey.Namespace{Declared: populate.Declared{Namespace: ns}, Changes: changes}
+}
+
+func changeOf(action populate.Action, name string) populate.Change {
+	return populate.Change{
+		Action: action, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Template: "web",
+		Reason: "of a reason",
 	}
-	change := func(action populate.Action, name string, drifted bool) populate.Change {
-		return populate.Change{
-			Action: action, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Drifted: drifted,
-		}
+}
+
+// fieldOf returns the difference of a field of an object.
+func fieldOf(name string, from, to any, manager string) field {
+	return newField(fields.Compare(map[string]any{name: from}, map[string]any{name: to})[0], manager)
+}
+
+func notes(print func(cli.Session)) string {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	print(cli.NewSession(streams))
+	return errOut.String()
+}
+
+func TestReport(t *testing.T) {
+	drifted := func(change populate.Change) populate.Change {
+		change.Drifted = true
+		return change
 	}
 	same := newReport(slices.Values([]survey.Namespace{
-		namespace("a", change(populate.Unchanged, "one", false), change(populate.LeaveAlone, "two", false)),
+		namespaceWith("a", changeOf(populate.Unchanged, "one"), changeOf(populate.LeaveAlone, "two")),
 	}), nil)
-	require.Zero(t, same.Different)
+	require.Zero(t, same.Summary.DifferentObjects)
 	require.True(t, same.isComplete())
-	require.Equal(t, 1, same.Namespaces[0].Unchanged)
-	require.Empty(t, same.table().Rows)
+	require.Equal(t, 1, same.Summary.UnchangedObjects)
+	require.Empty(t, same.table(false).Rows)
+	require.Len(t, same.table(true).Rows, 1)
+	require.Equal(t, "no differences in 1 namespace\n", notes(same.noteSummary))
 
 	different := newReport(slices.Values([]survey.Namespace{
-		namespace("a", change(populate.Create, "one", false), change(populate.Configure, "two", true),
-			change(populate.Prune, "three", false)),
-		namespace("b", change(populate.LeaveAlone, "four", true), change(populate.Unknown, "five", false)),
+		namespaceWith("a", changeOf(populate.Create, "one"), drifted(changeOf(populate.Configure, "two")),
+			changeOf(populate.Prune, "three")),
+		namespaceWith("b", drifted(changeOf(populate.LeaveAlone, "four")), changeOf(populate.Unknown, "five")),
+		namespaceWith("c"),
 	}), []error{errors.New("b is forbidden"), errors.New("b is forbidden")})
-	require.Equal(t, 4, different.Different)
+	require.Equal(t, 4, different.Summary.DifferentObjects)
 	require.Equal(t, []string{"b is forbidden"}, different.Unknown)
 	require.False(t, different.isComplete())
-	var objects []string
-	for _, row := range different.table().Rows {
-		objects = append(objects, row[0]+" "+row[1]+" "+row[3])
+	different.Items[1].Fields = []field{fieldOf("x", "1", "2", "kubectl-patch"), fieldOf("y", "1", "2", "nstpl")}
+	different.Items[0].Fails = "configmaps is forbidden: exceeded quota"
+	different.summarize()
+	var rows []string
+	for _, row := range different.table(false).Rows {
+		rows = append(rows, row[0]+" "+row[1]+" "+row[3]+" "+row[4]+": "+row[5])
 	}
 	require.Equal(t, []string{
-		"a configmap/one create", "a configmap/two configure", "a configmap/three prune",
-		"b configmap/four leave alone", "b configmap/five unknown",
-	}, objects)
+		"a configmap/one create : would fail: configmaps is forbidden: exceeded quota",
+		"a configmap/two configure x 1 -> 2 (set by kubectl-patch): of a reason",
+		"a configmap/two configure y 1 -> 2: of a reason",
+		"a configmap/three prune : of a reason", "b configmap/four leave alone : of a reason",
+		"b configmap/five unknown : of a reason",
+	}, rows)
+	require.Equal(t,
+		"4 differences in 2 of 3 namespaces: 1 configured, 1 created, 1 pruned, 1 left alone; 1 would fail\n",
+		notes(different.noteSummary))
+}
+
+func TestReportAsJSON(t *testing.T) {
+	r := newReport(slices.Values([]survey.Namespace{namespaceWith("a", changeOf(populate.Configure, "one"))}), nil)
+	r.Items[0].Fields = []field{fieldOf("x", nil, "2", "kubectl-patch")}
+	r.Items[0].DryRunNamespace = "a"
+	added := fields.Compare(nil, map[string]any{"y": int64(1)})
+	r.Items[0].Fields = append(r.Items[0].Fields, newField(added[0], ""))
+	var text bytes.Buffer
+	require.NoError(t, output.JSON(&text, r))
+	require.JSONEq(t, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "DiffReport",
+		"summary": {"namespaces": 1, "differentNamespaces": 1, "differentObjects": 1, "unchangedObjects": 0,
+			"actions": {"Configure": 1}, "failing": 0},
+		"items": [{"namespace": "a", "object": "configmap/one", "template": "web", "action": "Configure",
+			"reason": "of a reason", "different": true, "dryRunNamespace": "a", "fields": [
+				{"field": "x", "from": null, "to": "2", "manager": "kubectl-patch"}, {"field": "y", "to": 1}]}]}`,
+		text.String())
+	require.True(t, json.Valid(text.Bytes()))
+}
+
+func TestActions(t *testing.T) {
+	exists := &metav1.PartialObjectMetadata{}
+	for want, change := range map[action]populate.Change{
+		actionCreate:     {Action: populate.Create},
+		actionAdopt:      {Action: populate.Create, Observed: exists},
+		actionConfigure:  {Action: populate.Configure, Observed: exists},
+		actionPrune:      {Action: populate.Prune, Observed: exists},
+		actionDelete:     {Action: populate.Prune, Observed: exists, Undeclared: true},
+		actionEmpty:      {Action: populate.Empty, Observed: exists},
+		actionLeaveAlone: {Action: populate.LeaveAlone},
+		actionUnknown:    {Action: populate.Unknown},
+	} {
+		require.Equal(t, want, actionOf(change))
+	}
+	require.Equal(t, "leave alone", actionLeaveAlone.words())
+	require.Equal(t, "adopted", actionAdopt.done())
+}
+
+func TestGroups(t *testing.T) {
+	var namespaces []survey.Namespace
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		namespaces = append(namespaces, namespaceWith(name, changeOf(populate.Configure, "one"),
+			changeOf(populate.Create, "two")))
+	}
+	namespaces = append(namespaces, namespaceWith("f", changeOf(populate.Prune, "three")))
+	r := newReport(slices.Values(namespaces), nil)
+	for _, i := range r.Items {
+		if i.change.Action == populate.Configure {
+			i.Fields = []field{fieldOf("x", "1", "2", ""), fieldOf("y", "1", "2", "kubectl-edit")}
+			i.DryRunNamespace = "b"
+		}
+	}
+	r.Items[4].Fields = nil                         // configmap/one in c
+	r.Items[6].Fails, r.Items[8].Fails = "no", "no" // in d and e
+	r.Items[9].Action = actionReplace               // configmap/two in e
+	r.Items[9].Fields = []field{fieldOf("z", "1", "2", "")}
+	var lines, examples []string
+	groups := r.groups(false)
+	for _, g := range groups {
+		lines = append(lines, g.lines()...)
+		examples = append(examples, g.example().Namespace+" "+g.example().Object)
+	}
+	require.Equal(t, []string{
+		"in 2 namespaces (a, b): configmap/one x 1 -> 2",
+		"in 2 namespaces (a, b): configmap/one y 1 -> 2 (set by kubectl-edit)",
+		"in 4 namespaces (a, b, c and 1 more): configmap/two created",
+		"in 2 namespaces (d, e): configmap/one x 1 -> 2 (would fail)",
+		"in 2 namespaces (d, e): configmap/one y 1 -> 2 (set by kubectl-edit) (would fail)",
+	}, lines)
+	require.Equal(t, []string{
+		"b configmap/one", "a configmap/two", "c configmap/one", "d configmap/one", "e configmap/two",
+		"f configmap/three",
+	}, examples)
+	require.Equal(t, "d, e: configmap/one would fail: no\n"+
+		"e: configmap/two cannot be updated in place, so it would be deleted and recreated\n",
+		notes(func(s cli.Session) { noteFailures(s, groups) }))
+	require.Contains(t, notes(r.noteReasons),
+		"a, b, c and 2 more: configmap/one: configure (template web): of a reason\n")
+
+	full := r.groups(true)
+	require.Len(t, full, 11)
+	for _, g := range full {
+		require.Empty(t, g.lines())
+	}
+}
+
+// TestRefusalHidesValuesOfSecrets is a test because some errors of the API server contain the value of a field.
+func TestRefusalHidesValuesOfSecrets(t *testing.T) {
+	secret := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
+		"data": {"a": "aHVudGVyMg==", "empty": ""}, "stringData": {"b": "swordfish"}}`)
+	for message, want := range map[string]string{
+		"illegal base64 data at input byte 4": "illegal base64 data at input byte 4",
+		`expected string, got "hunter2"`:      "BadRequest (the message contains a value of the Secret and is not shown)",
+		`expected string, got "swordfish"`:    "BadRequest (the message contains a value of the Secret and is not shown)",
+		`expected string, got "aHVudGVyMg=="`: "BadRequest (the message contains a value of the Secret and is not shown)",
+	} {
+		for _, sides := range []survey.Sides{{Live: secret}, {Stored: secret}} {
+			sides.Refusal = apierrors.NewBadRequest(message)
+			require.Equal(t, want, refusal(sides))
+		}
+	}
+	configMap := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x"}}`)
+	require.Equal(t, "x", refusal(survey.Sides{Stored: configMap, Refusal: apierrors.NewBadRequest("x")}))
+}
+
+func TestTrialsAreOfEqualContents(t *testing.T) {
+	live := func(namespace, text string) string {
+		return contentHash(decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c",
+			"namespace": "`+namespace+`", "uid": "`+namespace+`", "resourceVersion": "1"`+text+`}`))
+	}
+	require.Equal(t, live("a", `}, "data": {"x": "1"}`), live("b", `}, "data": {"x": "1"}`))
+	require.Equal(t, live("a", `}, "status": {"x": "1"}`), live("b", `}, "status": {"x": "2"}`))
+	require.NotEqual(t, live("a", `}, "data": {"x": "1"}`), live("a", `}, "data": {"x": "2"}`))
+	require.NotEqual(t, live("a", `}`), live("a", `, "labels": {"x": "1"}}`))
+	managed := func(manager, time string) string {
+		return live("a", `, "managedFields": [{"manager": "`+manager+`", "time": "`+time+`", "operation": "Update",
+			"fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]}`)
+	}
+	require.Equal(t, managed("x", "2020-01-01T00:00:00Z"), managed("x", "2021-01-01T00:00:00Z"))
+	require.NotEqual(t, managed("x", "2020-01-01T00:00:00Z"), managed("y", "2020-01-01T00:00:00Z"))
 }

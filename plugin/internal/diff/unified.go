@@ -13,25 +13,30 @@ import (
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
 	"k8s.io/utils/exec"
 
-	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// showUnified shows the differences of a report. It writes the live objects to one directory and the objects that the
-// API server would store to another, and runs the diff program on both. It shows the other differences even if it
-// returns an error for some objects.
-func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, r *report) error {
-	if r.Different == 0 {
+// showUnified shows the differences of a report: first the changes that several namespaces have in common, and then a
+// unified diff with one example of each change. For the unified diff, it writes the live objects to one directory and
+// the objects that the API server would store to another, and runs the diff program on both. It shows the other
+// differences even if it returns an error for some objects.
+func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, groups []*group) error {
+	if len(groups) == 0 {
 		return nil
+	}
+	for _, g := range groups {
+		for _, line := range g.lines() {
+			output.Line(d.Out, "%s", line)
+		}
 	}
 	differ, err := kubectldiff.NewDiffer("LIVE", "STORED")
 	if err != nil {
 		return err
 	}
 	defer differ.TearDown()
-	return errors.Join(d.writeFiles(ctx, c, r, differ), d.runDiffer(differ))
+	return errors.Join(d.writeFiles(ctx, c, groups, differ), d.runDiffer(differ))
 }
 
 // runDiffer runs the diff program. Differences are not an error.
@@ -47,37 +52,19 @@ func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
 	return nil
 }
 
-// writeFiles writes the files of all objects that differ, and prints notes about those that are not shown exactly.
-func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, differ *kubectldiff.Differ) error {
-	type difference struct {
-		namespace string
-		objectReport
-	}
+// writeFiles writes the files of the example of each group, and prints notes about those that are not shown.
+func (d *diff) writeFiles(
+	ctx context.Context, c *cluster.Cluster, groups []*group, differ *kubectldiff.Differ,
+) error {
 	type result struct {
 		note string
 		err  error
 	}
-	var differences []difference
-	for _, ns := range r.Namespaces {
-		for _, object := range ns.Objects {
-			if object.Different {
-				differences = append(differences, difference{ns.Name, object})
-			}
-		}
-	}
-	done := d.Progress("sending dry runs for " + output.Count(r.Different, "difference"))
-	results := cluster.Each(differences, func(o difference) result {
-		note, err := writeChange(ctx, c, differ, o.namespace, o.change)
-		if err != nil {
-			err = fmt.Errorf("%s: %s: %w", o.namespace, o.Object, err)
-		} else if note != "" {
-			note = fmt.Sprintf("%s: %s %s", o.namespace, o.Object, note)
-		}
-		return result{note, err}
-	})
-	done()
 	var errs []error
-	for _, r := range results {
+	for _, r := range cluster.Each(groups, func(g *group) result {
+		note, err := writeItem(ctx, c, differ, g.example())
+		return result{note, err}
+	}) {
 		errs = append(errs, r.err)
 		if r.note != "" {
 			d.Note("%s", r.note)
@@ -86,24 +73,21 @@ func (d *diff) writeFiles(ctx context.Context, c *cluster.Cluster, r *report, di
 	return errors.Join(errs...)
 }
 
-// writeChange writes the files of one object. The note is empty if the files are what the API server would store.
-func writeChange(
-	ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, namespace string, change populate.Change,
-) (note string, err error) {
-	sides, err := survey.DryRun(ctx, c, namespace, change)
-	if apierrors.IsForbidden(err) {
-		return fmt.Sprintf("is not shown: %v", err), nil
+// writeItem writes the files of an object. It returns a note if the user may not read the object.
+func writeItem(ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, i *item) (note string, err error) {
+	sides := i.sides
+	if i.change.Declared == nil {
+		if sides, err = survey.DryRun(ctx, c, i.Namespace, i.change); apierrors.IsForbidden(err) {
+			return fmt.Sprintf("%s: %s is not shown: %v", i.Namespace, i.Object, err), nil
+		}
+	}
+	if err == nil {
+		err = writeSides(differ, fileName(i.change.Kind, i.Namespace, i.change.Name), sides)
 	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %s: %w", i.Namespace, i.Object, err)
 	}
-	switch {
-	case sides.Replaced:
-		note = "cannot be updated in place, so it would be deleted and recreated"
-	case sides.Refusal != nil:
-		note = fmt.Sprintf("is an estimate, because the dry run failed: %v", sides.Refusal)
-	}
-	return note, writeSides(differ, fileName(change.Kind, namespace, change.Name), sides)
+	return "", nil
 }
 
 // fileName returns the name of the file of an object, like "kubectl diff". It replaces path separators, so that a name

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"context"
+	"fmt"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,20 +33,44 @@ type Sides struct {
 // store.
 func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
 	objects, err := c.Objects(change.Kind, namespace)
+	if err == nil {
+		var live *unstructured.Unstructured
+		if live, err = readLive(ctx, objects, change.Name); err == nil {
+			return DryRunOn(ctx, c, namespace, change, live)
+		}
+	}
 	if meta.IsNoMatchError(err) && change.Declared != nil {
 		return Sides{Stored: change.Declared.Unstructured, Refusal: err}, nil
+	}
+	return Sides{}, err
+}
+
+// DryRunOn is DryRun for an object that the caller has already read. Live is nil if the object does not exist.
+func DryRunOn(
+	ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change, live *unstructured.Unstructured,
+) (Sides, error) {
+	if change.Declared == nil {
+		return Sides{Live: live}, nil
+	}
+	objects, err := c.Objects(change.Kind, namespace)
+	if meta.IsNoMatchError(err) {
+		return Sides{Live: live, Stored: change.Declared.Unstructured, Refusal: err}, nil
 	}
 	if err != nil {
 		return Sides{}, err
 	}
-	live, err := objects.Get(ctx, change.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		live, err = nil, nil
-	}
-	if err != nil || change.Declared == nil {
-		return Sides{Live: live}, err
-	}
 	return dryRunApply(ctx, objects, change, live)
+}
+
+// readLive returns an object, or nil if it does not exist.
+func readLive(
+	ctx context.Context, objects dynamic.ResourceInterface, name string,
+) (*unstructured.Unstructured, error) {
+	live, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return live, err
 }
 
 // dryRunApply applies the declaration with a dry run, as the operator would. If the API server rejects it, dryRunApply
@@ -68,9 +93,13 @@ func dryRunApply(
 	if refusal == nil {
 		return Sides{Live: live, Stored: stored}, nil
 	}
-	if apierrors.IsInvalid(refusal) && live != nil && populate.MayReplace(change, live) == nil {
+	if apierrors.IsInvalid(refusal) && live != nil {
 		if stored, err := dryRunCreate(ctx, objects, change.Name, body); err == nil {
-			return Sides{Live: live, Stored: stored, Replaced: true}, nil
+			obstacle := populate.MayReplace(change, live)
+			if obstacle == nil {
+				return Sides{Live: live, Stored: stored, Replaced: true}, nil
+			}
+			refusal = fmt.Errorf("cannot be changed in place: %w: %w", obstacle, refusal)
 		}
 	}
 	stored, err = estimate(live, body)

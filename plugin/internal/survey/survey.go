@@ -2,9 +2,9 @@
 // plugin.
 //
 // Declare renders the objects that templates declare for a namespace. Compare also lists the metadata of the objects in
-// many namespaces and plans the changes as the operator plans them; diff and preview show these changes. DryRun sends a
-// dry run for one change and returns what the API server would store. A Verifier also compares the contents of objects
-// that are unchanged according to their metadata.
+// many namespaces and plans the changes as the operator plans them; diff and preview show these changes. ReadLive reads
+// the objects of many changes. DryRun sends a dry run for one change and returns what the API server would store. A
+// Verifier also compares the contents of objects that are unchanged according to their metadata.
 //
 // A kind that the user may not list is Unreadable. Its objects are unknown, and are never treated as absent.
 package survey
@@ -136,16 +136,21 @@ func byName(a, b schema.GroupKind) int {
 func (s *Survey) Namespaces() iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
 		for _, ns := range s.namespaces {
-			planned := Declare(s.cache, s.index, ns)
-			if planned.Skipped == "" {
-				planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, s.index,
-					s.observedIn(ns.Name)).Changes)
-			}
-			if !yield(planned) {
+			if !yield(s.plan(ns, s.index)) {
 				return
 			}
 		}
 	}
+}
+
+// plan returns what the operator would do in a namespace with the templates of an index.
+func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
+	planned := Declare(s.cache, index, ns)
+	if planned.Skipped == "" {
+		planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, index,
+			s.observedIn(ns.Name)).Changes)
+	}
+	return planned
 }
 
 // observedIn returns the observed objects of a namespace.

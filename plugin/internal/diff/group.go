@@ -1,0 +1,191 @@
+package diff
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// group is the same change in one or several namespaces: the same action on an object of the same name, with the same
+// fields before and after.
+type group struct {
+	items []*item
+}
+
+// groups returns the groups of the differences, in the order of their first namespaces. If full is true, each
+// difference is a group of its own.
+func (r *report) groups(full bool) []*group {
+	var groups []*group
+	byKey := map[string]*group{}
+	for _, i := range r.differences() {
+		key := i.groupKey()
+		if full {
+			key = i.Namespace + "\x00" + i.Object
+		}
+		if byKey[key] == nil {
+			byKey[key] = &group{}
+			groups = append(groups, byKey[key])
+		}
+		byKey[key].items = append(byKey[key].items, i)
+	}
+	return groups
+}
+
+func (i *item) groupKey() string {
+	changed, err := json.Marshal(i.Fields)
+	if err != nil {
+		changed = []byte(i.Namespace)
+	}
+	return strings.Join([]string{i.Object, i.Template, string(i.Action), i.Fails, string(changed)}, "\x00")
+}
+
+// example returns the item that is shown in full: one whose dry run was sent in its own namespace, if there is any.
+func (g *group) example() *item {
+	for _, i := range g.items {
+		if i.DryRunNamespace == i.Namespace {
+			return i
+		}
+	}
+	return g.items[0]
+}
+
+// namespaces returns the first few namespaces.
+func (g *group) namespaces() string {
+	return namespacesOf(g.items)
+}
+
+func namespacesOf(items []*item) string {
+	var names []string
+	for _, i := range items {
+		names = append(names, i.Namespace)
+	}
+	return output.FirstFew(names)
+}
+
+// lines returns a line for each field of a change in several namespaces: "in 108 namespaces (a, b, c and 105 more):
+// resourcequota/budget spec.hard.pods 50 -> 60". It returns none for a change in one namespace, which is shown in full.
+func (g *group) lines() []string {
+	if len(g.items) == 1 {
+		return nil
+	}
+	first := g.example()
+	prefix := fmt.Sprintf("in %s (%s): %s ", output.Count(len(g.items), "namespace"), g.namespaces(), first.Object)
+	suffix := ""
+	switch {
+	case first.Fails != "":
+		suffix = " (would fail)"
+	case len(first.Fields) > 0 && first.Action != actionConfigure:
+		suffix = " (" + first.Action.done() + ")"
+	}
+	if len(first.Fields) == 0 {
+		return []string{prefix + first.Action.done() + suffix}
+	}
+	var lines []string
+	for _, f := range first.Fields {
+		lines = append(lines, prefix+f.String()+suffix)
+	}
+	return lines
+}
+
+// noteFailures prints a note for each change that the API server would reject, and for each object that would be
+// replaced.
+func noteFailures(s cli.Session, groups []*group) {
+	for _, g := range groups {
+		switch first := g.example(); {
+		case first.Fails != "":
+			s.Note("%s: %s would fail: %s", g.namespaces(), first.Object, first.Fails)
+		case first.Action == actionReplace:
+			s.Note("%s: %s cannot be updated in place, so it would be deleted and recreated", g.namespaces(),
+				first.Object)
+		}
+	}
+}
+
+// noteEstimates prints a note for each change that is an estimate or unknown.
+func noteEstimates(s cli.Session, groups []*group) {
+	for _, g := range groups {
+		switch first := g.example(); {
+		case first.Estimate == "":
+		case first.DryRunNamespace == "":
+			s.Note("%s: %s is not shown: %s", g.namespaces(), first.Object, first.Estimate)
+		default:
+			s.Note("%s: %s is an estimate, because %s", g.namespaces(), first.Object, first.Estimate)
+		}
+	}
+}
+
+// noteIncomplete prints notes about what is not compared.
+func (r *report) noteIncomplete(s cli.Session) {
+	for _, unknown := range r.Unknown {
+		s.Note("not compared: %s", unknown)
+	}
+	for _, skipped := range r.NotPopulated {
+		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Reason)
+	}
+}
+
+// noteLeftAlone prints a note for each reason why the operator leaves objects alone.
+func (r *report) noteLeftAlone(s cli.Session, removes bool) {
+	objects, items := map[string][]string{}, map[string][]*item{}
+	for _, i := range r.Items {
+		if i.Action == actionLeaveAlone && !i.Different {
+			objects[i.Reason] = append(objects[i.Reason], i.Object)
+			items[i.Reason] = append(items[i.Reason], i)
+		}
+	}
+	what := "left alone"
+	if removes {
+		what = "would stay"
+	}
+	for _, reason := range slices.Sorted(maps.Keys(objects)) {
+		s.Note("%s: %s in %s: %s", what, output.FirstFew(objects[reason]), namespacesOf(items[reason]), reason)
+	}
+}
+
+// noteReasons prints a note with the reason for each difference, once for all namespaces with the same one.
+func (r *report) noteReasons(s cli.Session) {
+	type key struct {
+		object, template, reason string
+		action                   action
+	}
+	var keys []key
+	items := map[key][]*item{}
+	for _, i := range r.differences() {
+		k := key{i.Object, i.Template, i.Reason, i.Action}
+		if items[k] == nil {
+			keys = append(keys, k)
+		}
+		items[k] = append(items[k], i)
+	}
+	for _, k := range keys {
+		s.Note("%s: %s: %s (template %s): %s", namespacesOf(items[k]), k.object, k.action.words(), k.template,
+			k.reason)
+	}
+}
+
+// noteSummary prints the numbers of different objects and namespaces: "4 differences in 2 of 3 namespaces: 3 created, 1
+// pruned; 1 would fail".
+func (r *report) noteSummary(s cli.Session) {
+	all := output.Count(r.Summary.Namespaces, "namespace")
+	if r.Summary.DifferentObjects == 0 {
+		s.Note("no differences in %s", all)
+		return
+	}
+	var counts []string
+	for _, known := range actions {
+		if n := r.Summary.Actions[known.action]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, known.done))
+		}
+	}
+	failing := ""
+	if n := r.Summary.Failing; n > 0 {
+		failing = fmt.Sprintf("; %d would fail", n)
+	}
+	s.Note("%s in %d of %s: %s%s", output.Count(r.Summary.DifferentObjects, "difference"),
+		r.Summary.DifferentNamespaces, all, strings.Join(counts, ", "), failing)
+}

@@ -1,0 +1,210 @@
+package diff
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// trial is a dry run for one or several objects: the same declaration for objects with the same content.
+type trial struct {
+	items []*item // the first one is sent
+	live  *unstructured.Unstructured
+}
+
+// resolve reads the objects that differ, and sends dry runs to get the fields that would change. Objects with the same
+// content and the same declaration in several namespaces need one dry run, unless --full is set.
+func (d *diff) resolve(ctx context.Context, c *cluster.Cluster, s *survey.Survey, r *report) error {
+	trials, errs := d.trials(ctx, c, s, r)
+	defer d.Progress("sending dry runs for " + output.Count(len(trials), "difference"))()
+	errs = append(errs, cluster.Each(trials, func(t *trial) error { return t.run(ctx, c) })...)
+	r.summarize()
+	return errors.Join(errs...)
+}
+
+// trials reads the objects that differ, and returns the necessary dry runs in the order of the items.
+func (d *diff) trials(
+	ctx context.Context, c *cluster.Cluster, s *survey.Survey, r *report,
+) (trials []*trial, errs []error) {
+	defer d.Progress("reading objects that differ")()
+	byKey := map[string]*trial{}
+	add := func(i *item, live *unstructured.Unstructured) {
+		key := i.trialKey(live)
+		if d.full {
+			key = i.Namespace + "\x00" + i.Object
+		}
+		if byKey[key] == nil {
+			byKey[key] = &trial{live: live}
+			trials = append(trials, byKey[key])
+		}
+		byKey[key].items = append(byKey[key].items, i)
+	}
+	var read []*item
+	var targets []survey.Target
+	for _, i := range r.differences() {
+		if i.isRead() {
+			read = append(read, i)
+			targets = append(targets, survey.Target{Namespace: i.Namespace, Change: i.change})
+		} else {
+			add(i, nil)
+		}
+	}
+	s.ReadLive(ctx, c, targets, func(n int, live *unstructured.Unstructured, err error) {
+		switch i := read[n]; {
+		case apierrors.IsForbidden(err):
+			i.Estimate = err.Error()
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %s: %w", i.Namespace, i.Object, err))
+		default:
+			add(i, live)
+		}
+	})
+	position := map[*item]int{}
+	for n, i := range r.Items {
+		position[i] = n
+	}
+	for _, t := range trials { // objects are read in any order
+		slices.SortFunc(t.items, func(a, b *item) int { return position[a] - position[b] })
+	}
+	slices.SortFunc(trials, func(a, b *trial) int { return position[a.items[0]] - position[b.items[0]] })
+	return trials, errs
+}
+
+// isRead reports whether the content of the object has to be read to compare it with its declaration.
+func (i *item) isRead() bool { return i.change.Declared != nil && i.change.Observed != nil }
+
+// trialKey returns a key that is the same for all objects whose dry runs have the same result.
+func (i *item) trialKey(live *unstructured.Unstructured) string {
+	parts := []string{i.Object, i.change.Kind.Version, i.Template, string(i.Action), fmt.Sprint(i.change.Occupied)}
+	if i.change.Declared != nil {
+		parts = append(parts, i.change.Declared.Hash)
+	}
+	if live != nil {
+		parts = append(parts, contentHash(live))
+	}
+	return strings.Join(parts, "\x00")
+}
+
+// contentHash returns a hash of an object that does not depend on its namespace, its status and its times.
+func contentHash(object *unstructured.Unstructured) string {
+	content := withoutStatus(withoutServerFields(object))
+	content.SetNamespace("")
+	var entries []any
+	for _, entry := range object.GetManagedFields() {
+		owned := ""
+		if entry.FieldsV1 != nil {
+			owned = entry.FieldsV1.GetRawString()
+		}
+		entries = append(entries, []any{entry.Manager, entry.Operation, entry.Subresource, owned})
+	}
+	data, err := json.Marshal([]any{content.Object, entries})
+	if err != nil {
+		return string(object.GetUID()) // the object is not the same as any other
+	}
+	sum := sha256.Sum256(data)
+	return string(sum[:])
+}
+
+// run sends the dry run, and stores its result in the items.
+func (t *trial) run(ctx context.Context, c *cluster.Cluster) error {
+	first := t.items[0]
+	if first.change.Declared == nil {
+		return nil
+	}
+	sides, err := survey.DryRunOn(ctx, c, first.Namespace, first.change, t.live)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", first.Namespace, first.Object, err)
+	}
+	changed, err := changedFields(sides)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", first.Namespace, first.Object, err)
+	}
+	for _, i := range t.items {
+		i.sides, i.Fields, i.DryRunNamespace = sides, changed, first.Namespace
+		switch {
+		case sides.Replaced:
+			i.Action = actionReplace
+		case sides.Fails() && i.Action.applies():
+			i.Fails = refusal(sides)
+		case sides.Refusal != nil:
+			i.Estimate = "the dry run failed: " + refusal(sides)
+		}
+	}
+	return nil
+}
+
+// changedFields returns the fields that differ between the two sides of an object, with masked Secrets. It returns none
+// if the object is created or deleted.
+func changedFields(sides survey.Sides) ([]field, error) {
+	if sides.Live == nil || sides.Stored == nil {
+		return nil, nil
+	}
+	from, to, err := displayed(sides)
+	if err != nil {
+		return nil, err
+	}
+	var changed []field
+	for _, change := range fields.Compare(withoutStatus(from).Object, withoutStatus(to).Object) {
+		changed = append(changed, newField(change, managerOf(sides.Live, change)))
+	}
+	return changed, nil
+}
+
+// managerOf returns the field managers that own a field, other than the operator if there are any.
+func managerOf(live *unstructured.Unstructured, change fields.Change) string {
+	managers := fields.Managers(live, change.Path)
+	others := slices.DeleteFunc(slices.Clone(managers), func(name string) bool { return name == v1alpha1.FieldManager })
+	if len(others) == 0 {
+		others = managers
+	}
+	return strings.Join(others, ", ")
+}
+
+// refusal returns why the API server rejected a dry run. It returns only the category of the error if the message
+// contains a value of a Secret.
+func refusal(sides survey.Sides) string {
+	message := sides.Refusal.Error()
+	if meta.IsNoMatchError(sides.Refusal) {
+		return fmt.Sprintf("the cluster has no such kind (%s): install its CustomResourceDefinition", message)
+	}
+	for _, object := range []*unstructured.Unstructured{sides.Live, sides.Stored} {
+		if isSecret(object) && slices.ContainsFunc(secretValues(object), func(value string) bool {
+			return strings.Contains(message, value)
+		}) {
+			return fmt.Sprintf("%s (the message contains a value of the Secret and is not shown)",
+				apierrors.ReasonForError(sides.Refusal))
+		}
+	}
+	return message
+}
+
+// secretValues returns the values of a Secret, encoded and decoded.
+func secretValues(object *unstructured.Unstructured) []string {
+	var values []string
+	for _, name := range []string{"data", "stringData"} {
+		entries, _ := object.Object[name].(map[string]any)
+		for _, entry := range entries {
+			value := fmt.Sprint(entry)
+			values = append(values, value)
+			if decoded, err := base64.StdEncoding.DecodeString(value); err == nil {
+				values = append(values, string(decoded))
+			}
+		}
+	}
+	return slices.DeleteFunc(values, func(value string) bool { return value == "" })
+}

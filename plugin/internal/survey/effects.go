@@ -1,0 +1,32 @@
+package survey
+
+import (
+	"iter"
+	"slices"
+
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// Effects returns the namespaces with only those changes that the operator would not make with the templates of another
+// index: the changes that follow from replacing the templates of before by those of the survey.
+func (s *Survey) Effects(before *match.Index) iter.Seq[Namespace] {
+	return func(yield func(Namespace) bool) {
+		for ns := range s.Namespaces() {
+			former := s.plan(ns.Declared.Namespace, before)
+			ns.Changes = slices.DeleteFunc(slices.Clone(ns.Changes), func(change populate.Change) bool {
+				return slices.ContainsFunc(former.Changes, func(other populate.Change) bool {
+					return isSameChange(change, other)
+				})
+			})
+			if !yield(ns) {
+				return
+			}
+		}
+	}
+}
+
+func isSameChange(a, b populate.Change) bool {
+	return a.ID() == b.ID() && a.Action == b.Action && a.Template == b.Template &&
+		(a.Declared == nil) == (b.Declared == nil) && (a.Declared == nil || a.Declared.Hash == b.Declared.Hash)
+}
