@@ -7,7 +7,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// action is what the operator would do with an object. It is a value of the output of diff -o json.
+// action is what the operator would do with an object. It is a value of the output of diff -o json, and the help of diff
+// documents it.
 type action string
 
 const (
@@ -21,8 +22,12 @@ const (
 	actionReplace action = "Replace"
 	// actionPrune deletes an object that is no longer declared and that the operator created.
 	actionPrune action = "Prune"
-	// actionDelete deletes an object that no template declares, because a template is authoritative for its kind.
+	// actionDelete deletes an object that no template declares, because a template is authoritative for its kind. With
+	// --tree, it also deletes an object that is no longer in the tree.
 	actionDelete action = "Delete"
+	// actionDeleteIfAdopted deletes an object in a Namespace that existed before the tree, once it is adopted. Such a
+	// Namespace has the action LeaveAlone.
+	actionDeleteIfAdopted action = "DeleteIfAdopted"
 	// actionEmpty removes the rules of a Role, or the subjects of a RoleBinding, that is being deleted.
 	actionEmpty action = "Empty"
 	// actionLeaveAlone changes nothing, and the reason says why.

@@ -158,11 +158,11 @@ func (t *appliedTree) delete(
 	ctx context.Context, c *cluster.Cluster, candidate deletion, contents bool,
 ) (treeChange, error) {
 	change := treeChange{
-		Namespace: candidate.namespace, Action: treeDelete, Note: candidate.Reason, kind: candidate.Kind,
+		Namespace: candidate.namespace, Action: actionDelete, Note: candidate.Reason, kind: candidate.Kind,
 		name: candidate.Name,
 	}
 	if t.notAdopted[candidate.namespace] != nil {
-		change.Action = treeDeleteIfAdopted
+		change.Action = actionDeleteIfAdopted
 	}
 	if !contents && !candidate.Occupied {
 		return change, nil
@@ -192,7 +192,7 @@ func (t *appliedTree) markNotAdopted(changes []treeChange) []treeChange {
 			at = len(marked)
 			marked = append(marked, treeChange{kind: namespaceKind, name: name})
 		}
-		marked[at].Action = treeLeaveAlone
+		marked[at].Action = actionLeaveAlone
 		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: "+
 			"adopt it with 'kubectl nstpl hydrate --adopt'", t.notAdopted[name].Tree)
 	}

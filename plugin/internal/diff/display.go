@@ -43,6 +43,25 @@ func withoutServerFields(object *unstructured.Unstructured, annotations ...strin
 	return stripped
 }
 
+// withoutRecords returns a copy of an object without the label and the annotations in which the operator records what
+// it applied.
+func withoutRecords(object *unstructured.Unstructured) *unstructured.Unstructured {
+	stripped := object.DeepCopy()
+	for _, annotation := range []string{
+		v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation, v1alpha1.AdoptedAnnotation,
+	} {
+		unstructured.RemoveNestedField(stripped.Object, "metadata", "annotations", annotation)
+	}
+	unstructured.RemoveNestedField(stripped.Object, "metadata", "labels", v1alpha1.TemplateNameLabel)
+	if len(stripped.GetAnnotations()) == 0 {
+		stripped.SetAnnotations(nil)
+	}
+	if len(stripped.GetLabels()) == 0 {
+		stripped.SetLabels(nil)
+	}
+	return stripped
+}
+
 // withoutStatus returns a copy of an object without its status.
 func withoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured {
 	if object == nil {

@@ -93,7 +93,7 @@ func compareObject(
 ) treeChange {
 	change := treeChange{kind: declared.GroupVersionKind(), name: declared.GetName()}
 	if live == nil {
-		change.Action, change.sides = treeCreate, survey.Sides{Stored: declared}
+		change.Action, change.sides = actionCreate, survey.Sides{Stored: declared}
 		return change
 	}
 	desired := withDeclared(live, declared)
@@ -110,7 +110,7 @@ func compareObject(
 	if reflect.DeepEqual(withoutServerFields(live).Object, withoutServerFields(stored).Object) {
 		return change
 	}
-	change.Action, change.sides = treeConfigure, survey.Sides{Live: live, Stored: stored}
+	change.Action, change.sides = actionConfigure, survey.Sides{Live: live, Stored: stored}
 	return change
 }
 
@@ -125,7 +125,7 @@ func (live liveObjects) undeclared(
 		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil &&
 			object.GetDeletionTimestamp() == nil {
 			changes = append(changes,
-				treeChange{Action: treeDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
+				treeChange{Action: actionDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
 		}
 	}
 	return changes

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -174,11 +175,12 @@ func TestGroups(t *testing.T) {
 func TestRefusalHidesValuesOfSecrets(t *testing.T) {
 	secret := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
 		"data": {"a": "aHVudGVyMg==", "empty": ""}, "stringData": {"b": "swordfish"}}`)
+	const hidden = "BadRequest (the message contains a value of the Secret and is not shown)"
 	for message, want := range map[string]string{
 		"illegal base64 data at input byte 4": "illegal base64 data at input byte 4",
-		`expected string, got "hunter2"`:      "BadRequest (the message contains a value of the Secret and is not shown)",
-		`expected string, got "swordfish"`:    "BadRequest (the message contains a value of the Secret and is not shown)",
-		`expected string, got "aHVudGVyMg=="`: "BadRequest (the message contains a value of the Secret and is not shown)",
+		`expected string, got "hunter2"`:      hidden,
+		`expected string, got "swordfish"`:    hidden,
+		`expected string, got "aHVudGVyMg=="`: hidden,
 	} {
 		for _, sides := range []survey.Sides{{Live: secret}, {Stored: secret}} {
 			sides.Refusal = apierrors.NewBadRequest(message)
@@ -204,4 +206,25 @@ func TestTrialsAreOfEqualContents(t *testing.T) {
 	}
 	require.Equal(t, managed("x", "2020-01-01T00:00:00Z"), managed("x", "2021-01-01T00:00:00Z"))
 	require.NotEqual(t, managed("x", "2020-01-01T00:00:00Z"), managed("y", "2020-01-01T00:00:00Z"))
+}
+
+func TestRecordsOfTheOperatorAreNotChangesOfAnAdoptedObject(t *testing.T) {
+	live := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}`)
+	stored := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c",
+		"labels": {"policy/namespace-template-name": "web"}, "annotations": {"policy.nstpl.dev/applied-hash": "x",
+		"policy.nstpl.dev/adopted": "true"}}, "data": {"a": "1"}}`)
+	changed := func(a action) (names []string) {
+		all, err := changedFields(a, survey.Sides{Live: live, Stored: stored})
+		require.NoError(t, err)
+		for _, f := range all {
+			names = append(names, f.Field)
+		}
+		return names
+	}
+	require.Empty(t, changed(actionAdopt))
+	require.Equal(t, []string{"metadata.annotations", "metadata.labels"}, changed(actionConfigure))
+	require.NoError(t, unstructured.SetNestedField(stored.Object, "2", "data", "a"))
+	require.Equal(t, []string{"data.a"}, changed(actionAdopt))
+	require.Equal(t, []string{"data.a"}, changed(actionConfigure))
+	require.NotEmpty(t, stored.GetLabels(), "the arguments must not be changed")
 }

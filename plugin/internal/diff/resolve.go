@@ -23,8 +23,10 @@ import (
 
 // trial is a dry run for one or several objects: the same declaration for objects with the same content.
 type trial struct {
-	items []*item // the first one is sent
-	live  *unstructured.Unstructured
+	items []*item
+	// sent is the item whose dry run is sent, and live its object in the cluster, which may be nil.
+	sent *item
+	live *unstructured.Unstructured
 }
 
 // resolve reads the objects that differ, and sends dry runs to get the fields that would change. Objects with the same
@@ -37,11 +39,15 @@ func (d *diff) resolve(ctx context.Context, c *cluster.Cluster, s *survey.Survey
 	return errors.Join(errs...)
 }
 
-// trials reads the objects that differ, and returns the necessary dry runs in the order of the items.
+// trials reads the objects that differ, and returns the necessary dry runs.
 func (d *diff) trials(
 	ctx context.Context, c *cluster.Cluster, s *survey.Survey, r *report,
 ) (trials []*trial, errs []error) {
 	defer d.Progress("reading objects that differ")()
+	position := map[*item]int{}
+	for n, i := range r.Items {
+		position[i] = n
+	}
 	byKey := map[string]*trial{}
 	add := func(i *item, live *unstructured.Unstructured) {
 		key := i.trialKey(live)
@@ -49,10 +55,14 @@ func (d *diff) trials(
 			key = i.Namespace + "\x00" + i.Object
 		}
 		if byKey[key] == nil {
-			byKey[key] = &trial{live: live}
+			byKey[key] = &trial{}
 			trials = append(trials, byKey[key])
 		}
-		byKey[key].items = append(byKey[key].items, i)
+		t := byKey[key]
+		t.items = append(t.items, i)
+		if t.sent == nil || position[i] < position[t.sent] { // objects are read in any order
+			t.sent, t.live = i, live
+		}
 	}
 	var read []*item
 	var targets []survey.Target
@@ -74,14 +84,6 @@ func (d *diff) trials(
 			add(i, live)
 		}
 	})
-	position := map[*item]int{}
-	for n, i := range r.Items {
-		position[i] = n
-	}
-	for _, t := range trials { // objects are read in any order
-		slices.SortFunc(t.items, func(a, b *item) int { return position[a] - position[b] })
-	}
-	slices.SortFunc(trials, func(a, b *trial) int { return position[a.items[0]] - position[b.items[0]] })
 	return trials, errs
 }
 
@@ -122,20 +124,19 @@ func contentHash(object *unstructured.Unstructured) string {
 
 // run sends the dry run, and stores its result in the items.
 func (t *trial) run(ctx context.Context, c *cluster.Cluster) error {
-	first := t.items[0]
-	if first.change.Declared == nil {
+	if t.sent.change.Declared == nil {
 		return nil
 	}
-	sides, err := survey.DryRunOn(ctx, c, first.Namespace, first.change, t.live)
+	sides, err := survey.DryRunOn(ctx, c, t.sent.Namespace, t.sent.change, t.live)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", first.Namespace, first.Object, err)
+		return fmt.Errorf("%s: %s: %w", t.sent.Namespace, t.sent.Object, err)
 	}
-	changed, err := changedFields(sides)
+	changed, err := changedFields(t.sent.Action, sides)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", first.Namespace, first.Object, err)
+		return fmt.Errorf("%s: %s: %w", t.sent.Namespace, t.sent.Object, err)
 	}
 	for _, i := range t.items {
-		i.sides, i.Fields, i.DryRunNamespace = sides, changed, first.Namespace
+		i.sides, i.Fields, i.DryRunNamespace = sides, changed, t.sent.Namespace
 		switch {
 		case sides.Replaced:
 			i.Action = actionReplace
@@ -149,18 +150,28 @@ func (t *trial) run(ctx context.Context, c *cluster.Cluster) error {
 }
 
 // changedFields returns the fields that differ between the two sides of an object, with masked Secrets. It returns none
-// if the object is created or deleted.
-func changedFields(sides survey.Sides) ([]field, error) {
+// if the object is created or deleted. It returns the label and the annotations in which the operator keeps records
+// only if nothing else differs, and not for an object that is adopted, which always gets them.
+func changedFields(a action, sides survey.Sides) ([]field, error) {
 	if sides.Live == nil || sides.Stored == nil {
 		return nil, nil
 	}
+	changed, err := compareSides(sides.Live,
+		survey.Sides{Live: withoutRecords(sides.Live), Stored: withoutRecords(sides.Stored)})
+	if err != nil || len(changed) > 0 || a == actionAdopt {
+		return changed, err
+	}
+	return compareSides(sides.Live, sides)
+}
+
+func compareSides(live *unstructured.Unstructured, sides survey.Sides) ([]field, error) {
 	from, to, err := displayed(sides)
 	if err != nil {
 		return nil, err
 	}
 	var changed []field
 	for _, change := range fields.Compare(withoutStatus(from).Object, withoutStatus(to).Object) {
-		changed = append(changed, newField(change, managerOf(sides.Live, change)))
+		changed = append(changed, newField(change, managerOf(live, change)))
 	}
 	return changed, nil
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubectldiff "k8s.io/kubectl/pkg/cmd/diff"
@@ -18,23 +20,14 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// Values of treeChange.Action.
-const (
-	treeCreate    = "create"
-	treeConfigure = "configure"
-	treeDelete    = "delete"
-	// treeLeaveAlone is the action for a Namespace that existed before the tree and is not adopted.
-	treeLeaveAlone = "leave alone"
-	// treeDeleteIfAdopted is the action for an object in such a Namespace that the operator would delete.
-	treeDeleteIfAdopted = "delete if adopted"
-)
-
 // treeChange is the change of an object if a tree were applied and the objects that it no longer declares were pruned.
 type treeChange struct {
 	Object string `json:"object"`
 	// Namespace is set only for an object that the operator would delete in a namespace of the tree.
 	Namespace string `json:"namespace,omitempty"`
-	Action    string `json:"action"`
+	Action    action `json:"action"`
+	// Fields are the fields that differ, if the action is Configure.
+	Fields []field `json:"fields,omitempty"`
 	// Note is the reason for the action, or why the change is an estimate. It may be empty.
 	Note string `json:"note,omitempty"`
 
@@ -43,8 +36,16 @@ type treeChange struct {
 	sides survey.Sides
 }
 
+// treeReport is the output of diff --tree -o json.
+type treeReport struct {
+	metav1.TypeMeta `json:",inline"`
+
+	DeletedNamespaces []string     `json:"deletedNamespaces"`
+	Items             []treeChange `json:"items"`
+}
+
 func (c treeChange) deletesNamespace() bool {
-	return c.Action == treeDelete && c.kind == namespaceKind
+	return c.Action == actionDelete && c.kind == namespaceKind
 }
 
 // runTree compares the tree in a directory with the cluster. It returns an error if there are no differences, but not
@@ -145,10 +146,7 @@ func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) e
 	case cli.FormatTable:
 		return treeTable(changes).Print(d.Out, false)
 	case cli.FormatJSON:
-		return output.JSON(d.Out, map[string]any{
-			"deletedNamespaces": append([]string{}, deletedNamespaces...),
-			"changes":           append([]treeChange{}, changes...),
-		})
+		return writeTreeReport(d.Out, changes, deletedNamespaces)
 	}
 	if len(changes) == 0 {
 		d.Note("no differences")
@@ -162,10 +160,32 @@ func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) e
 	return errors.Join(d.showUnifiedTree(changes[:rest]), d.showUnifiedTree(changes[rest:]))
 }
 
+// writeTreeReport writes the changes as JSON, with the fields of each changed object.
+func writeTreeReport(w io.Writer, changes []treeChange, deletedNamespaces []string) error {
+	report := treeReport{
+		TypeMeta:          metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TreeDiffReport"},
+		DeletedNamespaces: append([]string{}, deletedNamespaces...), Items: append([]treeChange{}, changes...),
+	}
+	for i := range report.Items {
+		change := &report.Items[i]
+		if change.Action != actionConfigure || change.sides.Live == nil || change.sides.Stored == nil {
+			continue
+		}
+		var err error
+		if change.Fields, err = compareSides(change.sides.Live, change.sides); err != nil {
+			return fmt.Errorf("%s: %w", change.Object, err)
+		}
+	}
+	return output.JSON(w, report)
+}
+
 // noteDeletions prints a warning with the number of objects that would be deleted in namespaces.
 func (d *diff) noteDeletions(changes []treeChange) {
-	for _, kind := range []struct{ action, when string }{
-		{treeDelete, ""}, {treeDeleteIfAdopted, " once the tree adopts their namespaces"},
+	for _, kind := range []struct {
+		action
+		when string
+	}{
+		{actionDelete, ""}, {actionDeleteIfAdopted, " once the tree adopts their namespaces"},
 	} {
 		var objects, namespaces []string
 		for _, change := range changes {
@@ -190,7 +210,7 @@ func treeTable(changes []treeChange) output.Table {
 		table.Columns = append(table.Columns, "Namespace")
 	}
 	for _, change := range changes {
-		row := []string{change.Object, change.Action}
+		row := []string{change.Object, change.Action.words()}
 		if inNamespaces {
 			row = append(row, change.Namespace)
 		}

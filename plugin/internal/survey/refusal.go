@@ -40,6 +40,9 @@ func isPermanent(err error) bool {
 		return true
 	}
 	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown: // server-side apply gives no reason if an object does not match its schema
+		return strings.Contains(err.Error(), "failed to create typed patch object") ||
+			strings.Contains(err.Error(), "failed to convert new object")
 	case metav1.StatusReasonInvalid, metav1.StatusReasonForbidden, metav1.StatusReasonBadRequest,
 		metav1.StatusReasonNotFound, metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonRequestEntityTooLarge,
 		metav1.StatusReasonUnsupportedMediaType, metav1.StatusReasonNotAcceptable:

@@ -32,7 +32,12 @@ func TestFails(t *testing.T) {
 		},
 		"a typo":         {apierrors.NewBadRequest(`unknown field "spec.hards"`), true},
 		"a missing kind": {&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Widget"}}, true},
-		"a quota":        {forbidden("exceeded quota: budget"), true},
+		"a type":         {errors.New("failed to convert new object (a/budget; /v1, Kind=ResourceQuota): x"), true},
+		"a field": {
+			errors.New("failed to create typed patch object (a/budget; /v1, Kind=ResourceQuota): x"), true,
+		},
+		"another error": {errors.New("connection refused"), false},
+		"a quota":       {forbidden("exceeded quota: budget"), true},
 		"a policy": {
 			forbidden("ValidatingAdmissionPolicy 'no-secrets' with binding 'x' denied request: x"), true,
 		},

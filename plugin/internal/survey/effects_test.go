@@ -1,0 +1,64 @@
+package survey
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
+	t.Parallel()
+	template := func(name string, objects ...string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+		template.Status.Kinds = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+		for _, object := range objects {
+			template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{
+				Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "` + object + `"},
+					"data": {"of": "` + name + `"}}`),
+			})
+		}
+		return template
+	}
+	populated := func(name, template string) *metav1.PartialObjectMetadata {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "team-a", Labels: map[string]string{v1alpha1.TemplateNameLabel: template},
+			Annotations: map[string]string{v1alpha1.HashAnnotation: "x"},
+		}}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		return object
+	}
+	base, last := template("base", "pending", "shared"), template("last", "shared", "own", "new")
+	deleted := last.DeepCopy()
+	now := metav1.Now()
+	deleted.DeletionTimestamp = &now
+	s := &Survey{
+		cache: render.NewCache(), index: match.NewIndex(base, deleted),
+		namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}},
+		observed: map[string][]*metav1.PartialObjectMetadata{
+			"team-a": {populated("shared", "last"), populated("own", "last")},
+		},
+	}
+	effects := map[string]populate.Action{}
+	for ns := range s.Effects(match.NewIndex(base, last)) {
+		for _, change := range ns.Changes {
+			effects[change.Template+"/"+change.Name] = change.Action
+		}
+	}
+	require.Equal(t, map[string]populate.Action{
+		"base/shared": populate.Configure, // which it was not before, because last overrode it
+		"last/own":    populate.Prune,
+	}, effects, "base/pending is created in any case, and last/new never")
+	for ns := range s.Effects(s.index) {
+		require.Empty(t, ns.Changes)
+	}
+}
