@@ -7,8 +7,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// action is what the operator would do with an object. It is a value of the output of diff -o json, and the help of diff
-// documents it.
+// action is what the operator would do with an object. The values are part of the output of diff -o json, and its help
+// documents them.
 type action string
 
 const (

@@ -41,7 +41,8 @@ func (i *item) groupKey() string {
 	if err != nil {
 		changed = []byte(i.Namespace)
 	}
-	return strings.Join([]string{i.Object, i.Template, string(i.Action), i.Fails, string(changed)}, "\x00")
+	isExact := fmt.Sprint(i.Estimate == "")
+	return strings.Join([]string{i.Object, i.Template, string(i.Action), i.Fails, isExact, string(changed)}, "\x00")
 }
 
 // example returns the item that is shown in full: one whose dry run was sent in its own namespace, if there is any.

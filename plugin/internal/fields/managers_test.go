@@ -22,7 +22,8 @@ const managed = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "w
 	{"manager": "forged", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
 		"f:ports": {"k:{\"port\":{}}": {}, "k:[]": {}, "k:": {}, "v:{}": {}, "x": {}}}}}
 	]}, "spec": {"selector": {"app": "x"}, "ports": [
-		{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}, {"name": "b", "port": 81, "protocol": "TCP"}]}}`
+		{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+		{"name": "b", "port": 81, "protocol": "TCP"}]}}`
 
 func TestManagers(t *testing.T) {
 	t.Parallel()
