@@ -174,11 +174,12 @@ func TestGroups(t *testing.T) {
 // TestRefusalHidesValuesOfSecrets is a test because some errors of the API server contain the value of a field.
 func TestRefusalHidesValuesOfSecrets(t *testing.T) {
 	secret := decoded(t, `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
-		"data": {"a": "aHVudGVyMg==", "empty": ""}, "stringData": {"b": "swordfish"}}`)
+		"data": {"a": "aHVudGVyMg==", "empty": ""}, "stringData": {"b": "swordfish", "c": "x\"y"}}`)
 	const hidden = "BadRequest (the message contains a value of the Secret and is not shown)"
 	for message, want := range map[string]string{
 		"illegal base64 data at input byte 4": "illegal base64 data at input byte 4",
 		`expected string, got "hunter2"`:      hidden,
+		`expected string, got "x\"y"`:         hidden,
 		`expected string, got "swordfish"`:    hidden,
 		`expected string, got "aHVudGVyMg=="`: hidden,
 	} {
@@ -188,7 +189,15 @@ func TestRefusalHidesValuesOfSecrets(t *testing.T) {
 		}
 	}
 	configMap := decoded(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x"}}`)
-	require.Equal(t, "x", refusal(survey.Sides{Stored: configMap, Refusal: apierrors.NewBadRequest("x")}))
+	for message, want := range map[string]string{
+		"x": "x",
+		"failed to create typed patch object (a/c; v1, Kind=ConfigMap): .date: field not declared in schema": "" +
+			".date: field not declared in schema",
+		"failed to convert new object (a/c; /v1, Kind=ConfigMap) to proper version: unable to convert unstructured " +
+			"object to /v1, Kind=ConfigMap: quantities must match": "quantities must match",
+	} {
+		require.Equal(t, want, refusal(survey.Sides{Stored: configMap, Refusal: apierrors.NewBadRequest(message)}))
+	}
 }
 
 func TestTrialsAreOfEqualContents(t *testing.T) {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -186,6 +188,11 @@ func managerOf(live *unstructured.Unstructured, change fields.Change) string {
 	return strings.Join(others, ", ")
 }
 
+// conversion matches the begin of a message of server-side apply about an object that does not match its schema. It names
+// the object, which differs from namespace to namespace, and Go types.
+var conversion = regexp.MustCompile(`^failed to (create typed patch object|convert new object) \([^)]*\)` +
+	`( to proper version: unable to convert unstructured object to [^:]*)?: `)
+
 // refusal returns why the API server rejected a dry run. It returns only the category of the error if the message
 // contains a value of a Secret.
 func refusal(sides survey.Sides) string {
@@ -201,21 +208,26 @@ func refusal(sides survey.Sides) string {
 				apierrors.ReasonForError(sides.Refusal))
 		}
 	}
-	return message
+	return conversion.ReplaceAllString(message, "")
 }
 
-// secretValues returns the values of a Secret, encoded and decoded.
+// secretValues returns the values of a Secret, encoded and decoded, and as Go quotes them.
 func secretValues(object *unstructured.Unstructured) []string {
 	var values []string
+	add := func(value string) {
+		if value != "" {
+			values = append(values, value, strings.Trim(strconv.Quote(value), `"`))
+		}
+	}
 	for _, name := range []string{"data", "stringData"} {
 		entries, _ := object.Object[name].(map[string]any)
 		for _, entry := range entries {
 			value := fmt.Sprint(entry)
-			values = append(values, value)
+			add(value)
 			if decoded, err := base64.StdEncoding.DecodeString(value); err == nil {
-				values = append(values, string(decoded))
+				add(string(decoded))
 			}
 		}
 	}
-	return slices.DeleteFunc(values, func(value string) bool { return value == "" })
+	return values
 }
