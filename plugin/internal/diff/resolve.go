@@ -188,8 +188,8 @@ func managerOf(live *unstructured.Unstructured, change fields.Change) string {
 	return strings.Join(others, ", ")
 }
 
-// conversion matches the begin of a message of server-side apply about an object that does not match its schema. It names
-// the object, which differs from namespace to namespace, and Go types.
+// conversion matches the begin of a message of server-side apply about an object that does not match its schema. This
+// part names the namespace, so the messages about the same mistake differ.
 var conversion = regexp.MustCompile(`^failed to (create typed patch object|convert new object) \([^)]*\)` +
 	`( to proper version: unable to convert unstructured object to [^:]*)?: `)
 
