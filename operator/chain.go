@@ -48,8 +48,8 @@ func setup(
 		return nil, err
 	}
 	templates := vetting.NewAdmission(vetting.Options{
-		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Templates: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Attributes: attributes,
+		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Templates: mgr.GetClient(),
+		Live: mgr.GetAPIReader(), Attributes: attributes,
 	})
 	constraintMutator, constraintValidator := constraints.Plugins()
 

@@ -17,7 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// denyRole has the API server deny the Roles of a name until the returned function is called.
+// denyRole has the API server deny the Roles of a name until the returned function is called, but not when a template
+// is tried.
 func (s *testScope) denyRole(name string) (allow func()) {
 	s.t.Helper()
 	policy := strings.NewReplacer("SCOPE", s.id, "NAME", name).Replace(`
@@ -27,6 +28,8 @@ metadata:
   name: SCOPE
 spec:
   matchConstraints:
+    namespaceSelector:
+      matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [nstpl-trial]}]
     resourceRules:
     - {apiGroups: [rbac.authorization.k8s.io], apiVersions: [v1], resources: [roles], operations: [CREATE, UPDATE]}
   matchConditions:

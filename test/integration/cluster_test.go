@@ -63,7 +63,7 @@ rules:
   resources: [secrets, persistentvolumeclaims]
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [batch]
-  resources: [jobs]
+  resources: [jobs, cronjobs]
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [example.com]
   resources: ["*"]
@@ -153,6 +153,9 @@ func (cluster *testCluster) install(ctx context.Context) error {
 		"namespacetemplates.policy.nstpl.dev"); err != nil {
 		return err
 	}
+	if _, err := cluster.kubectl(ctx, rejectingPolicy, "apply", "--filename", "-"); err != nil {
+		return err
+	}
 	if err := cluster.waitAggregatedRules(ctx); err != nil {
 		return err
 	}
@@ -166,6 +169,15 @@ func (cluster *testCluster) install(ctx context.Context) error {
 // waitAdmissionPolicies waits until the API server enforces the admission policies, which replace or deny a forged
 // creator. Until it knows their parameters, it denies all namespaces.
 func (cluster *testCluster) waitAdmissionPolicies(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			bad := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "bad", Namespace: preexistingName(0)}}
+			err := cluster.client.Create(ctx, bad, client.DryRunAll)
+			return err != nil && strings.Contains(err.Error(), rejection), nil
+		})
+	if err != nil {
+		return fmt.Errorf("wait for the policy integration-rejects: %w", err)
+	}
 	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), v1alpha1.CreatorAnnotation) || err == nil &&
 			hasStampedCreator(probe)

@@ -76,8 +76,31 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + viewer + 
 `
 }
 
-// failingObject is a ResourceQuota that every API server rejects.
-const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"-1\"\n"
+// failingObject is a ResourceQuota that rejectingPolicy denies.
+const failingObject = "apiVersion: v1\nkind: ResourceQuota\nmetadata:\n  name: bad\nspec:\n  hard:\n    pods: \"1\"\n"
+
+// rejection is a part of the message with which failingObject is denied.
+const rejection = "no ResourceQuota is named bad"
+
+// rejectingPolicy denies failingObject in the namespaces that templates populate, but not when a template is tried.
+const rejectingPolicy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: integration-rejects}
+spec:
+  matchConstraints:
+    namespaceSelector:
+      matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [nstpl-trial]}]
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [resourcequotas]}
+  validations:
+  - {expression: "object.metadata.name != 'bad'", message: "` + rejection + `", reason: Invalid}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: integration-rejects}
+spec: {policyName: integration-rejects, validationActions: [Deny]}
+`
 
 // policyKinds has one object of each kind that platform teams use for policies.
 const policyKinds = `

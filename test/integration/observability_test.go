@@ -40,7 +40,7 @@ func TestMetricsCountPopulation(t *testing.T) {
 	s.delete(s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]))
 	s.waitPresent(ns, configMap("settings", "v"))
 	s.updateTemplate(template, withObjects(t, documents(configMap("settings", "v"),
-		"apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: bad}\nspec: {hard: {pods: \"-1\"}}\n")))
+		failingObject)))
 	s.waitAbsent(ns, configMap("drop", ""))
 	s.eventually(func(c *assert.CollectT) {
 		for name, labels := range series {

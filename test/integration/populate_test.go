@@ -294,11 +294,11 @@ subjects:
 	s.waitPresent(ns, binding("edit"))
 	s.waitPopulated(ns)
 
-	// A new roleRef that the operator may not bind leaves the RoleBinding as it was.
-	s.updateTemplate(template, withObjects(t, binding("cluster-admin")))
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-	})
+	// A roleRef that the operator may not bind is not accepted.
+	changed := template.DeepCopy()
+	withObjects(t, binding("cluster-admin"))(changed)
+	err := s.client.Patch(t.Context(), changed, client.MergeFrom(template))
+	require.ErrorContains(t, err, `the operator may not bind ClusterRole "cluster-admin"`)
 	require.Empty(t,
 		differences(parseYAML(t, binding("edit"))[0].Object, s.mustGet(ns, parseYAML(t, binding("edit"))[0]).Object))
 }
@@ -310,21 +310,13 @@ func TestFailingObjectDoesNotBlockOthers(t *testing.T) {
 	for i := range 9 {
 		good = append(good, configMap(fmt.Sprintf("good-%d", i), "v"))
 	}
-	const invalid = `
-apiVersion: v1
-kind: ResourceQuota
-metadata:
-  name: bad
-spec:
-  hard: {pods: "-1"}
-`
 	for policy, want := range map[v1alpha1.FailurePolicy]corev1.ConditionStatus{
 		v1alpha1.FailureFail: corev1.ConditionFalse, v1alpha1.FailureIgnore: corev1.ConditionTrue,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			template := s.createTemplate("defaults", documents(append(good, invalid)...),
+			template := s.createTemplate("defaults", documents(append(good, failingObject)...),
 				func(template *v1alpha1.NamespaceTemplate) {
 					template.Spec.FailurePolicy = policy
 				})
@@ -333,14 +325,14 @@ spec:
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Equal(c, want, condition.Status)
 				assert.Contains(c, condition.Message, "resourcequota/bad")
-				assert.Contains(c, condition.Message, "must be greater than or equal to 0")
+				assert.Contains(c, condition.Message, rejection)
 			})
 			s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.Equal(c, int32(1), status.Namespaces.Failed)
 				if assert.Len(c, status.Failures, 1) {
 					assert.Equal(c, []string{ns.Name}, status.Failures[0].Namespaces)
-					assert.Contains(c, status.Failures[0].Message, "must be greater than or equal to 0")
+					assert.Contains(c, status.Failures[0].Message, rejection)
 				}
 			})
 			require.Equal(t, 9, s.countWrites(ns)["patch configmaps"],
@@ -518,7 +510,7 @@ func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), like))
 	namespaces := map[string]bool{
 		"default": true, "kube-system": false, "kube-public": false, "kube-node-lease": false,
-		v1alpha1.OperatorNamespace: false, excluded.Name: false, like.Name: true,
+		v1alpha1.OperatorNamespace: false, v1alpha1.TrialNamespace: false, excluded.Name: false, like.Name: true,
 	}
 	for name := range namespaces {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -28,8 +28,8 @@ SELECTOR.?matchExpressions.orValue([]).all(e,
 // systemNamespaces returns a CEL list of the namespaces that are never populated. match.IsSystemNamespace lists the
 // same.
 func systemNamespaces() string {
-	return fmt.Sprintf("['%s', '%s', '%s', '%s']", metav1.NamespaceSystem, metav1.NamespacePublic,
-		corev1.NamespaceNodeLease, v1alpha1.OperatorNamespace)
+	return fmt.Sprintf("['%s', '%s', '%s', '%s', '%s']", metav1.NamespaceSystem, metav1.NamespacePublic,
+		corev1.NamespaceNodeLease, v1alpha1.OperatorNamespace, v1alpha1.TrialNamespace)
 }
 
 // pendingInitializers returns a CEL expression for the list of initializers in the annotation of the namespace that a

@@ -50,7 +50,7 @@ func TestSharedExpressionsAreOnlyGenerated(t *testing.T) {
 func TestSystemNamespacesAreThoseOfTheOperator(t *testing.T) {
 	t.Parallel()
 	names := strings.Split(strings.Trim(systemNamespaces(), "[]"), ", ")
-	require.Len(t, names, 4)
+	require.Len(t, names, 5)
 	for _, name := range names {
 		require.True(t, match.IsSystemNamespace(strings.Trim(name, "'")), name)
 	}

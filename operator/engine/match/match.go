@@ -37,6 +37,8 @@ func UnpopulatedReason(ns *corev1.Namespace, exclude ...string) string {
 		return "the namespaces of Kubernetes are never populated"
 	case ns.Name == v1alpha1.OperatorNamespace:
 		return "the operator's own namespace is never populated"
+	case ns.Name == v1alpha1.TrialNamespace:
+		return "the namespace in which templates are tried is never populated"
 	case ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating:
 		return "the namespace is being deleted"
 	case OptedOut(ns):
@@ -51,7 +53,8 @@ func UnpopulatedReason(ns *corev1.Namespace, exclude ...string) string {
 // IsSystemNamespace reports whether a namespace belongs to Kubernetes or to the operator. Such namespaces are never
 // initialized and never belong to a policy space.
 func IsSystemNamespace(name string) bool {
-	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace
+	return slices.Contains(systemNamespaces, name) || name == v1alpha1.OperatorNamespace ||
+		name == v1alpha1.TrialNamespace
 }
 
 // OptedOut reports whether a namespace is opted out of population. Objects that were populated before stay as they are.

@@ -36,6 +36,10 @@ const (
 	ruleVersion        = "version"
 )
 
+// IsAboutKind reports whether the problem is that no template can contain objects of the kind, which a cluster knows
+// better.
+func (p Problem) IsAboutKind() bool { return p.Rule == ruleVersion || p.Rule == ruleScope }
+
 // Error returns the problem as a sentence.
 func (p Problem) Error() string {
 	var parts []string

@@ -4,16 +4,17 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -30,7 +31,7 @@ type Admission struct {
 	templates  client.Reader
 	live       client.Reader
 	attributes *attribute.Admission
-	schemas    *schema.Catalog
+	metadata   metadata.Interface
 	outlines   outlines
 	slots      chan struct{}
 }
@@ -40,19 +41,19 @@ type Options struct {
 	Mapper meta.RESTMapper
 	// Clients act as the operator.
 	Clients kubernetes.Interface
+	// Metadata applies objects of all kinds by dry runs, as the operator.
+	Metadata metadata.Interface
 	// Templates reads NamespaceTemplates from a cache, Live any objects from the API server.
 	Templates, Live client.Reader
 	// Attributes provides the rules about protected attributes.
 	Attributes *attribute.Admission
-	// Schemas checks the objects of templates. If nil, they are not checked against schemas.
-	Schemas *schema.Catalog
 }
 
 // NewAdmission returns the validator.
 func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, templates: o.Templates, live: o.Live, attributes: o.Attributes,
-		schemas: o.Schemas, slots: make(chan struct{}, maxConcurrentVettings),
+		metadata: o.Metadata, slots: make(chan struct{}, maxConcurrentVettings),
 	}
 }
 
@@ -111,7 +112,9 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if !e.widens() && !e.prunesAll() {
 		return nil
 	}
-	v := &review{Admission: a, edit: e, request: request, author: a.author(request.UserInfo)}
+	v := &review{
+		Admission: a, edit: e, request: request, author: a.author(request.UserInfo), began: time.Now(),
+	}
 	problems, err := v.judge(ctx)
 	if err != nil {
 		return fmt.Errorf("template %s: %w", e.name(), err)

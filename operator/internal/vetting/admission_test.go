@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,6 +68,16 @@ metadata: {name: operator}
 rules:
 - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [get]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [rolebindings], verbs: [list, watch, create, patch, delete]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: nstpl-trial}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: fixed, namespace: default}
+spec: {type: NodePort, clusterIP: 10.96.0.77, ports: [{port: 80, nodePort: 30123}]}
 ---
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: NamespaceTemplate
@@ -172,8 +183,11 @@ func newSuite(t *testing.T) suite {
 		config.Impersonate.UserName = user
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
+		objects, err := metadata.NewForConfig(config)
+		require.NoError(t, err)
 		return suite{validator: NewAdmission(Options{
-			Mapper: mapper, Clients: clients, Templates: reader, Live: reader, Attributes: attributes,
+			Mapper: mapper, Clients: clients, Metadata: objects, Templates: reader, Live: reader,
+			Attributes: attributes,
 		})}
 	}
 	require.Eventually(t, func() bool {
@@ -320,7 +334,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 			"powerful", "templates:\n" + bindingTo("ClusterRole", "$(NAMESPACE)"), "",
 		},
 		"a token as a kind": {
-			"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), "it must be Role or ClusterRole",
+			"admin", "templates:\n" + bindingTo("$(CREATOR)", "edit"), `must be ClusterRole or Role`,
 		},
 		"a Role whose rules are unknown": {
 			"author", "templates:\n" + bindingTo("Role", "a"), "is not declared by this template",
@@ -367,14 +381,14 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 			"so it is omitted or invalid in some namespaces"},
 		"a Role with a resourceVersion": {"author",
 			"templates:\n" + roleOf("a, resourceVersion: '1'", holdsPods) + bindingTo("Role", "a"),
-			"has metadata for which the API server may reject it"},
+			"spec.templates[0].metadata.resourceVersion: role.rbac.authorization.k8s.io/a: "},
 		"a Role that two overlays make too large": {"author", "templates:\n" + roleOf("a", holdsPods) + bindingTo("Role", "a") + `overlays:
 - {name: o, namespaces: {labelSelector: {}}, annotations: {o: ` + strings.Repeat("o", 200_000) + `}}
 - {name: p, namespaces: {labelSelector: {}}, annotations: {p: ` + strings.Repeat("p", 200_000) + `}}
 `, "RoleBinding b with overlays o, p: Role a has metadata"},
 		"an invalid Role": {
 			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods]}`) + bindingTo("Role", "a"),
-			"a rule of a Role must have verbs",
+			"spec.templates[0].rules[0].verbs: role.rbac.authorization.k8s.io/a: is required",
 		},
 		"a Role with an unknown field": {
 			"author", "templates:\n" + roleOf("a", `{apiGroups: [""], resources: [pods], verbs: [get], Verbs: ["*"]}`),
@@ -481,6 +495,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 		})
 	}
 	t.Run("updates", func(t *testing.T) { testUpdates(t, s) })
+	t.Run("trials", func(t *testing.T) { testTrials(t, s) })
 	t.Run("the operator's rights", func(t *testing.T) { testOperatorsRights(t, s) })
 	t.Run("warnings", func(t *testing.T) {
 		request, err := s.ask(t, "admin", nil, object(t, `templates:
@@ -501,18 +516,26 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 	})
 }
 
-// Warnings name the rights that the operator lacks. If they cannot be reviewed, the request is not decided.
+// A template is denied if the operator lacks rights for it. If they cannot be reviewed, the request is not decided.
 func testOperatorsRights(t *testing.T, s suite) {
 	t.Helper()
 	template := object(t,
 		"templates:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n"+bindingTo("ClusterRole", "cluster-admin"))
-	request, err := s.as("operator").ask(t, "admin", nil, template)
-	require.NoError(t, err)
-	warnings := strings.Join(request.Warnings, "\n")
-	require.Contains(t, warnings,
+	_, err := s.as("operator").ask(t, "admin", nil, template)
+	require.ErrorAs(t, err, new(*webhook.Denied))
+	require.ErrorContains(t, err,
 		`{apiGroups: [""], resources: ["secrets"], verbs: [list, watch, create, patch, delete]}`)
-	require.Contains(t, warnings,
+	require.ErrorContains(t, err, `spec.templates[1].roleRef: rolebinding.rbac.authorization.k8s.io/b: `+
+		`the operator may not bind ClusterRole "cluster-admin"`)
+	require.ErrorContains(t, err,
 		`{apiGroups: ["rbac.authorization.k8s.io"], resources: ["clusterroles"], resourceNames: ["cluster-admin"], verbs: [bind]}`)
+
+	disabled := template.DeepCopy()
+	disabled.SetAnnotations(map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable})
+	for _, updated := range []*unstructured.Unstructured{disabled, nil} {
+		_, err = s.as("operator").ask(t, "admin", template, updated)
+		require.NoError(t, err, "the template can be disabled and deleted")
+	}
 
 	_, err = s.as("nobody").ask(t, "admin", nil, template)
 	require.ErrorContains(t, err, "subjectaccessreviews")

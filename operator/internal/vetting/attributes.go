@@ -136,6 +136,11 @@ func variantsOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) []ren
 	if variants, err := render.Variants(ctx, template); err == nil {
 		return variants
 	}
+	return eachOverlay(ctx, template)
+}
+
+// eachOverlay returns the template without overlays, and with each overlay alone. It omits what cannot be compiled.
+func eachOverlay(ctx context.Context, template *v1alpha1.NamespaceTemplate) []render.Variant {
 	var variants []render.Variant
 	add := func(overlays ...string) {
 		if compiled, err := render.Compile(ctx, template, overlays); err == nil {

@@ -95,18 +95,6 @@ func (r right) attributes() *authorizationv1.ResourceAttributes {
 	}
 }
 
-// operatorHolds reports whether the operator holds a right in all namespaces.
-func (a *Admission) operatorHolds(ctx context.Context, r right) (bool, error) {
-	review, err := a.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
-		&authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: r.attributes()},
-		}, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("review whether the operator may %s: %w", r, err)
-	}
-	return review.Status.Allowed, nil
-}
-
 // author returns the author of a template whose rights have not been reviewed yet.
 func (a *Admission) author(user authenticationv1.UserInfo) *author {
 	return &author{

@@ -14,6 +14,16 @@
 //  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go)
+//  7. whether the operator may populate the kinds (ownrights.go)
+//  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
+//     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces
+//
+// Problems of the contents (1, 3, 7 and 8) are reported together, so that an author corrects them at once. Problems of
+// rights come first, and then alone.
+//
+// A dry run stores nothing and grants nothing. The trial does not check rights: it tells authors early what would fail
+// in every namespace. Its time and its number of requests are limited. Objects that it could not try are accepted with
+// a warning, since namespaces report them as well.
 //
 // The API server reviews the rights (SubjectAccessReviews), each once per request and at most maxReviews. Which rights
 // a change requires follows from values alone: edit, grantsOf, rightsIn, overlaps and losses are functions of

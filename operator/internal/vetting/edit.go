@@ -143,6 +143,22 @@ func (e edit) keeps(object render.Declaration) bool {
 		})
 }
 
+// changed reports, for each object of the updated template by idOf, whether an edit adds or changes it, or may do so by
+// an overlay.
+func (e edit) changed(positions map[string]position) map[string]bool {
+	before := map[string]bool{}
+	if e.old != nil && equality.Semantic.DeepEqual(e.old.Spec.Overlays, e.updated.Spec.Overlays) {
+		for _, declaration := range render.Declarations(e.old) {
+			before[string(declaration.Raw)] = true
+		}
+	}
+	changed := map[string]bool{}
+	for id, position := range positions {
+		changed[id] = !before[string(position.Raw)]
+	}
+	return changed
+}
+
 // droppedKinds returns the kinds of the objects of the old template that an overlay of the new one drops. If complete
 // is false, variants are not all combinations of the overlays, and every overlay with patches may drop every object.
 func (e edit) droppedKinds(variants []render.Variant, complete bool) []schema.GroupVersionKind {

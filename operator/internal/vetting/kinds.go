@@ -25,11 +25,17 @@ func (k resolvedKind) right(verb string) right {
 	return right{verb: verb, group: k.resource.Group, resource: k.resource.Resource}
 }
 
+// kindProblem is why a template cannot contain objects of a kind.
+type kindProblem struct {
+	kind schema.GroupVersionKind
+	error
+}
+
 // resolveKinds resolves kinds by the discovery of the cluster, those without a version in any version. It returns
 // problems for kinds that no template can contain, and warnings for kinds that the cluster does not serve yet.
 func (a *Admission) resolveKinds(
 	kinds []schema.GroupVersionKind,
-) (known []resolvedKind, problems []error, warnings []string, err error) {
+) (known []resolvedKind, problems []kindProblem, warnings []string, err error) {
 	for _, kind := range kinds {
 		mapping, others, err := a.mapping(kind)
 		switch {
@@ -39,7 +45,7 @@ func (a *Admission) resolveKinds(
 				return nil, nil, nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 			}
 			if problem != nil {
-				problems = append(problems, problem)
+				problems = append(problems, kindProblem{kind, problem})
 				continue
 			}
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
@@ -50,9 +56,8 @@ func (a *Admission) resolveKinds(
 		case err != nil:
 			return nil, nil, nil, fmt.Errorf("resolve kind %s: %w", kind.GroupKind(), err)
 		case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
-			problems = append(problems,
-				fmt.Errorf("%s is not namespace-scoped: a template can contain only namespaced objects",
-					kind.GroupKind()))
+			problems = append(problems, kindProblem{kind, fmt.Errorf(
+				"%s is not namespace-scoped: a template can contain only namespaced objects", kind.GroupKind())})
 		default:
 			known = append(known, resolvedKind{kind, mapping.Resource, false})
 		}

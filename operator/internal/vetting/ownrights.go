@@ -3,55 +3,65 @@ package vetting
 import (
 	"context"
 	"errors"
-	"fmt"
+	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/objects"
 )
 
-// ownRights returns the RBAC rules that the operator lacks for a template. The status of the template reports them,
-// too.
-func (a *Admission) ownRights(ctx context.Context, base *render.Compiled, kinds []resolvedKind) ([]string, error) {
-	var warnings []string
+const (
+	// aggregationTime is how long a ClusterRole that is applied together with the template may take to become one of
+	// the operator's rules.
+	aggregationTime = time.Second
+	// aggregationPoll is how often the operator reviews its rights meanwhile.
+	aggregationPoll = 100 * time.Millisecond
+)
+
+// ownRights returns those of the kinds whose objects the operator may populate, and a problem for each of the others.
+// It does not review kinds that the cluster does not serve yet: the status of the template reports them later.
+func (v *review) ownRights(
+	ctx context.Context, kinds []resolvedKind,
+) (writable []resolvedKind, problems []error, err error) {
+	reviewed := map[schema.GroupVersionResource]bool{}
 	for _, kind := range kinds {
-		if kind.guessed {
+		if kind.guessed || reviewed[kind.resource] {
 			continue
 		}
-		err := objects.CheckRights(ctx, a.clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
-		if missing, ok := errors.AsType[*objects.MissingRule](err); ok {
-			warnings = append(warnings, missing.Error())
+		reviewed[kind.resource] = true
+		err := v.awaitRights(ctx, kind)
+		if missing, lacks := errors.AsType[*objects.MissingRule](err); lacks {
+			problems = append(problems, missing)
 		} else if err != nil {
-			return nil, err
+			return nil, nil, err
+		} else {
+			writable = append(writable, kind)
 		}
 	}
-	bindings, err := a.ownBindings(ctx, base)
-	return append(warnings, bindings...), err
+	return writable, problems, nil
 }
 
-// ownBindings returns warnings about the ClusterRoles that the operator may not bind.
-func (a *Admission) ownBindings(ctx context.Context, base *render.Compiled) ([]string, error) {
-	grants, _ := grantsOf([]render.Variant{{Compiled: base}}, func(string) bool { return false })
-	var warnings []string
-	for _, g := range grants {
-		if g.granting.verb != "bind" || g.granting.resource != "clusterroles" {
-			continue
-		}
-		allowed, err := a.operatorHolds(ctx, g.granting)
-		if err != nil {
-			return nil, err
-		}
-		if names := fmt.Sprintf("resourceNames: [%q], ", g.granting.name); !allowed {
-			if g.granting.name == "" {
-				names = ""
-			}
-			warnings = append(warnings,
-				fmt.Sprintf(`%s: the operator may not %s: add a ClusterRole with the label %s: "true" and the rule `+
-					`{apiGroups: [%q], resources: ["clusterroles"], %sverbs: [bind]}`, g.object, g.granting,
-					v1alpha1.AggregateLabel, rbacv1.GroupName, names))
+// awaitRights returns nil as soon as the operator may populate objects of a kind. It waits until aggregationTime after
+// the request began.
+func (v *review) awaitRights(ctx context.Context, kind resolvedKind) error {
+	for {
+		err := objects.CheckRights(ctx, v.clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
+		if _, lacks := errors.AsType[*objects.MissingRule](err); !lacks || !v.isAggregating(ctx) {
+			return err
 		}
 	}
-	return warnings, nil
+}
+
+// isAggregating waits for aggregationPoll, and reports whether the operator may still be given rights because of a
+// ClusterRole that was just applied.
+func (v *review) isAggregating(ctx context.Context) bool {
+	if time.Since(v.began) > aggregationTime {
+		return false
+	}
+	select {
+	case <-time.After(aggregationPoll):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
+	objectschema "nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -27,6 +29,10 @@ type review struct {
 	others []*outline
 	// combined are the variants of the updated template, or nil until combinations compiles them.
 	combined []render.Variant
+	// began is when the vetting began.
+	began time.Time
+	// catalogs are the schemas of the kinds of rejected objects.
+	catalogs map[schema.GroupResource]*objectschema.Catalog
 }
 
 // judge returns the problems of an edit, or an error if it cannot judge the edit. The steps that take longest come
@@ -35,9 +41,9 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if problems := v.judgeSize(); len(problems) > 0 {
 		return problems, nil
 	}
-	kinds, problems, err := v.judgeKinds(ctx)
+	kinds, unserved, problems, err := v.judgeKinds(ctx)
 	if err != nil || len(problems) > 0 {
-		return problems, err
+		return slices.Concat(errorsOf(unserved), problems), err
 	}
 	if !v.widens() {
 		return v.judgeAttributes(ctx)
@@ -50,9 +56,43 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return nil, err
 	}
 	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
-		return problems, err
+		return slices.Concat(errorsOf(unserved), problems), err
 	}
-	return v.judgeCompiled(ctx, kinds)
+	writable, unwritable, err := v.ownRights(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	problems, err = v.judgeCompiled(ctx, kinds, writable, unserved)
+	return slices.Concat(errorsOf(unserved), unwritable, problems), err
+}
+
+// errorsOf returns problems as errors.
+func errorsOf[P error](problems []P) []error {
+	errs := make([]error, 0, len(problems))
+	for _, problem := range problems {
+		errs = append(errs, problem)
+	}
+	return errs
+}
+
+// withoutKinds returns problems without those about kinds for which the cluster has told the same in other words.
+func withoutKinds(
+	template *v1alpha1.NamespaceTemplate, invalid []render.Problem, unserved []kindProblem,
+) []render.Problem {
+	positions := positionsOf(template)
+	return slices.DeleteFunc(slices.Clone(invalid), func(p render.Problem) bool {
+		if !p.IsAboutKind() {
+			return false
+		}
+		return slices.ContainsFunc(unserved, func(u kindProblem) bool {
+			for _, position := range positions {
+				if position.GroupVersionKind == u.kind && isAt(p, position.path) {
+					return true
+				}
+			}
+			return false
+		})
+	})
 }
 
 // judgeSize returns the problem of a template that would take too long to judge.
@@ -66,53 +106,63 @@ func (v *review) judgeSize() []error {
 	return nil
 }
 
-// judgeCompiled compiles the template and judges what it renders. Only few templates are compiled at a time.
-func (v *review) judgeCompiled(ctx context.Context, kinds []resolvedKind) ([]error, error) {
+// judgeCompiled compiles the template and judges what it renders. Only few templates are compiled and tried at a time.
+// writable are the kinds whose objects can be tried, and unserved those that are reported already.
+func (v *review) judgeCompiled(
+	ctx context.Context, kinds, writable []resolvedKind, unserved []kindProblem,
+) (problems []error, err error) {
 	select {
 	case v.slots <- struct{}{}:
 		defer func() { <-v.slots }()
 	case <-ctx.Done():
 		return nil, errors.New("timed out while other templates were being vetted: repeat the request")
 	}
-	variants, invalid := render.VetVariants(ctx, v.updated, v.schemas)
+	// The API server decides about schemas. It may be newer than those that the operator knows.
+	variants, invalid := render.VetVariants(ctx, v.updated, nil)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	problems := make([]error, 0, len(invalid))
-	for _, problem := range invalid {
-		problems = append(problems, problem)
+	v.warn(render.Warnings(v.updated)...)
+	var ungrantable []error
+	if len(invalid) == 0 {
+		problems, ungrantable, err = v.judgeVariants(ctx, kinds, variants)
+		if err != nil || len(problems) > 0 {
+			return slices.Concat(ungrantable, problems), err
+		}
+		if v.combined != nil {
+			variants = v.combined
+		}
+	} else {
+		variants = validVariants(ctx, v.updated, invalid)
 	}
-	var err error
+	problems, err = v.judgeTrials(ctx, writable, variants, invalid)
 	if len(problems) == 0 {
-		problems, err = v.judgeVariants(ctx, kinds, variants)
+		problems = ungrantable // otherwise they are among the problems, in the words of the API server
 	}
-	if err != nil || len(problems) > 0 {
-		return problems, err
-	}
-	missing, err := v.ownRights(ctx, variants[0].Compiled, kinds)
-	v.warn(slices.Concat(render.Warnings(v.updated), missing)...)
-	return nil, err
+	return slices.Concat(errorsOf(withoutKinds(v.updated, invalid, unserved)), problems), err
 }
 
 func (v *review) warn(warnings ...string) {
 	v.request.Warnings = append(v.request.Warnings, warnings...)
 }
 
-// judgeKinds returns the kinds of a template. It returns a problem for each kind that the cluster cannot serve, and for
-// each whose objects the author may not write or delete in all namespaces.
-func (v *review) judgeKinds(ctx context.Context) (kinds []resolvedKind, problems []error, err error) {
+// judgeKinds returns the kinds of a template. unserved are those that the cluster cannot serve. It returns a problem
+// for each kind whose objects the author may not write or delete in all namespaces.
+func (v *review) judgeKinds(
+	ctx context.Context,
+) (kinds []resolvedKind, unserved []kindProblem, problems []error, err error) {
 	var writes []right
 	if v.widens() {
 		declared, unknown, warnings, err := v.resolveKinds(render.KindsOf(named(render.Declarations(v.updated))))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		emptied, unnamespaced, more, err := v.resolveKinds(authoritativeKinds(v.updated))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		v.warn(slices.Concat(warnings, more)...)
-		problems = slices.Concat(unknown, unnamespaced)
+		unserved = slices.Concat(unknown, unnamespaced)
 		for _, kind := range declared {
 			writes = append(writes, kind.right("create"), kind.right("patch")) // server-side apply needs both
 		}
@@ -124,10 +174,10 @@ func (v *review) judgeKinds(ctx context.Context) (kinds []resolvedKind, problems
 	everything := right{verb: "*", group: "*", resource: "*"}
 	missing, err := v.author.missing(ctx, []right{everything})
 	if v.unlimited = err == nil && len(missing) == 0; err != nil || v.unlimited {
-		return kinds, problems, err
+		return kinds, unserved, nil, err
 	}
-	more, err := v.missing(ctx, writes, v.prunedKinds())
-	return kinds, slices.Concat(problems, more), err
+	problems, err = v.missing(ctx, writes, v.prunedKinds())
+	return kinds, unserved, problems, err
 }
 
 // named returns the declarations with a kind and a name. Compiling the template returns an error for the others.
@@ -178,11 +228,11 @@ func (v *review) combinations(ctx context.Context) ([]render.Variant, error) {
 }
 
 // judgeVariants returns a problem for each object that the author could not prune, each grant that the author could not
-// make, and each protected attribute that the author may not change. The variants are the template without overlays and
-// with each overlay alone.
+// make, and each protected attribute that the author may not change. ungrantable are the problems of invalid RBAC
+// objects. The variants are the template without overlays and with each overlay alone.
 func (v *review) judgeVariants(
 	ctx context.Context, kinds []resolvedKind, variants []render.Variant,
-) (problems []error, err error) {
+) (problems, ungrantable []error, err error) {
 	complete := true
 	if !v.unlimited && (grantsRights(kinds) || patches(v.updated)) {
 		combined, err := v.combinations(ctx)
@@ -192,27 +242,26 @@ func (v *review) judgeVariants(
 		case errors.Is(err, render.ErrCombinations):
 			complete = false
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if !v.unlimited {
 		more, err := v.judgeDeletions(ctx, variants, complete)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		problems = append(problems, more...)
 	}
 	grants, ungrantable := grantsOf(variants, func(role string) bool { return v.declaresRole(role) })
-	problems = append(problems, ungrantable...)
 	if !v.unlimited {
 		more, err := v.judgeGrants(ctx, grants)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		problems = append(problems, more...)
 	}
 	protected, err := v.judgeAttributes(ctx)
-	return append(problems, protected...), err
+	return append(problems, protected...), ungrantable, err
 }
 
 // grantsRights reports whether the kinds include RBAC objects.

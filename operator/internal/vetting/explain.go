@@ -1,0 +1,90 @@
+package vetting
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/engine/render"
+	objectschema "nstpl.dev/nstpl/operator/engine/schema"
+)
+
+// explain returns the problems of an object that the API server rejects. The API server names one unknown field at a
+// time, and no values that it cannot decode. The schema of the object's kind tells the others, and what to write
+// instead.
+func (v *review) explain(ctx context.Context, t trial, rejected []fieldProblem) []fieldProblem {
+	if len(rejected) == 0 {
+		return nil
+	}
+	var problems []fieldProblem
+	for _, found := range v.catalog(ctx, t).Check(t.sample.Object) {
+		problems = append(problems, fieldProblem{
+			path: found.Path, message: render.Unrender(found.Message), remedy: render.Unrender(found.Remedy),
+		})
+	}
+	return mergeProblems(problems, rejected)
+}
+
+// mergeProblems returns the problems that a schema explains, and those of the API server's that are others.
+func mergeProblems(explained, rejected []fieldProblem) []fieldProblem {
+	merged := slices.Clone(explained)
+	for _, problem := range rejected {
+		isSame := func(other fieldProblem) bool {
+			return problem.path == other.path || problem.bySchema &&
+				(problem.path == "" || lastField(problem.path) == lastField(other.path))
+		}
+		if !slices.ContainsFunc(explained, isSame) {
+			merged = append(merged, problem)
+		}
+	}
+	return merged
+}
+
+// lastField returns the last field of a path. The API server identifies items of lists by their keys, schemas by their
+// index.
+func lastField(path string) string {
+	return path[strings.LastIndexByte(path, '.')+1:]
+}
+
+// catalog returns the schemas of Kubernetes and that of a custom kind.
+func (v *review) catalog(ctx context.Context, t trial) *objectschema.Catalog {
+	if catalog := v.catalogs[t.resource.GroupResource()]; catalog != nil {
+		return catalog
+	}
+	catalog := &objectschema.Catalog{}
+	if definition := v.definition(ctx, t.resource.GroupResource()); definition != nil {
+		if custom, err := objectschema.New(definition); err == nil {
+			catalog = custom
+		}
+	}
+	if v.catalogs == nil {
+		v.catalogs = map[schema.GroupResource]*objectschema.Catalog{}
+	}
+	v.catalogs[t.resource.GroupResource()] = catalog
+	return catalog
+}
+
+// definition returns the CustomResourceDefinition of a resource, or nil if it has none that can be read.
+func (v *review) definition(
+	ctx context.Context, resource schema.GroupResource,
+) *apiextensionsv1.CustomResourceDefinition {
+	if render.BuiltIn(resource.Group) {
+		return nil
+	}
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	if err := v.live.Get(ctx, client.ObjectKey{Name: resource.String()}, found); err != nil {
+		return nil // the message is then that of the API server
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, definition); err != nil {
+		return nil
+	}
+	return definition
+}
