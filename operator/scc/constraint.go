@@ -101,22 +101,23 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 	case user.Type == v1alpha1.MustRunAsRange && user.UIDRangeMin != nil && *user.UIDRangeMin > *user.UIDRangeMax:
 		return fmt.Errorf("runAsUser.uidRangeMin is greater than uidRangeMax")
 	}
-	for field, id := range map[string]*int64{
-		"uid": user.UID, "uidRangeMin": user.UIDRangeMin, "uidRangeMax": user.UIDRangeMax,
-	} {
-		if id != nil && (*id < 0 || *id > math.MaxInt32) {
-			return fmt.Errorf("runAsUser.%s is %d: it must be from 0 to %d", field, *id, math.MaxInt32)
+	for _, id := range []struct {
+		field string
+		id    *int64
+	}{{"uid", user.UID}, {"uidRangeMin", user.UIDRangeMin}, {"uidRangeMax", user.UIDRangeMax}} {
+		if id.id != nil && (*id.id < 0 || *id.id > math.MaxInt32) {
+			return fmt.Errorf("runAsUser.%s is %d: it must be from 0 to %d", id.field, *id.id, math.MaxInt32)
 		}
 	}
 	if slices.Contains(c.SeccompProfiles, localhost) {
 		return fmt.Errorf("seccompProfiles has %s without the name of a file", localhost)
 	}
-	for field, strategy := range map[string]string{
-		"seLinuxContext": c.SELinuxContext.Type, "fsGroup": cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny),
-		"supplementalGroups": cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny),
+	for _, strategy := range []struct{ field, is string }{
+		{"seLinuxContext", c.SELinuxContext.Type}, {"fsGroup", cmp.Or(c.FSGroup.Type, v1alpha1.RunAsAny)},
+		{"supplementalGroups", cmp.Or(c.SupplementalGroups.Type, v1alpha1.RunAsAny)},
 	} {
-		if strategy != v1alpha1.MustRunAs && strategy != v1alpha1.RunAsAny {
-			return fmt.Errorf("%s.type is %q: it must be MustRunAs or RunAsAny", field, strategy)
+		if strategy.is != v1alpha1.MustRunAs && strategy.is != v1alpha1.RunAsAny {
+			return fmt.Errorf("%s.type is %q: it must be MustRunAs or RunAsAny", strategy.field, strategy.is)
 		}
 	}
 	for _, r := range slices.Concat(c.FSGroup.Ranges, c.SupplementalGroups.Ranges) {

@@ -28,6 +28,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Initializers",type=string,JSONPath=`.initializers[*].name`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NamespaceInitializationConfiguration struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -96,7 +97,8 @@ type NamespaceInitializationConfigurationStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions contains Accepted: whether the selectors are valid, and the reason if they are not. No namespace waits
-	// for an initializer whose selector is invalid.
+	// for an initializer whose selector is invalid. Ready, Reconciling and Stalled are those of every kind, as kstatus
+	// defines them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -86,7 +86,7 @@ type PolicySpaceQuota struct {
 const (
 	// PolicySpaceReady reports whether the space is in the hierarchy, and whether the usage that it limits is known for
 	// all its namespaces.
-	PolicySpaceReady = "Ready"
+	PolicySpaceReady = ConditionReady
 	// PolicySpaceExceeded reports whether the usage is above the quota.
 	PolicySpaceExceeded = "Exceeded"
 )
@@ -137,7 +137,8 @@ type PolicySpaceStatus struct {
 	// +listType=atomic
 	Bookings []QuotaBooking `json:"bookings,omitempty"`
 
-	// conditions contains Ready, and Exceeded for a space with a quota.
+	// conditions contains Ready, Reconciling and Stalled, as kstatus defines them for every kind, and Exceeded for a
+	// space with a quota.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

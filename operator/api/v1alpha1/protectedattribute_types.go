@@ -49,6 +49,7 @@ const (
 // +kubebuilder:printcolumn:name="Values",type=string,JSONPath=`.protectedValues`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.roleRef.name`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ProtectedAttribute struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -97,6 +98,7 @@ type ProtectedAttributeList struct {
 // +kubebuilder:printcolumn:name="Values",type=string,JSONPath=`.protectedValues`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.roleRef.name`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.roleRef.kind == 'ClusterRole'",message="a ClusterProtectedAttribute applies in every namespace: roleRef.kind can only be ClusterRole",fieldPath=".roleRef"
 type ClusterProtectedAttribute struct {
@@ -183,7 +185,7 @@ type ProtectedAttributeStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions contains Enforced: whether the API server asks the operator about the attribute. The rule is in force
-	// once it is True.
+	// once it is True. Ready, Reconciling and Stalled are those of every kind, as kstatus defines them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -35,6 +35,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=scc,path=securitycontextconstraints,singular=securitycontextconstraints
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Priv",type=boolean,JSONPath=`.allowPrivilegedContainer`
 // +kubebuilder:printcolumn:name="Caps",type=string,JSONPath=`.allowedCapabilities`
 // +kubebuilder:printcolumn:name="SELinux",type=string,JSONPath=`.seLinuxContext.type`
@@ -42,6 +43,7 @@ import (
 // +kubebuilder:printcolumn:name="FSGroup",type=string,JSONPath=`.fsGroup.type`
 // +kubebuilder:printcolumn:name="SupGroup",type=string,JSONPath=`.supplementalGroups.type`
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.priority`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="ReadOnlyRootFS",type=boolean,JSONPath=`.readOnlyRootFilesystem`,priority=1
 // +kubebuilder:printcolumn:name="Volumes",type=string,JSONPath=`.volumes`,priority=1
 // +kubebuilder:validation:XValidation:rule="!has(self.requiredDropCapabilities) || !has(self.defaultAddCapabilities) || !self.requiredDropCapabilities.exists(c, c in self.defaultAddCapabilities)",message="a capability can't be both required to be dropped and added by default",fieldPath=".requiredDropCapabilities"
@@ -200,6 +202,24 @@ type SecurityContextConstraints struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(s, s == '*' || s.matches('^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9]([-_a-z0-9]*[a-z0-9])?|[a-z0-9][-_a-z0-9]*[*]|[*])$')) && (!('*' in self) || size(self) == 1)",message="a sysctl is a name such as net.core.somaxconn, or the beginning of one and a *; a * without a name stands alone"
 	// +kubebuilder:validation:items:MaxLength=253
 	ForbiddenSysctls []string `json:"forbiddenSysctls,omitempty"`
+
+	// status is what the operator observed. The operator writes it. OpenShift's SecurityContextConstraints have none.
+	// +optional
+	Status SecurityContextConstraintsStatus `json:"status,omitempty,omitzero"`
+}
+
+// SecurityContextConstraintsStatus is what the operator observed.
+type SecurityContextConstraintsStatus struct {
+	// observedGeneration is the metadata.generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions contains Ready: whether the operator admits pods by the constraint. Reconciling and Stalled are those
+	// of every kind, as kstatus defines them.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // SecurityContextConstraintsList is a list of SecurityContextConstraints.

@@ -87,7 +87,7 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		return reconcile.Result{}, err
 	case state == configurationDeleted || state == webhookMissing && r.enforced == revision:
 		r.enforced = ""
-		return reconcile.Result{}, r.report(ctx, rules, metav1.ConditionFalse, string(state))
+		return reconcile.Result{}, r.report(ctx, rules, state.kstatus(), string(state))
 	case state == webhookMissing:
 		return reconcile.Result{}, nil // the operator is about to write it, and the watch reports that
 	case r.enforced != revision:
@@ -101,7 +101,7 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		r.enforced = revision
 	}
 	return reconcile.Result{},
-		r.report(ctx, rules, metav1.ConditionTrue, "the API server enforces the rule")
+		r.report(ctx, rules, reporting.Current, "the API server enforces the rule")
 }
 
 // probeFailed returns the error of a probe, so that it is repeated. Once probes have failed for probeTolerance, the
@@ -116,7 +116,7 @@ func (r *Enforcement) probeFailed(
 	if time.Since(failingSince) < probeTolerance {
 		return failure
 	}
-	return errors.Join(failure, r.report(ctx, rules, metav1.ConditionFalse, reporting.Shorten(failure.Error())))
+	return errors.Join(failure, r.report(ctx, rules, reporting.InProgress, reporting.Shorten(failure.Error())))
 }
 
 // configuration is the state of the webhook configuration. Where it is not empty, it is a message for users.
@@ -129,6 +129,18 @@ const (
 	webhookMissing configuration = "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
 		" lacks the webhook of the rules: wait until the operator has written it again"
 )
+
+// kstatus returns the status of the rules while the webhook configuration is in a state. The operator adds its webhook
+// to the configuration, but does not create the configuration.
+func (c configuration) kstatus() reporting.Kstatus {
+	switch c {
+	case webhookConfigured:
+		return reporting.Current
+	case configurationDeleted:
+		return reporting.Failed
+	}
+	return reporting.InProgress
+}
 
 // configured returns whether the webhook configuration contains the webhook with a marker.
 func (r *Enforcement) configured(ctx context.Context, marker string) (configuration, error) {
@@ -166,16 +178,11 @@ func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) 
 	return false, fmt.Errorf("probe whether the API server enforces protected attributes: %w", err)
 }
 
-// report writes the condition of all rules. If the rules have changed meanwhile, it writes nothing: the change has
+// report writes the conditions of all rules. If the rules have changed meanwhile, it writes nothing: the change has
 // enqueued them again.
 func (r *Enforcement) report(
-	ctx context.Context, rules *attributes.Rules, status metav1.ConditionStatus, message string,
+	ctx context.Context, rules *attributes.Rules, is reporting.Kstatus, message string,
 ) error {
-	reason := reasonEnforced
-	if status != metav1.ConditionTrue {
-		reason = reasonNotReached
-	}
-	condition := metav1.Condition{Type: v1alpha1.AttributeEnforced, Status: status, Reason: reason, Message: message}
 	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
 	if err := errors.Join(r.Client.List(ctx, cluster), r.Client.List(ctx, namespaced)); err != nil {
 		return err
@@ -186,24 +193,31 @@ func (r *Enforcement) report(
 	var errs []error
 	for i := range cluster.Items {
 		before := cluster.Items[i].DeepCopy()
-		errs = append(errs, r.write(ctx, &cluster.Items[i], before, &cluster.Items[i].Status, condition))
+		errs = append(errs, r.write(ctx, &cluster.Items[i], before, &cluster.Items[i].Status, is, message))
 	}
 	for i := range namespaced.Items {
 		before := namespaced.Items[i].DeepCopy()
-		errs = append(errs, r.write(ctx, &namespaced.Items[i], before, &namespaced.Items[i].Status, condition))
+		errs = append(errs, r.write(ctx, &namespaced.Items[i], before, &namespaced.Items[i].Status, is, message))
 	}
 	return errors.Join(errs...)
 }
 
-// write writes the status of an object if the condition changes it.
+// write writes the status of an object if the conditions change it.
 func (r *Enforcement) write(
 	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus,
-	condition metav1.Condition,
+	is reporting.Kstatus, message string,
 ) error {
 	stored := status.DeepCopy()
-	condition.ObservedGeneration = object.GetGeneration()
+	enforced := metav1.Condition{
+		Type: v1alpha1.AttributeEnforced, ObservedGeneration: object.GetGeneration(), Status: metav1.ConditionTrue,
+		Reason: reasonEnforced, Message: message,
+	}
+	if is != reporting.Current {
+		enforced.Status, enforced.Reason = metav1.ConditionFalse, reasonNotReached
+	}
 	status.ObservedGeneration = object.GetGeneration()
-	apimeta.SetStatusCondition(&status.Conditions, condition)
+	apimeta.SetStatusCondition(&status.Conditions, enforced)
+	reporting.SetKstatus(&status.Conditions, object.GetGeneration(), is, enforced.Reason, message)
 	if equality.Semantic.DeepEqual(stored, status) {
 		return nil
 	}

@@ -28,6 +28,9 @@ const (
 	allocationPoll    = 10 * time.Millisecond
 )
 
+// pluginName is the name of both plugins. The names of their webhooks begin with it.
+const pluginName = "scc"
+
 // Admission is the mutator and validator of pods, and the guard of exec and attach.
 type Admission struct {
 	constraints *constraintCache
@@ -62,7 +65,7 @@ func (a *Admission) Plugins() (mutating, validating webhook.Plugin) {
 	all := append(slices.Clone(writes), pods(admissionregistrationv1.Connect, "pods/exec", "pods/attach"))
 	plugin := func(rules []admissionregistrationv1.RuleWithOperations) webhook.Plugin {
 		return webhook.Plugin{
-			Name: "scc", Rules: rules, NamespaceSelector: a.namespaceSelector(),
+			Name: pluginName, Rules: rules, NamespaceSelector: a.namespaceSelector(),
 			FailurePolicy:  admissionregistrationv1.Fail, // the pod could run as root
 			TimeoutSeconds: 15,
 			Webhooks:       a.webhooks(rules), Changes: &a.constraints.changes,

@@ -11,6 +11,7 @@
 //     constraint allows as it is. It also receives exec and attach.
 //   - Allocations is the controller that annotates namespaces with a UID range, supplemental groups and an SELinux
 //     level. A pod that needs them waits some seconds for them.
+//   - Statuses is the controller that writes whether the operator admits pods by a constraint.
 //   - References is the controller that removes ServiceAccounts and Namespaces that were deleted from the users and
 //     groups of constraints.
 //

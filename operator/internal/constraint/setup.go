@@ -51,5 +51,9 @@ func Setup(
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)
 	}
+	statuses := &Statuses{Client: leader.Client, Queues: leader.Queues}
+	if err := statuses.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
+	}
 	return admission, nil
 }

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -65,8 +68,8 @@ func nextStatus(
 	status.ObservedGeneration = space.Generation
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
-	apimeta.SetStatusCondition(&status.Conditions,
-		readyCondition(space, status, at, uncountedNamespaces(space, namespaces, observed)))
+	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed))
+	reporting.SetKstatus(&status.Conditions, space.Generation, is, reason, message)
 	if space.Spec.Quota == nil {
 		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
 	} else {
@@ -95,35 +98,35 @@ func mustWrite(stored, status v1alpha1.PolicySpaceStatus) bool {
 	return settled >= manySettled || !equality.Semantic.DeepEqual(stored, status)
 }
 
-// readyCondition returns whether a policy space has a path, and all its limits are enforced. uncounted are the
-// namespaces in which a limited resource has not been counted.
-func readyCondition(
+// readiness returns whether a policy space has a path, and all its limits are enforced. uncounted are the namespaces in
+// which a limited resource has not been counted. A parent may be created later, in the same kubectl apply, so a policy
+// space that waits for it has not failed.
+func readiness(
 	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, at position, uncounted []string,
-) metav1.Condition {
-	ready := metav1.Condition{
-		Type: v1alpha1.PolicySpaceReady, ObservedGeneration: space.Generation, Status: metav1.ConditionTrue,
-		Reason: "Ready", Message: "the path is known and all limits are enforced",
-	}
+) (is reporting.Kstatus, reason, message string) {
 	isEmpty := at.namespaces == 0 && !at.hasChildren
+	broken, isBroken := errors.AsType[*hierarchy.BrokenError](at.broken)
 	switch {
-	case at.broken != nil:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoPath", at.broken.Error()
+	case isBroken && broken.Cycle:
+		return reporting.Failed, "NoPath", broken.Error()
+	case isBroken:
+		return reporting.InProgress, "NoPath", broken.Error()
 	case len(status.Uncounted) > 0:
-		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
-		ready.Message = fmt.Sprintf("the ResourceQuota %s is missing or was changed in namespaces %s: "+
-			"requests for limited resources are denied until the operator has repaired it",
+		return reporting.InProgress, "Counting", fmt.Sprintf(
+			"the ResourceQuota %s is missing or was changed in namespaces %s: "+
+				"requests for limited resources are denied until the operator has repaired it",
 			v1alpha1.QuotaName, nameFirst(status.Uncounted))
 	case len(status.Hard) < len(quota.Hard(space)):
-		ready.Status, ready.Reason = metav1.ConditionFalse, "Counting"
-		ready.Message = fmt.Sprintf("the API server has not counted usage yet in %d namespaces (%s): "+
-			"requests for limited resources are denied until it has", len(uncounted), nameFirst(uncounted))
+		return reporting.InProgress, "Counting", fmt.Sprintf(
+			"the API server has not counted usage yet in %d namespaces (%s): "+
+				"requests for limited resources are denied until it has", len(uncounted), nameFirst(uncounted))
 	case isEmpty && space.Labels[v1alpha1.TreeLabel] == space.Name:
-		ready.Reason = "Empty"
-		ready.Message = fmt.Sprintf("the tree %[1]s has no namespaces; if you renamed its root, delete the remaining objects: "+
-			"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s",
+		return reporting.Current, "Empty", fmt.Sprintf(
+			"the tree %[1]s has no namespaces; if you renamed its root, delete the remaining objects: "+
+				"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s",
 			space.Name, v1alpha1.TreeLabel)
 	}
-	return ready
+	return reporting.Current, "Ready", "the path is known and all limits are enforced"
 }
 
 // nameFirst returns the first names of a list, and whether there are more.

@@ -1,7 +1,6 @@
 package policyspace
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -24,27 +24,35 @@ func TestNextStatusIsReady(t *testing.T) {
 		observed map[string]quota.Usage
 		at       position
 		status   metav1.ConditionStatus
-		reason   string
-		message  string
+		// also is the condition that is present while the space is not ready.
+		also    string
+		reason  string
+		message string
 	}{
 		"counted": {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": pods("1")}, at: placed,
 			status: metav1.ConditionTrue, reason: "Ready", message: "the path is known and all limits are enforced",
 		},
 		"a parent that does not exist": {
-			at: position{broken: errors.New("create the parent")}, status: metav1.ConditionFalse,
-			reason: "NoPath", message: "create the parent",
+			at: position{broken: lineageError("s", "root")}, status: metav1.ConditionFalse,
+			also: v1alpha1.ConditionReconciling, reason: "NoPath",
+			message: "policyspace s is below policyspace root, which does not exist: create it, or choose another parent",
+		},
+		"its own ancestor": {
+			at: position{broken: lineageError("s", "s")}, status: metav1.ConditionFalse,
+			also: v1alpha1.ConditionStalled, reason: "NoPath",
+			message: "policyspace s is its own ancestor: change the parent of one of its ancestors",
 		},
 		"not counted yet": {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed,
-			status: metav1.ConditionFalse, reason: "Counting",
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "Counting",
 			message: "the API server has not counted usage yet in 1 namespaces (b): " +
 				"requests for limited resources are denied until it has",
 		},
 		"a usage quota that was deleted": {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {Unknown: true}}, at: placed,
-			status: metav1.ConditionFalse, reason: "Counting",
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "Counting",
 			message: "the ResourceQuota nstpl-policyspace is missing or was changed in namespaces b: " +
 				"requests for limited resources are denied until the operator has repaired it",
 		},
@@ -80,6 +88,11 @@ func TestNextStatusIsReady(t *testing.T) {
 			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at)
 			ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 			require.Equal(t, test.status, ready.Status)
+			for _, abnormal := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+				require.Equal(t, test.also == abnormal, apimeta.IsStatusConditionTrue(status.Conditions, abnormal),
+					abnormal)
+				require.Equal(t, test.also == abnormal, apimeta.FindStatusCondition(status.Conditions, abnormal) != nil)
+			}
 			require.Equal(t, test.reason, ready.Reason)
 			require.Equal(t, test.message, ready.Message)
 			require.EqualValues(t, 4, ready.ObservedGeneration)
@@ -88,6 +101,15 @@ func TestNextStatusIsReady(t *testing.T) {
 			require.Equal(t, test.at.path, status.Path)
 		})
 	}
+}
+
+// lineageError returns the error about the path of a policy space with a parent, which does not exist unless it is the
+// space itself.
+func lineageError(space, parent string) error {
+	_, err := hierarchy.NewForest([]*v1alpha1.PolicySpace{{
+		ObjectMeta: metav1.ObjectMeta{Name: space}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent},
+	}}).Lineage(space)
+	return err
 }
 
 func TestNextStatusIsExceeded(t *testing.T) {

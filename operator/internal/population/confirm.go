@@ -17,10 +17,10 @@ import (
 )
 
 // confirmed returns the report on a namespace with the reason Retrying instead of a failure that is not known to last
-// yet. While the namespace is initializing, a failure denies every write into it, so two things must be known first. The
-// namespace was tried twice, because an object may need another one that was applied at the same time. And the caches
-// have the templates and the policy space of the failure as they are stored, because a user may create a namespace right
-// after a template was corrected.
+// yet. While the namespace is initializing, a failure denies every write into it, so two things must be known first.
+// The namespace was tried twice, because an object may need another one that was applied at the same time. And the
+// caches have the templates and the policy space of the failure as they are stored, because a user may create a
+// namespace right after a template was corrected.
 func (r *Namespaces) confirmed(
 	ctx context.Context, ns *corev1.Namespace, report Report, findings []populate.Finding, misplaced error,
 ) Report {

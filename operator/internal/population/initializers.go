@@ -63,17 +63,18 @@ func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (re
 func (r *Initializers) keepStatus(
 	ctx context.Context, configuration *v1alpha1.NamespaceInitializationConfiguration,
 ) error {
-	accepted := metav1.Condition{
+	is, accepted := reporting.Current, metav1.Condition{
 		Type: v1alpha1.InitializationAccepted, ObservedGeneration: configuration.Generation,
 		Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the selectors can be read",
 	}
 	if err := initialize.Check(configuration); err != nil {
-		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalid,
-			reporting.Shorten(err.Error())
+		is, accepted.Status, accepted.Reason = reporting.Failed, metav1.ConditionFalse, reasonInvalid
+		accepted.Message = reporting.Shorten(err.Error())
 	}
 	changed := configuration.DeepCopy()
 	changed.Status.ObservedGeneration = configuration.Generation
 	apimeta.SetStatusCondition(&changed.Status.Conditions, accepted)
+	reporting.SetKstatus(&changed.Status.Conditions, configuration.Generation, is, accepted.Reason, accepted.Message)
 	if equality.Semantic.DeepEqual(&configuration.Status, &changed.Status) {
 		return nil
 	}

@@ -1,0 +1,142 @@
+package constraint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
+	"nstpl.dev/nstpl/operator/scc"
+)
+
+// staleRetry is when a status is written again after the constraint changed meanwhile.
+const staleRetry = 20 * time.Millisecond
+
+// Statuses is the controller that writes the status of SecurityContextConstraints: whether the operator admits pods by
+// them. It is a controller of the leader.
+type Statuses struct {
+	Client client.Client
+	// Queues creates the queue of the controller.
+	Queues *backoff.Queues
+}
+
+// SetupWithManager adds a controller that reconciles a constraint when it changes, and all constraints when a webhook
+// configuration changes.
+func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(r.all)
+	return ctrl.NewControllerManagedBy(mgr).Named("sccstatus").
+		For(&v1alpha1.SecurityContextConstraints{},
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, all).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, all).
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
+		Complete(r)
+}
+
+func (r *Statuses) all(ctx context.Context, configuration client.Object) []reconcile.Request {
+	if configuration.GetName() != v1alpha1.WebhookName {
+		return nil
+	}
+	list := &v1alpha1.SecurityContextConstraintsList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "can't list the constraints that a webhook configuration concerns")
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile writes the status of a constraint if it changes.
+func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	constraint := &v1alpha1.SecurityContextConstraints{}
+	if err := r.Client.Get(ctx, request.NamespacedName, constraint); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	state, err := r.configured(ctx)
+	if err != nil || state == webhooksMissing {
+		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
+	}
+	changed := constraint.DeepCopy()
+	changed.Status.ObservedGeneration = constraint.Generation
+	is, reason, message := readiness(constraint, state)
+	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
+	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
+		return reconcile.Result{}, nil
+	}
+	err = r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(constraint))
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return reconcile.Result{},
+			fmt.Errorf("write the status of SecurityContextConstraints %s: %w", constraint.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// configuration is the state of the two webhook configurations.
+type configuration int
+
+const (
+	webhooksConfigured configuration = iota
+	// webhooksMissing means that the API server does not send pods to the operator yet.
+	webhooksMissing
+	configurationDeleted
+)
+
+// configured returns whether both webhook configurations contain the webhooks that admit pods.
+func (r *Statuses) configured(ctx context.Context) (configuration, error) {
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	for _, stored := range []client.Object{mutating, validating} {
+		err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored)
+		if apierrors.IsNotFound(err) {
+			return configurationDeleted, nil
+		}
+		if err != nil {
+			return webhooksMissing, err
+		}
+	}
+	name := pluginName + "." + v1alpha1.GroupVersion.Group
+	mutates := func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == name }
+	validates := func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == name }
+	if slices.ContainsFunc(mutating.Webhooks, mutates) && slices.ContainsFunc(validating.Webhooks, validates) {
+		return webhooksConfigured, nil
+	}
+	return webhooksMissing, nil
+}
+
+// readiness returns whether the operator admits pods by a constraint.
+func readiness(
+	constraint *v1alpha1.SecurityContextConstraints, state configuration,
+) (is reporting.Kstatus, reason, message string) {
+	if err := scc.Check(scc.Defaulted(constraint)); err != nil {
+		return reporting.Failed, "Invalid", "no pod is admitted by the constraint: " + err.Error()
+	}
+	switch state {
+	case configurationDeleted:
+		return reporting.Failed, "NotReached", "a webhook configuration " + v1alpha1.WebhookName +
+			" does not exist, so the API server admits pods without the operator: apply the manifests again"
+	case webhooksMissing:
+		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"
+	}
+	return reporting.Current, "InForce", "the operator admits pods by the constraint"
+}

@@ -1,0 +1,52 @@
+package constraint
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	valid := &v1alpha1.SecurityContextConstraints{
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+	}
+	invalid := valid.DeepCopy()
+	invalid.RunAsUser.Type = v1alpha1.MustRunAs
+	for name, test := range map[string]struct {
+		constraint *v1alpha1.SecurityContextConstraints
+		state      configuration
+		is         reporting.Kstatus
+		reason     string
+		message    string
+	}{
+		"in force": {
+			valid, webhooksConfigured, reporting.Current, "InForce", "the operator admits pods by the constraint",
+		},
+		"the webhooks are not configured yet": {
+			valid, webhooksMissing, reporting.InProgress, "NotReached",
+			"the API server does not send pods to the operator yet",
+		},
+		"a deleted webhook configuration": {
+			valid, configurationDeleted, reporting.Failed, "NotReached",
+			"a webhook configuration nstpl-operator does not exist, so the API server admits pods without the operator: " +
+				"apply the manifests again",
+		},
+		"a constraint that cannot be evaluated": {
+			invalid, webhooksConfigured, reporting.Failed, "Invalid",
+			"no pod is admitted by the constraint: runAsUser.uid is missing: MustRunAs needs it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is, reason, message := readiness(test.constraint, test.state)
+			require.Equal(t, test.is, is)
+			require.Equal(t, test.reason, reason)
+			require.Equal(t, test.message, message)
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package integration_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// everyKind has an object of each kind of nstpl whose status is derived from the object itself.
+const everyKind = `
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: PolicySpace
+metadata: {name: kstatus}
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: ProtectedAttribute
+metadata: {name: kstatus, namespace: default}
+attributeKind: Label
+attributeName: kstatus.example.com/namespaced
+protectedValues: ["true"]
+roleRef: {kind: Role, name: kstatus}
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: ClusterProtectedAttribute
+metadata: {name: kstatus}
+attributeKind: Label
+attributeName: kstatus.example.com/everywhere
+protectedValues: ["true"]
+roleRef: {kind: ClusterRole, name: kstatus}
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: NamespaceInitializationConfiguration
+metadata: {name: kstatus}
+initializers: [{name: kstatus.example.com, namespaceSelector: {matchLabels: {kstatus: "true"}}}]
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: SecurityContextConstraints
+metadata: {name: kstatus}
+runAsUser: {type: RunAsAny}
+seLinuxContext: {type: RunAsAny}
+`
+
+// changesOfKinds are merge patches that change the generation of the objects of everyKind.
+var changesOfKinds = map[string]string{
+	"PolicySpace":                          `{"spec": {"quota": {"hard": {"pods": "3"}}}}`,
+	"ProtectedAttribute":                   `{"protectedValues": ["true", "false"]}`,
+	"ClusterProtectedAttribute":            `{"protectedValues": ["true", "false"]}`,
+	"NamespaceInitializationConfiguration": `{"initializers": []}`,
+	"SecurityContextConstraints":           `{"priority": 7}`,
+}
+
+// readObject returns an object of everyKind as it is stored, and its conditions.
+func (s *testScope) readObject(
+	c assert.TestingT, object *unstructured.Unstructured,
+) (*unstructured.Unstructured, map[string]metav1.Condition) {
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(object.GroupVersionKind())
+	var status struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	conditions := map[string]metav1.Condition{}
+	if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), found)) &&
+		assert.NoError(c, runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &status)) {
+		for _, condition := range status.Status.Conditions {
+			conditions[condition.Type] = condition
+		}
+	}
+	return found, conditions
+}
+
+// waitCurrent waits until an object has the status Current by the rules of kstatus, for its present generation.
+func (s *testScope) waitCurrent(object *unstructured.Unstructured) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found, conditions := s.readObject(c, object)
+		observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
+		assert.Equal(c, found.GetGeneration(), observed, object.GetKind())
+		ready := conditions[v1alpha1.ConditionReady]
+		assert.Equal(c, metav1.ConditionTrue, ready.Status, "%s: %s", object.GetKind(), ready.Message)
+		assert.Equal(c, found.GetGeneration(), ready.ObservedGeneration)
+		assert.NotContains(c, conditions, v1alpha1.ConditionReconciling)
+		assert.NotContains(c, conditions, v1alpha1.ConditionStalled)
+	})
+}
+
+// waitAbnormal waits until an object is not ready, and has another condition that says so with a message.
+func (s *testScope) waitAbnormal(object *unstructured.Unstructured, abnormal, message string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		_, conditions := s.readObject(c, object)
+		assert.Equal(c, metav1.ConditionFalse, conditions[v1alpha1.ConditionReady].Status)
+		assert.Contains(c, conditions[v1alpha1.ConditionReady].Message, message)
+		assert.Equal(c, metav1.ConditionTrue, conditions[abnormal].Status)
+		assert.Contains(c, conditions[abnormal].Message, message)
+	})
+}
+
+func (s *testScope) patchObject(object *unstructured.Unstructured, patch string) {
+	s.t.Helper()
+	_, err := s.kubectl(s.t.Context(), "", "patch", object.GetKind(), object.GetName(), "--namespace=default",
+		"--type=merge", "--patch", patch)
+	require.NoError(s.t, err)
+}
+
+// Tools that know kstatus, such as kubectl wait, Flux and Argo CD, understand every kind alike.
+func TestEveryKindHasKstatus(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
+	require.NoError(t, err)
+	objects := parseYAML(t, everyKind)
+	require.Len(t, objects, len(changesOfKinds))
+	for _, object := range objects {
+		_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "--namespace=default",
+			fmt.Sprintf("%s/%s", object.GetKind(), object.GetName()))
+		require.NoError(t, err)
+		s.waitCurrent(object)
+	}
+	_, err = s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "scc/kstatus")
+	require.NoError(t, err)
+
+	position := s.auditPosition()
+	for _, object := range objects {
+		s.patchObject(object, changesOfKinds[object.GetKind()])
+		s.waitCurrent(object)
+	}
+	for _, object := range objects {
+		writes := s.writesSince(position, func(r request) bool {
+			return r.ObjectRef.Subresource == "status" && r.ObjectRef.Name == object.GetName() &&
+				r.ObjectRef.Resource == s.resourceOf(object)
+		})
+		require.Len(t, writes, 1, "one write for a change of %s", object.GetKind())
+	}
+
+	s.expectRestartWritesNothing("sccstatus")
+
+	// A status is not taken for that of an object that was changed while no operator was running.
+	require.NoError(t, s.operator.Kill())
+	constraint := objects[len(objects)-1]
+	s.patchObject(constraint, `{"priority": 8, "status": {"observedGeneration": 9}}`)
+	found, conditions := s.readObject(t, constraint)
+	observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
+	require.Less(t, observed, found.GetGeneration())
+	require.Equal(t, observed, conditions[v1alpha1.ConditionReady].ObservedGeneration)
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitCurrent(constraint)
+}
+
+// resourceOf returns the resource of an object's kind.
+func (s *testScope) resourceOf(object *unstructured.Unstructured) string {
+	s.t.Helper()
+	mapping, err := s.client.RESTMapper().RESTMapping(object.GroupVersionKind().GroupKind(), "v1alpha1")
+	require.NoError(s.t, err)
+	return mapping.Resource.Resource
+}
+
+// Objects that are not in force say whether the operator still works on them, or a person must act.
+func TestKindsThatAreNotReadySayWhoActs(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	objects := parseYAML(t, everyKind)
+	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
+	require.NoError(t, err)
+	for _, object := range objects {
+		s.waitCurrent(object)
+	}
+	space, namespaced, everywhere, initializers, constraint := objects[0], objects[1], objects[2], objects[3],
+		objects[4]
+
+	s.patchObject(space, `{"spec": {"parent": "later"}}`)
+	s.waitAbnormal(space, v1alpha1.ConditionReconciling, "policyspace later, which does not exist")
+	require.NoError(t,
+		s.client.Create(t.Context(), &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "later"}}))
+	s.waitCurrent(space)
+
+	s.patchObject(initializers, `{"initializers": [{"name": "a.example.com", "namespaceSelector":
+		{"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}}]}`)
+	s.waitAbnormal(initializers, v1alpha1.ConditionStalled, "initializer a.example.com: namespaceSelector: ")
+	s.patchObject(initializers, changesOfKinds["NamespaceInitializationConfiguration"])
+	s.waitCurrent(initializers)
+
+	stored, err := s.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName, "-o",
+		"json")
+	require.NoError(t, err)
+	_, err = s.kubectl(t.Context(), "", "delete", "validatingwebhookconfiguration", v1alpha1.WebhookName)
+	require.NoError(t, err)
+	for _, object := range []*unstructured.Unstructured{namespaced, everywhere, constraint} {
+		s.waitAbnormal(object, v1alpha1.ConditionStalled, "apply the manifests again")
+	}
+	configuration := &unstructured.Unstructured{}
+	require.NoError(t, configuration.UnmarshalJSON([]byte(stored)))
+	configuration.SetResourceVersion("")
+	require.NoError(t, s.client.Create(t.Context(), configuration))
+	for _, object := range objects {
+		s.waitCurrent(object)
+	}
+}
