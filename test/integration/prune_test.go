@@ -319,7 +319,7 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){
 		"spec.templates[0]: kind is missing": withObjects(t, "apiVersion: v1\nkind: \"\"\nmetadata: {name: x}\n"),
 		"is declared twice":                  withObjects(t, documents(configMap("drop", "v"), configMap("drop", "w"))),
-		"must not be set":         withObjects(t,
+		"must not be set": withObjects(t,
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: drop, namespace: kube-system}\n"),
 		"is not namespace-scoped": withObjects(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"),
 		"overlay production": func(template *v1alpha1.NamespaceTemplate) {

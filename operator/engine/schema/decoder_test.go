@@ -97,8 +97,8 @@ func TestCheckAgreesWithAStrictDecoder(t *testing.T) {
 	require.NoError(t, err)
 	for _, text := range []string{
 		`{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a", "labels": {"a": "b"}}, "spec":
-			{"hard": {"pods": 5}, "scopes": ["BestEffort"], "scopeSelector": {"matchExpressions": [{"scopeName": "BestEffort",
-			"operator": "Exists", "values": ["a"]}]}}}`,
+			{"hard": {"pods": 5}, "scopes": ["BestEffort"], "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass",
+			"operator": "In", "values": ["a"]}]}}}`,
 		`{"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "a"}, "spec": {"limits": [{"type": "Container",
 			"max": {"cpu": "1"}}]}}`,
 		`{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "creationTimestamp": null,

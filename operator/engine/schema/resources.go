@@ -40,10 +40,17 @@ func (c *checker) quota(at *field.Path, entries map[string]any) {
 		case !ok:
 		case quantity.Sign() < 0:
 			c.report(at, "must not be negative", "")
-		case slices.Contains(counts, name) && quantity.MilliValue()%1000 != 0:
+		case isCounted(name) && quantity.MilliValue()%1000 != 0:
 			c.report(at, "must be a whole number", "")
 		}
 	}
+}
+
+// isCounted reports whether a resource is counted in whole numbers, as objects and devices are.
+func isCounted(name string) bool {
+	isExtended := strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") &&
+		!strings.HasPrefix(name, "requests.")
+	return isExtended || slices.Contains(counts, name)
 }
 
 // resourceName checks the name of a resource: it is one of those known or has a domain. It returns whether the name is

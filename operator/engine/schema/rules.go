@@ -21,20 +21,21 @@ type rule func(c *checker, at *field.Path, entries map[string]any)
 
 // rules are the rules of the API server about the kinds that templates declare most. They are not complete.
 var rules = map[reflect.Type]rule{
-	reflect.TypeFor[rbacv1.RoleBinding]():               (*checker).roleBinding,
-	reflect.TypeFor[rbacv1.RoleRef]():                   (*checker).roleRef,
-	reflect.TypeFor[rbacv1.Subject]():                   (*checker).subject,
-	reflect.TypeFor[rbacv1.Role]():                      (*checker).role,
-	reflect.TypeFor[corev1.ResourceQuotaSpec]():         (*checker).quota,
-	reflect.TypeFor[corev1.LimitRangeItem]():            (*checker).limit,
-	reflect.TypeFor[corev1.ConfigMap]():                 (*checker).dataKeys,
-	reflect.TypeFor[corev1.Secret]():                    (*checker).dataKeys,
-	reflect.TypeFor[networkingv1.NetworkPolicyPort]():   (*checker).policyPort,
-	reflect.TypeFor[networkingv1.NetworkPolicyPeer]():   (*checker).policyPeer,
-	reflect.TypeFor[networkingv1.IPBlock]():             (*checker).ipBlock,
-	reflect.TypeFor[policyv1.PodDisruptionBudgetSpec](): (*checker).disruptionBudget,
-	reflect.TypeFor[metav1.LabelSelectorRequirement]():  (*checker).requirement,
-	reflect.TypeFor[metav1.LabelSelector]():             (*checker).labelSelector,
+	reflect.TypeFor[rbacv1.RoleBinding]():                       (*checker).roleBinding,
+	reflect.TypeFor[rbacv1.RoleRef]():                           (*checker).roleRef,
+	reflect.TypeFor[rbacv1.Subject]():                           (*checker).subject,
+	reflect.TypeFor[rbacv1.Role]():                              (*checker).role,
+	reflect.TypeFor[corev1.ResourceQuotaSpec]():                 (*checker).quota,
+	reflect.TypeFor[corev1.LimitRangeItem]():                    (*checker).limit,
+	reflect.TypeFor[corev1.ConfigMap]():                         (*checker).dataKeys,
+	reflect.TypeFor[corev1.Secret]():                            (*checker).dataKeys,
+	reflect.TypeFor[networkingv1.NetworkPolicyPort]():           (*checker).policyPort,
+	reflect.TypeFor[networkingv1.NetworkPolicyPeer]():           (*checker).policyPeer,
+	reflect.TypeFor[networkingv1.IPBlock]():                     (*checker).ipBlock,
+	reflect.TypeFor[policyv1.PodDisruptionBudgetSpec]():         (*checker).disruptionBudget,
+	reflect.TypeFor[metav1.LabelSelectorRequirement]():          (*checker).requirement,
+	reflect.TypeFor[corev1.ScopedResourceSelectorRequirement](): (*checker).scopeRequirement,
+	reflect.TypeFor[metav1.LabelSelector]():                     (*checker).labelSelector,
 }
 
 // required reports each field that is missing or empty.
@@ -206,17 +207,30 @@ func (c *checker) disruptionBudget(at *field.Path, entries map[string]any) {
 	}
 }
 
+// scopeRequirement checks a requirement in the scopeSelector of a ResourceQuota.
+func (c *checker) scopeRequirement(at *field.Path, entries map[string]any) {
+	c.required(at, entries, "scopeName", "operator")
+	c.operands(at, entries)
+}
+
+// requirement checks a requirement in a label selector.
 func (c *checker) requirement(at *field.Path, entries map[string]any) {
 	c.required(at, entries, "key", "operator")
+	c.operands(at, entries)
+	values, _ := entries["values"].([]any)
+	for i, value := range values {
+		c.labelValue(at.Child("values").Index(i), value)
+	}
+}
+
+// operands checks whether a requirement has values if its operator needs them, and only then.
+func (c *checker) operands(at *field.Path, entries map[string]any) {
 	values, _ := entries["values"].([]any)
 	switch operator := entries["operator"]; {
 	case (operator == "In" || operator == "NotIn") && len(values) == 0:
 		c.report(at.Child("values"), "is required", "add the values to compare with")
 	case (operator == "Exists" || operator == "DoesNotExist") && len(values) > 0:
 		c.report(at.Child("values"), "must be empty", "remove it, or use the operator In or NotIn")
-	}
-	for i, value := range values {
-		c.labelValue(at.Child("values").Index(i), value)
 	}
 }
 

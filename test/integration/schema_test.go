@@ -1,0 +1,154 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/engine/schema"
+)
+
+// policies are valid objects of the kinds that templates declare most.
+var policies = []string{
+	`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, spec: {podSelector: {matchLabels: {app: web}},
+		policyTypes: [Ingress, Egress], ingress: [{from: [{namespaceSelector: {matchExpressions: [{key: team, operator: In,
+		values: [a]}]}}], ports: [{port: 80, endPort: 90, protocol: TCP}]}], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8,
+		except: [10.1.0.0/16]}}]}]}}`,
+	`{apiVersion: v1, kind: ResourceQuota, spec: {hard: {pods: 5, requests.cpu: 500m, count/jobs.batch: '3'},
+		scopes: [NotBestEffort]}}`,
+	`{apiVersion: v1, kind: ResourceQuota, spec: {hard: {pods: '5'}, scopeSelector: {matchExpressions: [
+		{scopeName: PriorityClass, operator: In, values: [high]}]}}}`,
+	`{apiVersion: v1, kind: LimitRange, spec: {limits: [{type: Container, default: {cpu: 1, memory: 1Gi},
+		defaultRequest: {cpu: 500m}, max: {cpu: 2}, min: {cpu: 100m}}]}}`,
+	`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, rules: [{apiGroups: [''], resources: [pods], verbs: [get],
+		resourceNames: [a]}]}`,
+	`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, roleRef: {apiGroup: rbac.authorization.k8s.io,
+		kind: ClusterRole, name: view}, subjects: [{kind: User, name: jane, apiGroup: rbac.authorization.k8s.io},
+		{kind: ServiceAccount, name: robot, namespace: default}]}`,
+	`{apiVersion: v1, kind: ServiceAccount, automountServiceAccountToken: false, imagePullSecrets: [{name: registry}]}`,
+	`{apiVersion: v1, kind: ConfigMap, immutable: false, data: {key: value}, binaryData: {other: eA==}}`,
+	`{apiVersion: v1, kind: Secret, type: Opaque, immutable: true, data: {key: eA==}, stringData: {other: x}}`,
+	`{apiVersion: policy/v1, kind: PodDisruptionBudget, spec: {minAvailable: 50%, unhealthyPodEvictionPolicy: AlwaysAllow,
+		selector: {matchLabels: {app: web}}}}`,
+	`{apiVersion: policy.nstpl.dev/v1alpha1, kind: ProtectedAttribute, attributeKind: Label, attributeName: example.com/a,
+		roleRef: {kind: ClusterRole, name: view}}`,
+}
+
+// maxMissed is the share of the objects that the API server rejects and that schema.Check may accept, in percent.
+const maxMissed = 1
+
+// Whatever schema.Check rejects, a strict dry run of the API server rejects, too: there are no false alarms. And there
+// are few objects that only the API server rejects.
+func TestSchemaChecksAgreeWithTheServer(t *testing.T) {
+	t.Parallel()
+	definitions, err := crd.All()
+	require.NoError(t, err)
+	schemas, err := schema.New(definitions...)
+	require.NoError(t, err)
+	rejected := 0
+	var missed []string
+	for _, policy := range policies {
+		data, err := yaml.YAMLToJSON([]byte(policy))
+		require.NoError(t, err)
+		object := map[string]any{}
+		require.NoError(t, utiljson.Unmarshal(data, &object))
+		object["metadata"] = map[string]any{
+			"name": "schema-check", "namespace": "default", "labels": map[string]any{"a": "b"},
+			"annotations": map[string]any{"c": "d"},
+		}
+		require.NoError(t, dryRunApply(t, object))
+		require.Empty(t, schemas.Check(object))
+		mutations(object, func(what string) {
+			problems, refusal := schemas.Check(object), dryRunApply(t, object)
+			switch {
+			case refusal == nil:
+				require.Empty(t, problems, "a false alarm: %s %s", object["kind"], what)
+			case len(problems) == 0:
+				rejected++
+				missed = append(missed, fmt.Sprintf("%s %s: %v", object["kind"], what, refusal))
+			default:
+				rejected++
+			}
+		})
+	}
+	require.Greater(t, rejected, 300)
+	t.Logf("schema.Check accepts %d of %d objects that the API server rejects:\n%s", len(missed), rejected,
+		strings.Join(missed, "\n"))
+	require.LessOrEqual(t, len(missed)*100, rejected*maxMissed)
+}
+
+// dryRunApply returns why the API server would reject an object, or nil.
+func dryRunApply(t *testing.T, object map[string]any) error {
+	t.Helper()
+	data, err := json.Marshal(object)
+	require.NoError(t, err)
+	target := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": object["apiVersion"], "kind": object["kind"],
+		"metadata": map[string]any{"name": "schema-check", "namespace": "default"},
+	}}
+	err = sharedCluster.client.Patch(t.Context(), target, client.RawPatch(types.ApplyPatchType, data),
+		client.DryRunAll, client.ForceOwnership, client.FieldOwner("schema-check"), client.FieldValidation("Strict"))
+	if err != nil {
+		isRefusal := apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+			apierrors.ReasonForError(err) == "" || apierrors.IsInternalError(err)
+		require.True(t, isRefusal, "%v", err)
+	}
+	return err
+}
+
+// mutations calls visit with the object after each of many changes to a value in it: fields are renamed, removed and
+// replaced by values of other types. Names and namespaces are not changed.
+func mutations(value any, visit func(what string)) {
+	replacements := []any{"five", int64(5), true, []any{"x"}, map[string]any{"x": "y"}, "80a", int64(-1), 1.5}
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			field := value[key]
+			isRoot := value["apiVersion"] != nil && value["metadata"] != nil
+			isIdentity := isRoot && (key == "apiVersion" || key == "kind" || key == "metadata") ||
+				value["labels"] != nil && (key == "name" || key == "namespace")
+			if !isIdentity {
+				for _, name := range []string{key + "s", key[:len(key)-1], strings.ToUpper(key[:1]) + key[1:]} {
+					if _, exists := value[name]; !exists && name != "" {
+						delete(value, key)
+						value[name] = field
+						visit(key + " -> " + name)
+						delete(value, name)
+					}
+				}
+				delete(value, key)
+				visit("without " + key)
+				for _, replacement := range replacements {
+					value[key] = runtime.DeepCopyJSONValue(replacement)
+					visit(fmt.Sprintf("%s: %v", key, replacement))
+				}
+				value[key] = field
+			}
+			if !isIdentity || key == "metadata" {
+				mutations(field, visit)
+			}
+		}
+	case []any:
+		for i, item := range value {
+			for _, replacement := range replacements {
+				value[i] = runtime.DeepCopyJSONValue(replacement)
+				visit(fmt.Sprintf("[%d]: %v", i, replacement))
+			}
+			value[i] = item
+			mutations(item, visit)
+		}
+	}
+}
