@@ -81,6 +81,8 @@ func explainBuild(reason, patch string) (message, remedy string) {
 			"correct its apiVersion, kind or name"
 	case found(testedPath) != "":
 		return "the test of " + found(testedPath) + " in the patch fails", ""
+	case found(patchedPath) != "" && has("remove"):
+		return "the patch removes " + found(patchedPath) + ", which does not exist", "leave the operation out"
 	case found(patchedPath) != "" && (has("missing value") || has("does not apply")):
 		return "the patch changes " + found(patchedPath) + ", which does not exist",
 			"use the operation add to create it"

@@ -33,6 +33,9 @@ func VetVariants(
 	}
 	variants, err := compileEachOverlay(ctx.Err, template)
 	problems := problemsIn(err)
+	if variants == nil {
+		problems = append(problems, overlaysAlone(ctx, template)...)
+	}
 	declared := map[Problem]bool{}
 	for i, raw := range template.Spec.Templates {
 		object, _ := parseObject(raw) // compileEachOverlay has already reported what is wrong with it
@@ -144,6 +147,40 @@ func overlayProblems(
 					problems = append(problems,
 						problem.inOverlay(changingPath(overlayPath(i), template.Spec.Overlays[i]), name))
 				}
+			}
+		}
+	}
+	return problems
+}
+
+// overlaysAlone returns what is wrong with the overlays of a template that cannot be compiled without them. It leaves
+// out objects that cannot be identified, and then cannot tell whether an overlay changes an object that is not
+// declared.
+func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (problems []Problem) {
+	var objects []*unstructured.Unstructured
+	var known []Problem
+	seen := map[identity]bool{}
+	for _, raw := range template.Spec.Templates {
+		object, invalid := parseObject(raw)
+		known = append(known, invalid...)
+		isList := slices.ContainsFunc(invalid, func(p Problem) bool { return p.Rule == ruleList })
+		if object == nil || object.Object == nil || isList || len(checkIdentity(object)) > 0 ||
+			seen[identityOf(object)] {
+			continue
+		}
+		seen[identityOf(object)] = true
+		objects = append(objects, object)
+	}
+	isComplete := len(objects) == len(template.Spec.Templates)
+	for i, overlay := range template.Spec.Overlays {
+		at := overlayPath(i)
+		_, err := applyOverlay(ctx.Err, at, overlay, objects)
+		for _, problem := range problemsIn(err) {
+			isKnown := slices.ContainsFunc(known, func(k Problem) bool {
+				return k.inOverlay(changingPath(at, overlay), overlay.Name) == problem
+			})
+			if ctx.Err() == nil && !isKnown && (isComplete || problem.Rule != ruleOverlay) {
+				problems = append(problems, problem)
 			}
 		}
 	}

@@ -121,6 +121,27 @@ func TestVetReportsAProblemOfTheBaseOnce(t *testing.T) {
 	}, texts(Vet(t.Context(), template, catalog(t))))
 }
 
+func TestVetChecksOverlaysOfATemplateThatIsInvalid(t *testing.T) {
+	const overlays = `
+- {name: o, labels: {policy/namespace-template-name: x}}
+- {name: p, patches: [{patch: '[{"op": "remove", "path": "/data/x"}]', target: {kind: ConfigMap}}]}
+- {name: q, annotations: {a: b}}`
+	for broken, want := range map[string][]string{
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}, data: {k: v}}": {
+			"spec.templates[1].metadata.namespace: configmap/a: must not be set: remove it, because objects are created in the populated namespace",
+			"spec.overlays[0].labels[policy/namespace-template-name]: overlay o: the label policy/namespace-template-name is reserved for nstpl: remove it",
+			"spec.overlays[1].patches[0]: overlay p: the patch removes /data/x, which does not exist: leave the operation out",
+		},
+		"{kind: ConfigMap, metadata: {name: a}}": { // the patch might change this object
+			"spec.templates[1]: apiVersion is missing",
+			"spec.overlays[0].labels[policy/namespace-template-name]: overlay o: the label policy/namespace-template-name is reserved for nstpl: remove it",
+		},
+	} {
+		template := withOverlays(t, templateOf(t, configMap, broken), overlays)
+		require.Equal(t, want, texts(Vet(t.Context(), template, catalog(t))), broken)
+	}
+}
+
 func TestVetNamesTheFailingPatch(t *testing.T) {
 	const good = `{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}'}`
 	for patch, want := range map[string]string{
