@@ -165,7 +165,7 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 		resource.BuildAnnotations...)
 	var problems []Problem
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		owner := ""
+		var owner string
 		switch {
 		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
 			owner = "nstpl"

@@ -42,11 +42,12 @@ func VetVariants(
 		if object == nil || object.Object == nil {
 			continue
 		}
-		for _, problem := range objectProblems(object, schemas) {
+		for _, problem := range objectProblems(object, schemas) { //nolint:contextcheck // it is done in microseconds
 			declared[problem] = true
 			problems = append(problems, problem.under(objectPath(i)))
 		}
 	}
+	//nolint:contextcheck // each object is checked in microseconds
 	problems = append(problems, overlayProblems(template, variants, schemas, declared)...)
 	if len(problems) > 0 {
 		return nil, inOrder(problems)

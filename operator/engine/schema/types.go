@@ -93,8 +93,8 @@ func (c *checker) list(at *field.Path, t reflect.Type, value any, in *scope) {
 }
 
 func (c *checker) scalar(at *field.Path, t reflect.Type, value any) {
-	switch t.Kind() {
-	case reflect.String:
+	switch kind := t.Kind(); {
+	case kind == reflect.String:
 		text, ok := value.(string)
 		if !ok {
 			c.wrongType(at, "a string", value)
@@ -103,11 +103,11 @@ func (c *checker) scalar(at *field.Path, t reflect.Type, value any) {
 		if allowed := enums[t]; allowed != nil && text != "" && !slices.Contains(allowed, text) {
 			c.unsupported(at, text, allowed)
 		}
-	case reflect.Bool:
+	case kind == reflect.Bool:
 		if _, ok := value.(bool); !ok {
 			c.wrongType(at, "true or false", value)
 		}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint8:
+	case kind >= reflect.Int && kind <= reflect.Uint64:
 		number, ok := wholeNumber(value)
 		if !ok {
 			c.wrongType(at, "a whole number", value)
@@ -115,7 +115,7 @@ func (c *checker) scalar(at *field.Path, t reflect.Type, value any) {
 			zero.CanUint() && (number < 0 || zero.OverflowUint(uint64(number))) {
 			c.report(at, fmt.Sprintf("%d is out of range", number), "")
 		}
-	case reflect.Float32, reflect.Float64:
+	case kind == reflect.Float32 || kind == reflect.Float64:
 		if kindOf(value) != aNumber {
 			c.wrongType(at, "a number", value)
 		}
