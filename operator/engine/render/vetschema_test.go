@@ -168,7 +168,7 @@ func TestWarningsAboutTextThatResemblesAToken(t *testing.T) {
 		"$(NAMESPACE": "$(NAMESPACE" + isMeant, "${NAMESPACE}": "${NAMESPACE}" + isMeant,
 		"$NAMESPACE/a": "$NAMESPACE" + isMeant,
 		"$(CREATOR":    "$(CREATOR is not a token: did you mean $(CREATOR)?",
-		"$(CREATR)":   "$(CREATR) is not a token: did you mean $(CREATOR)?",
+		"$(CREATR)":    "$(CREATR) is not a token: did you mean $(CREATOR)?",
 	} {
 		template := templateOf(t,
 			fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {key: %q}}", value))
