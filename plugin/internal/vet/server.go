@@ -59,12 +59,19 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 		return nil
 	case apierrors.IsNotFound(err) && isOurs:
 		return cluster.NotInstalledError{}
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err),
+		untyped.MatchString(status.Status().Message):
 		c.refused(object, status.Status())
 		return nil
 	}
 	return err
 }
+
+// untyped matches the message of the API server, with status 500, if a field has the wrong type or is unknown.
+var untyped = regexp.MustCompile(`^failed to create typed patch object \(.*?\): (?:errors:\s*)?`)
+
+// typedField matches the beginning of a reason in such a message.
+var typedField = regexp.MustCompile(`^\.([^\s:]+): `)
 
 // refused reports the reasons why the API server rejected an object.
 func (c *checker) refused(object source.Object, status metav1.Status) {
@@ -82,8 +89,19 @@ func (c *checker) refused(object source.Object, status metav1.Status) {
 	if status.Reason == metav1.StatusReasonForbidden && !isDenial.MatchString(status.Message) {
 		remedy = "ask a cluster administrator for this permission"
 	}
+	if untyped.MatchString(status.Message) {
+		for reason := range strings.SplitSeq(untyped.ReplaceAllString(status.Message, ""), "\n") {
+			at := ""
+			if match := typedField.FindStringSubmatch(strings.TrimSpace(reason)); match != nil {
+				at, reason = match[1], typedField.ReplaceAllString(strings.TrimSpace(reason), "")
+			}
+			c.violate(object, ruleServer, at, reason, "")
+		}
+		return
+	}
 	for _, reason := range reasonsOf(status.Message) {
-		c.violate(object, ruleServer, fieldIn(object, reason), reason, remedy)
+		at := fieldIn(object, reason)
+		c.violate(object, ruleServer, at, strings.TrimPrefix(reason, at+": "), remedy)
 	}
 }
 
