@@ -82,7 +82,7 @@ func isDefinition(object source.Object) bool {
 // decodeDefinition returns a CustomResourceDefinition. It returns an error if its schema cannot be used.
 func decodeDefinition(object source.Object) (*apiextensionsv1.CustomResourceDefinition, error) {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	// Fields of later versions of Kubernetes are no reason not to use a schema.
+	// A schema with fields of a later Kubernetes can be used all the same.
 	if mistakes, whole := manifest.Decode(object.Data, definition); !whole {
 		return nil, fmt.Errorf("%s: %w", nameOf(object), mistakes[len(mistakes)-1])
 	}
