@@ -61,7 +61,8 @@ func TestReadAcceptsFilesDirectoriesAndStandardInput(t *testing.T) {
 func TestReadRejectsInvalidTemplates(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"an unknown field": {
-			strings.Replace(quota, "templates:", "template:", 1), `standard input:6: template quota: unknown field "spec.template"`,
+			strings.Replace(quota, "templates:", "template:", 1),
+			`standard input:6: template quota: unknown field "spec.template"`,
 		},
 		"a duplicate field": {quota + "  driftPolicy: Report\n  driftPolicy: Correct\n",
 			`standard input:9: duplicate key "driftPolicy", which is also in line 8: remove one of the two`},

@@ -107,7 +107,8 @@ func (c *checker) refused(object source.Object, status metav1.Status) {
 
 // isDenial matches the beginning of a message with which admission denies a request. nstpl's own denials begin with the
 // object.
-var isDenial = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: (?:[a-z]+ \S+(?::| has \d+ problems:)\s*)?` +
+var isDenial = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: ` +
+	`(?:[a-z]+ \S+(?::| has \d+ problems:)\s*)?` +
 	`|ValidatingAdmissionPolicy|denied the request`)
 
 // reasonsOf returns the reasons in a message of the API server. A denial of a template lists several.
