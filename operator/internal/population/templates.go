@@ -291,6 +291,7 @@ func (r *Templates) acceptTemplate(
 	if err != nil {
 		return nil, 0, err
 	}
+	r.countForRollout(template, status)
 	status.ObservedGeneration = template.Generation
 	if template, err = r.writeStatus(ctx, template, status); err != nil {
 		return nil, 0, err

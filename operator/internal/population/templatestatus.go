@@ -20,7 +20,7 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	if !r.Results.Complete(template.Name) {
 		return nil
 	}
-	sum := r.Results.Summary(template.Name, newestGeneration(template))
+	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, template.Status.Revisions))
 	status := template.Status.DeepCopy()
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
@@ -35,12 +35,23 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	return err
 }
 
-// newestGeneration returns the generation of the newest accepted revision.
-func newestGeneration(template *v1alpha1.NamespaceTemplate) int64 {
-	if len(template.Status.Revisions) == 0 {
-		return template.Generation
+// countForRollout sets the counts and the failures in a status whose revisions differ from the stored ones. They are
+// stored in one write, so that no client sees a rollout that stopped without a failure.
+func (r *Templates) countForRollout(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
+	if !r.Results.Complete(template.Name) ||
+		equality.Semantic.DeepEqual(template.Status.Revisions, status.Revisions) {
+		return
 	}
-	return template.Status.Revisions[0].Generation
+	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
+	status.Namespaces, status.Failures = sum.Counts, sum.Failures
+}
+
+// newestGeneration returns the generation of the newest revision, or that of the template if it has no revision.
+func newestGeneration(template int64, revisions []v1alpha1.TemplateRevision) int64 {
+	if len(revisions) == 0 {
+		return template
+	}
+	return revisions[0].Generation
 }
 
 func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) metav1.Condition {
