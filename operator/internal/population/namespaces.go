@@ -257,7 +257,9 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 		for _, object := range populate.Declare(r.Templates.Cache, plan.Namespace, ahead).Objects {
 			coming[object.ID()] = true
 		}
-		plan.Changes = slices.DeleteFunc(plan.Changes, func(c populate.Change) bool { return c.Deletes() && coming[c.ID()] })
+		plan.Changes = slices.DeleteFunc(plan.Changes, func(c populate.Change) bool {
+			return c.Deletes() && coming[c.ID()]
+		})
 	}
 	return plan, nil
 }

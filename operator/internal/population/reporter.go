@@ -36,7 +36,8 @@ func (r *Namespaces) report(
 		report = report.withMisplaced(misplaced)
 	}
 	report = r.confirmed(ctx, ns, report, findings, misplaced)
-	created := r.Results.Record(ns.Name, ns.UID, templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace)),
+	created := r.Results.Record(ns.Name, ns.UID,
+		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
 	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)

@@ -76,8 +76,8 @@ type record struct {
 	written *corev1.Namespace
 }
 
-// NewResults returns empty results. They call changed for each template whose result changed in a namespace. isSettled is
-// true if that was the last namespace that was pending.
+// NewResults returns empty results. They call changed for each template whose result changed in a namespace. isSettled
+// is true if that was the last namespace that was pending.
 func NewResults(changed func(template string, isSettled bool)) *Results {
 	return &Results{
 		changed:    changed,

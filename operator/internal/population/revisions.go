@@ -228,7 +228,8 @@ func controllerRevision(
 ) *appsv1.ControllerRevision {
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: revisionName(template.Name, number), Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
+			Name:   revisionName(template.Name, number),
+			Labels: map[string]string{v1alpha1.RevisionOfLabel: template.Name},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate",
 				Name: template.Name, UID: template.UID, Controller: new(true),

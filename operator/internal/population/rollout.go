@@ -161,8 +161,8 @@ func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*c
 // nextStep is the time after a step of a rollout in which namespaces are found that need not be populated.
 const nextStep = 10 * time.Millisecond
 
-// advance takes the next step of the rollout of a template's newest revision. It returns after which time the step after
-// that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
+// advance takes the next step of the rollout of a template's newest revision. It returns after which time the step
+// after that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
 func (r *Templates) advance(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 	status *v1alpha1.NamespaceTemplateStatus,
@@ -183,8 +183,8 @@ func (r *Templates) advance(
 	}
 	status.Revisions[0] = next
 	if next.Wave != before.Wave || next.Reach != before.Reach {
-		// After a restart, the namespaces that the revision reaches may all have it. They are not populated again, so no
-		// result of theirs leads to the next step.
+		// After a restart, the namespaces that the revision reaches may all have it. They are not populated again, so
+		// no result of theirs leads to the next step.
 		wait = nextStep
 	}
 	return wait, nil

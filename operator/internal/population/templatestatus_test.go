@@ -1,0 +1,44 @@
+package population
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// A client that sees a new state of a rollout also sees the counts and the failures that led to it.
+func TestAChangedRolloutIsCountedInTheSameStatus(t *testing.T) {
+	results := NewResults(func(string, bool) {})
+	results.Start(nil)
+	results.Record("a", "1", map[string]TemplateResult{
+		"t": {Generation: 2, State: Failed, Failures: []failure{{"configmap/x", "no"}}},
+	}, false)
+	results.Record("b", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
+	templates := &Templates{Results: results}
+	stored := &v1alpha1.NamespaceTemplate{}
+	stored.Name, stored.Generation = "t", 2
+	stored.Status.Revisions = []v1alpha1.TemplateRevision{{Generation: 2, State: v1alpha1.RolloutProgressing}}
+
+	unchanged := stored.Status.DeepCopy()
+	templates.countForRollout(stored, unchanged)
+	require.Equal(t, &stored.Status, unchanged, "its counts are written with its conditions")
+
+	stopped := stored.Status.DeepCopy()
+	stopped.Revisions[0].State = v1alpha1.RolloutStopped
+	templates.countForRollout(stored, stopped)
+	require.Equal(t, v1alpha1.NamespaceCounts{Matched: 2, Updated: 1, Populated: 1, Failed: 1}, stopped.Namespaces)
+	require.Len(t, stopped.Failures, 1)
+
+	begun := stored.Status.DeepCopy()
+	begun.Revisions[0].Generation = 3
+	templates.countForRollout(stored, begun)
+	require.Zero(t, begun.Namespaces.Updated, "no namespace has the new revision yet")
+
+	results.Start([]string{"c"}) // after a start, nothing is known about the namespaces
+	started := stored.Status.DeepCopy()
+	started.Revisions[0].State = v1alpha1.RolloutStopped
+	templates.countForRollout(stored, started)
+	require.Zero(t, started.Namespaces)
+}
