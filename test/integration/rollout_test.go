@@ -114,10 +114,10 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 	}
 	s.updateTemplate(template, withObjects(t, configValue("two")+"\n---\n"+immutable+"ours}}"))
 	s.waitRollout(template, v1alpha1.RolloutStopped)
-	touched := s.values(namespaces)["two"]
-	require.Positive(t, touched)
-	require.LessOrEqual(t, touched, 16, "two batches at most, unless a coincidence of one in a million")
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		touched := s.values(namespaces)["two"]
+		assert.Positive(c, touched)
+		assert.LessOrEqual(c, touched, 16, "two batches at most, unless a coincidence of one in a million")
 		assert.EqualValues(c, 40, status.Namespaces.Matched)
 		assert.EqualValues(c, touched, status.Namespaces.Updated)
 		assert.Positive(c, status.Namespaces.Failed)
@@ -125,6 +125,8 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 			assert.Equal(c, status.Namespaces.Failed, status.Failures[0].Count)
 		}
 		assert.Len(c, status.Revisions, 2)
+		assert.Equal(c, metav1.ConditionFalse, templateCondition(status, v1alpha1.ConditionReady).Status)
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionStalled).Status)
 	})
 	events := &eventsv1.EventList{}
 	s.eventually(func(c *assert.CollectT) {

@@ -415,8 +415,9 @@ type NamespaceTemplateStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions contains Accepted: whether the template compiles and the operator may write the kinds that it
-	// declares; and Populated: whether every selected namespace has the objects. Wait for it with kubectl wait
-	// --for=condition=Populated namespacetemplate/NAME.
+	// declares; Populated: whether every selected namespace has the objects of the newest revision; and Ready,
+	// Reconciling and Stalled, as kstatus defines them for every kind. Wait for Ready with kubectl wait
+	// --for=condition=Ready nstpl/NAME.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

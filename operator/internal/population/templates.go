@@ -293,6 +293,7 @@ func (r *Templates) acceptTemplate(
 	}
 	r.countForRollout(template, status)
 	status.ObservedGeneration = template.Generation
+	setReady(status, template.Generation)
 	if template, err = r.writeStatus(ctx, template, status); err != nil {
 		return nil, 0, err
 	}

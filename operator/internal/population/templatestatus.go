@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // keepStatus writes the sum of a template's results to its status. Nothing is written before all namespaces have been
@@ -31,9 +32,36 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 		condition.Message = "the template is not accepted: the last accepted revision stays in force"
 	}
 	apimeta.SetStatusCondition(&status.Conditions, condition)
+	setReady(status, template.Generation)
 	_, err := r.writeStatus(ctx, template, status)
 	return err
 }
+
+// setReady derives the conditions that every kind has from those of a template and from the state of its rollout.
+func setReady(status *v1alpha1.NamespaceTemplateStatus, generation int64) {
+	accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
+	populated := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated)
+	ready, from := reporting.Current, populated
+	switch {
+	case accepted.Status != metav1.ConditionTrue:
+		ready, from = reporting.Failed, accepted
+	case len(status.Revisions) > 0 && status.Revisions[0].State == v1alpha1.RolloutStopped:
+		reporting.SetKstatus(&status.Conditions, generation, reporting.Failed, "RolloutStopped",
+			fmt.Sprintf("the rollout of revision %d stopped, because namespaces failed", status.Revisions[0].Revision))
+		return
+	case populated == nil:
+		ready, from = reporting.InProgress, accepted
+	case populated.Status != metav1.ConditionTrue && populated.Reason == reasonFailed:
+		ready = reporting.Failed
+	case populated.Status != metav1.ConditionTrue:
+		ready = reporting.InProgress
+	}
+	reporting.SetKstatus(&status.Conditions, generation, ready, from.Reason, from.Message)
+}
+
+// reasonFailed is the reason of the Populated condition of a template whose objects could not be applied in some
+// namespaces.
+const reasonFailed = "Failed"
 
 // countForRollout sets the counts and the failures in a status whose revisions differ from the stored ones. They are
 // stored in one write, so that no client sees a rollout that stopped without a failure.
@@ -62,7 +90,7 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 	case sum.Pending > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, "Populating"
 	case counts.Failed > 0:
-		condition.Status, condition.Reason = metav1.ConditionFalse, "Failed"
+		condition.Status, condition.Reason = metav1.ConditionFalse, reasonFailed
 	case len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete:
 		condition.Status, condition.Reason = metav1.ConditionFalse, "RollingOut"
 		condition.Message = fmt.Sprintf("%d of %d namespaces have revision %d", counts.Updated, counts.Matched,
