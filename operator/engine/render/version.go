@@ -24,6 +24,8 @@ func checkVersion(object *unstructured.Unstructured) []Problem {
 	kind := object.GroupVersionKind()
 	served := "v1"
 	switch {
+	case kind.Version == "":
+		return nil // its absence is reported as such
 	case kind.Group == "" || kind.Group == rbacGroup:
 		if kind.Version == served {
 			return nil
