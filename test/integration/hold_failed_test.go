@@ -38,17 +38,17 @@ func (t countingTransport) RoundTrip(request *http.Request) (*http.Response, err
 
 // newEditor returns a client of a user who may edit all namespaces, and the number of its requests. It returns when the
 // API server knows the user's permissions.
-func (s *testScope) newEditor(short string) (*kubernetes.Clientset, *atomic.Int64) {
+func (s *testScope) newEditor() (*kubernetes.Clientset, *atomic.Int64) {
 	s.t.Helper()
 	requests := &atomic.Int64{}
 	config := s.controlPlane.RESTConfig()
-	config.Impersonate = rest.ImpersonationConfig{UserName: s.name(short), Groups: []string{"system:authenticated"}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: s.name("jane"), Groups: []string{"system:authenticated"}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countingTransport{next, requests} })
 	user, err := kubernetes.NewForConfig(config)
 	require.NoError(s.t, err)
-	s.bindClusterRole(s.name(short), "edit")
+	s.bindClusterRole(s.name("jane"), "edit")
 	s.eventually(func(c *assert.CollectT) {
-		assert.True(c, s.isAllowed(s.name(short), "default", "create", "configmaps"))
+		assert.True(c, s.isAllowed(s.name("jane"), "default", "create", "configmaps"))
 	})
 	return user, requests
 }
@@ -69,7 +69,7 @@ func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("failing", documents(notInstalled, configMap("settings", "v")))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, requests := s.newEditor("jane")
+	user, requests := s.newEditor()
 	failed := s.createNamespace("failed")
 	s.waitReason(failed, "ObjectsFailed")
 	s.waitPresent(failed, configMap("settings", "v"))
@@ -119,7 +119,7 @@ func TestHoldDelaysWritesWhileTheOperatorRetries(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, _ := s.newEditor("jane")
+	user, _ := s.newEditor()
 	before := s.createPopulatedNamespace("before")
 	webhook := strings.NewReplacer("SCOPE", s.id, "LABEL", testLabel).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -168,7 +168,7 @@ func TestHoldDeniesNoWriteBecauseOfALateCache(t *testing.T) {
 	t.Parallel()
 	const rounds = 15
 	s := newScope(t, sharedCluster)
-	user, _ := s.newEditor("jane")
+	user, _ := s.newEditor()
 	template := s.createTemplate("failing", notInstalled)
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	for round := range rounds {
@@ -198,7 +198,7 @@ func TestHoldQuotesNoValuesOfSecrets(t *testing.T) {
 	template := s.createTemplate("token",
 		"{apiVersion: v1, kind: Secret, metadata: {name: "+s.name("token")+"}, stringData: {pin: "+value+"}}")
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, _ := s.newEditor("jane")
+	user, _ := s.newEditor()
 	policy := strings.NewReplacer("SCOPE", s.id).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -461,8 +461,8 @@ type TemplateRevision struct {
 	State RolloutState `json:"state"`
 	// startTime is when the rollout of the revision began.
 	StartTime metav1.Time `json:"startTime"`
-	// stopTime is when the rollout stopped because namespaces failed. Namespaces that were created since have the newest
-	// revision that was rolled out completely.
+	// stopTime is when the rollout stopped because namespaces failed. Namespaces that were created since have the
+	// newest revision that was rolled out completely.
 	// +optional
 	StopTime *metav1.Time `json:"stopTime,omitempty"`
 	// waveTime is when the last namespace of the wave was populated, if the rollout waits before the next wave.

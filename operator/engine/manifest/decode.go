@@ -23,7 +23,7 @@ func Decode(data []byte, into any) (mistakes []Mistake, whole bool) {
 	unknown, err := strictjson.UnmarshalStrict(data, into)
 	for _, problem := range unknown {
 		mistake := Mistake{Message: problem.Error()}
-		if field, ok := problem.(strictjson.FieldError); ok {
+		if field, ok := errors.AsType[strictjson.FieldError](problem); ok {
 			mistake.Field = field.FieldPath()
 		}
 		mistakes = append(mistakes, mistake)

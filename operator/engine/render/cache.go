@@ -12,8 +12,8 @@ import (
 )
 
 // Cache compiles a template once for each generation and set of overlays. Several generations of a template may be in
-// use, until Keep or Forget drops them. It is safe for concurrent use. NewCache returns a Cache; the zero value cannot be
-// used.
+// use, until Keep or Forget drops them. It is safe for concurrent use. NewCache returns a Cache; the zero value cannot
+// be used.
 type Cache struct {
 	mu        sync.Mutex
 	templates map[string]*generations
@@ -78,7 +78,9 @@ func (c *Cache) Keep(name string, numbers ...int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.templates[name]; known != nil {
-		maps.DeleteFunc(known.byNumber, func(number int64, _ *generation) bool { return !slices.Contains(numbers, number) })
+		maps.DeleteFunc(known.byNumber, func(number int64, _ *generation) bool {
+			return !slices.Contains(numbers, number)
+		})
 	}
 }
 

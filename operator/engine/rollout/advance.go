@@ -10,8 +10,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Without maxUnavailable and waves, a rollout begins with one namespace in canaryOf, but at most maxCanaries. Each batch
-// makes the number of namespaces that have the revision growth times as large.
+// Without maxUnavailable and waves, a rollout begins with one namespace in canaryOf, but at most maxCanaries. Each
+// batch makes the number of namespaces that have the revision growth times as large.
 const (
 	canaryOf    = 50
 	maxCanaries = 10

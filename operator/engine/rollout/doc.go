@@ -8,10 +8,10 @@
 // revision is complete, it is the only one.
 //
 // A revision reaches the namespaces of one wave after the other. Within a wave, each namespace has a position, which is
-// computed from its UID and the name of the revision, and the revision has reached the namespaces whose position is less
-// than Reach. So the status of a template says which revision every namespace has, although it does not name them: its
-// size does not depend on their number, and no namespace is written for it. Advance moves Reach to the next batch of
-// namespaces when those of the batch before are populated.
+// computed from its UID and the name of the revision, and the revision has reached the namespaces whose position is
+// less than Reach. So the status of a template says which revision every namespace has, although it does not name them:
+// its size does not depend on their number, and no namespace is written for it. Advance moves Reach to the next batch
+// of namespaces when those of the batch before are populated.
 //
 // # Namespaces that change meanwhile
 //

@@ -49,7 +49,8 @@ func New(
 		// The metadata is that of the stored template, which says whether the template is disabled.
 		withSpec := *template
 		withSpec.Spec, withSpec.Generation = *spec, revision.Generation
-		layers = append(layers, Layer{TemplateRevision: revision, Template: &withSpec, waves: selectors(revision.Waves)})
+		layers = append(layers,
+			Layer{TemplateRevision: revision, Template: &withSpec, waves: selectors(revision.Waves)})
 	}
 	if len(layers) == 0 {
 		return Single(template)
@@ -69,8 +70,8 @@ func selectors(waves []v1alpha1.Wave) []labels.Selector {
 	return all
 }
 
-// For returns the layer that a namespace has, or nil if the template has not reached the namespace. It does not consider
-// whether the layer selects the namespace.
+// For returns the layer that a namespace has, or nil if the template has not reached the namespace. It does not
+// consider whether the layer selects the namespace.
 func (l Layers) For(ns *corev1.Namespace) *Layer {
 	for i := range l {
 		if l[i].Reached(ns) {

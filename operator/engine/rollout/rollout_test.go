@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -40,6 +41,7 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T, settings *v1alpha1.Rollout, tiers ...string) *cluster {
+	t.Helper()
 	c := &cluster{
 		t: t, has: map[string]string{}, specs: map[string]*v1alpha1.NamespaceTemplateSpec{}, now: start,
 		fails: func(*corev1.Namespace, string) bool { return false },
@@ -330,10 +332,7 @@ func TestNoNamespaceReturnsToAnOlderRevision(t *testing.T) {
 				c.advance()
 			}
 			c.now = c.now.Add(time.Duration(random.IntN(4000)) * time.Millisecond)
-			had := map[string]string{}
-			for name, revision := range c.has {
-				had[name] = revision
-			}
+			had := maps.Clone(c.has)
 			c.populate()
 			for name, revision := range had {
 				if now, exists := c.has[name]; exists {

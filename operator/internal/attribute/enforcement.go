@@ -138,6 +138,7 @@ func (c configuration) kstatus() reporting.Kstatus {
 		return reporting.Current
 	case configurationDeleted:
 		return reporting.Failed
+	case webhookMissing:
 	}
 	return reporting.InProgress
 }

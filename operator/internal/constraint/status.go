@@ -137,6 +137,7 @@ func readiness(
 			" does not exist, so the API server admits pods without the operator: apply the manifests again"
 	case webhooksMissing:
 		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"
+	case webhooksConfigured:
 	}
 	return reporting.Current, "InForce", "the operator admits pods by the constraint"
 }

@@ -19,7 +19,8 @@ func (r *Templates) recordRollout(template *v1alpha1.NamespaceTemplate, before [
 	if len(before) > 0 && before[0].Name == newest.Name {
 		wave, state = before[0].Wave, before[0].State
 	}
-	kind, note := corev1.EventTypeNormal, ""
+	kind := corev1.EventTypeNormal
+	var note string
 	switch {
 	case newest.State == state && newest.Wave == wave, state == "" && newest.State == v1alpha1.RolloutComplete:
 		return

@@ -23,8 +23,8 @@ var bound = &unstructured.Unstructured{Object: map[string]any{
 }}
 
 // without returns an error of the API server that has no reason.
-func without(code int32, message string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: message}}
+func without(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: message}}
 }
 
 // invalid returns the error of the API server about an invalid Service.
@@ -44,15 +44,15 @@ func TestAnswerOf(t *testing.T) {
 	}{
 		"accepted": {},
 		"an unknown field": {
-			err: without(500, "failed to create typed patch object (nstpl-trial/budget; /v1, Kind=ResourceQuota): "+
+			err: without("failed to create typed patch object (nstpl-trial/budget; /v1, Kind=ResourceQuota): " +
 				".spec.hards: field not declared in schema"),
 			want: []string{"spec.hards: unknown field"},
 		},
 		"several fields": {
-			err: without(500, "failed to create typed patch object (nstpl-trial/x; /v1, Kind=ConfigMap): errors:\n"+
-				"  .data.a: expected string, got &value.valueUnstructured{Value:5}\n"+
-				"  .data.c: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"d\":\"e\"}}\n"+
-				"  .spec.ingress: expected list, got &{map[]}\n"+
+			err: without("failed to create typed patch object (nstpl-trial/x; /v1, Kind=ConfigMap): errors:\n" +
+				"  .data.a: expected string, got &value.valueUnstructured{Value:5}\n" +
+				"  .data.c: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"d\":\"e\"}}\n" +
+				"  .spec.ingress: expected list, got &{map[]}\n" +
 				"  .spec.keep: expected numeric (int or float), got string"),
 			want: []string{
 				"data.a: must be a string, not 5", "data.c: must be a string, not an object",
@@ -60,19 +60,19 @@ func TestAnswerOf(t *testing.T) {
 			},
 		},
 		"a quantity": {
-			err: without(500, "failed to convert new object (nstpl-trial/budget; /v1, Kind=ResourceQuota) to proper "+
-				"version: unable to convert unstructured object to /v1, Kind=ResourceQuota: quantities must match the "+
+			err: without("failed to convert new object (nstpl-trial/budget; /v1, Kind=ResourceQuota) to proper " +
+				"version: unable to convert unstructured object to /v1, Kind=ResourceQuota: quantities must match the " +
 				"regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
 			want: []string{": a quantity in it is not a number with an optional unit, such as 500m, 5 or 1Gi"},
 		},
 		"a Secret": {
-			err: without(500, "failed to convert new object (nstpl-trial/x; /v1, Kind=Secret) to proper version: "+
-				"unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: "+
+			err: without("failed to convert new object (nstpl-trial/x; /v1, Kind=Secret) to proper version: " +
+				"unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: " +
 				"illegal base64 data at input byte 3"),
 			want: []string{": a value in it is not encoded with base64: use stringData for plain text"},
 		},
 		"a Go type": {
-			err: without(500, "unable to convert unstructured object to /v1, Kind=Pod: json: cannot unmarshal string "+
+			err: without("unable to convert unstructured object to /v1, Kind=Pod: json: cannot unmarshal string " +
 				"into Go struct field PodSpec.spec.hostNetwork of type bool"),
 			want: []string{"spec.hostNetwork: has a value of the wrong type, string"},
 		},
@@ -135,7 +135,7 @@ func TestAnswerOf(t *testing.T) {
 			want: []string{"metadata: has a uid or a resourceVersion, which the API server sets: remove them"},
 		},
 		"an error without a reason": {
-			err:  without(500, `unsupported role reference kind: ""`),
+			err:  without(`unsupported role reference kind: ""`),
 			want: []string{`: unsupported role reference kind: ""`},
 		},
 		"a resource without patch": {
@@ -177,7 +177,7 @@ func TestAnswerOfAnUnavailableServer(t *testing.T) {
 		"a webhook":         {apierrors.NewInternalError(errors.New(`failed calling webhook "w"`)), `webhook "w"`},
 		"unavailable":       {apierrors.NewServiceUnavailable("down"), "down"},
 		"etcd": {
-			without(http.StatusInternalServerError, "etcdserver: leader changed"), "leader changed",
+			without("etcdserver: leader changed"), "leader changed",
 		},
 		"the network": {
 			&url.Error{Op: "Patch", URL: "https://api", Err: errors.New("connection refused")}, "connection refused",

@@ -23,6 +23,7 @@ func (v *review) explain(ctx context.Context, t trial, rejected []fieldProblem) 
 		return nil
 	}
 	var problems []fieldProblem
+	//nolint:contextcheck // an object is checked in microseconds
 	for _, found := range v.catalog(ctx, t).Check(t.sample.Object) {
 		problems = append(problems, fieldProblem{
 			path: found.Path, message: render.Unrender(found.Message), remedy: render.Unrender(found.Remedy),

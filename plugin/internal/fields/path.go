@@ -8,6 +8,7 @@ package fields
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -72,4 +73,4 @@ func (s Step) inBrackets() string {
 func (p Path) field(name string) Path { return p.step(Step{Field: &name}) }
 
 // step returns a path with one more step. It does not change p.
-func (p Path) step(step Step) Path { return append(p[:len(p):len(p)], step) }
+func (p Path) step(step Step) Path { return append(slices.Clip(p), step) }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -36,9 +37,7 @@ func TestPauseAndResumeLeaveTheSpecAsItWas(t *testing.T) {
 			require.Equal(t, map[string]any{"spec": map[string]any{"rollout": paused}}, patch)
 
 			after := map[string]any{"paused": true}
-			for field, value := range test.before {
-				after[field] = value
-			}
+			maps.Copy(after, test.before)
 			patch, err = resumePatch(templateWith(after))
 			require.NoError(t, err)
 			require.Equal(t, map[string]any{"spec": map[string]any{"rollout": test.resume}}, patch)

@@ -60,6 +60,7 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 		}, nil
 	case v1alpha1.RolloutStopped:
 		return progress{}, stoppedError(template, newest)
+	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutPaused, v1alpha1.RolloutSuperseded:
 	}
 	return progress{
 		line: fmt.Sprintf("Waiting for template %q rollout to finish: %s...", template.Name,
@@ -123,11 +124,11 @@ func failuresNote(status v1alpha1.NamespaceTemplateStatus) string {
 	if status.Namespaces.Failed == 0 {
 		return ""
 	}
-	text := output.Count(int(status.Namespaces.Failed), "namespace") + " failed"
+	parts := []string{output.Count(int(status.Namespaces.Failed), "namespace") + " failed"}
 	for _, failure := range status.Failures {
-		text += "; " + failureLine(failure)
+		parts = append(parts, failureLine(failure))
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 // failureLine returns a failure in one line, such as "resourcequota/budget in a, b and 3 more: message".

@@ -88,7 +88,7 @@ func (c *checker) check(ctx context.Context, object source.Object) error {
 			"correct the kind")
 		return nil
 	case c.schemas.Knows(kind):
-		c.checkSchema(object)
+		c.checkSchema(object) //nolint:contextcheck // an object is checked in microseconds
 		c.checkMetadata(object)
 	case isDefinition(object):
 		c.checkDefinition(object)

@@ -185,7 +185,7 @@ func lineInPatch(object source.Object, template *v1alpha1.NamespaceTemplate, pro
 		}
 		var head metav1.PartialObjectMetadata
 		if yaml.Unmarshal([]byte(patch.Patch), &head) == nil && nameIn(head) == problem.Object {
-			if field := append(at, steps...); object.Lines.Has(field...) {
+			if field := slices.Concat(at, steps); object.Lines.Has(field...) {
 				return object.Lines.Of(field...)
 			}
 		}
