@@ -47,7 +47,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		documents(readerRole("declared", "configmaps"), viewerBinding("declared.binding"), viewerBinding(occupiedName)),
 		inSpace,
 		authoritative(v1alpha1.AuthoritativeDelete))
-	other := s.createTemplate("other", documents(readerRole("of-another-template", "configmaps"), configMap("c", "v")),
+	s.createTemplate("other", documents(readerRole("of-another-template", "configmaps"), configMap("c", "v")),
 		inSpace)
 	ns := s.createNamespace("n", s.inSpace("a"))
 	elsewhere := s.createNamespace("elsewhere")
@@ -132,18 +132,19 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		s := s.withT(t)
 		require.NoError(t, s.operator.Kill())
 		s.disableVetting()
-		s.patchTemplate(other, func(template *v1alpha1.NamespaceTemplate) {
+		broken := s.newTemplate("broken", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays = []v1alpha1.Overlay{{
 				Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
 			}}
 		})
+		require.NoError(t, s.client.Create(t.Context(), broken))
 		s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
 		require.NoError(t, s.startOperator(t.Context()))
 		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 		})
 		s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
-		s.updateTemplate(other, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
+		s.updateTemplate(broken, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
 		s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
 	})
 }

@@ -243,10 +243,11 @@ func TestPrinterColumnsShowTemplateStatus(t *testing.T) {
 	require.Len(t, lines, 2)
 	require.Equal(t,
 		[]string{
-			"NAME", "ACCEPTED", "POPULATED", "MATCHED", "FAILED", "DRIFTED", "DRIFT-POLICY", "DELETION-POLICY", "AGE",
+			"NAME", "ACCEPTED", "POPULATED", "READY", "MATCHED", "UPDATED", "FAILED", "DRIFTED", "DRIFT-POLICY",
+			"DELETION-POLICY", "AGE",
 		}, strings.Fields(lines[0]))
-	require.Equal(t, []string{template.Name, "True", "True", "2", "0", "0", "Correct", "Orphan"},
-		strings.Fields(lines[1])[:8])
+	require.Equal(t, []string{template.Name, "True", "True", "True", "2", "2", "0", "0", "Correct", "Orphan"},
+		strings.Fields(lines[1])[:10])
 }
 
 // Each kind's description, which kubectl explain and docs/kinds.md show, ends with an example that the API server and

@@ -359,6 +359,8 @@ metadata:
   name: SCOPE
 spec:
   matchConstraints:
+    namespaceSelector:
+      matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [nstpl-trial]}]
     resourceRules:
     - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}
   validations:

@@ -310,7 +310,7 @@ func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 	s.waitAbsent(ns, configMap("settings", ""))
 }
 
-// A template that cannot be rendered reports that, and its populated objects stay.
+// A template that cannot be rendered reports that, and its last accepted revision stays in force.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
@@ -330,24 +330,20 @@ func TestBrokenTemplatePrunesNothing(t *testing.T) {
 		},
 	} {
 		s.updateTemplateUnvetted(template, broken)
-		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-			assert.Equal(c, corev1.ConditionFalse, condition.Status)
-			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
-			assert.Contains(c, condition.Message, what)
-		})
 		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			accepted := templateCondition(status, v1alpha1.TemplateAccepted)
 			assert.Equal(c, metav1.ConditionFalse, accepted.Status)
 			assert.Contains(c, accepted.Message, what)
-			assert.Equal(c, metav1.ConditionFalse, templateCondition(status, v1alpha1.TemplatePopulated).Status)
+			assert.Equal(c, metav1.ConditionFalse, templateCondition(status, v1alpha1.ConditionReady).Status)
 		})
+		s.waitPresent(ns, documents(configMap("keep", "v"), configMap("drop", "v")))
+		s.waitPopulated(ns)
 		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Overlays, template.Spec.Templates = nil,
 				rawObjects(t, documents(configMap("keep", "v"), configMap("drop", "v")))
 		})
 		s.waitPopulated(ns)
 	}
-	s.waitEvent(ns, corev1.EventTypeWarning, "TemplateNotAccepted", "template "+template.Name)
 	require.Equal(t, 2, s.countWrites(ns)["patch configmaps"])
 	require.Zero(t, s.countWrites(ns)["delete configmaps"])
 }
@@ -362,7 +358,7 @@ func TestFailedReplacementKeepsThePreviousObject(t *testing.T) {
 	}
 	template := s.createTemplate("defaults", quota("old", "1"))
 	ns := s.createPopulatedNamespace("a")
-	s.updateTemplate(template, withObjects(t, quota("new", "-1")))
+	s.updateTemplate(template, withObjects(t, documents(quota("new", "2"), failingObject)))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})

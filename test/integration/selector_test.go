@@ -182,7 +182,7 @@ func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 			for _, name := range names {
 				require.True(t, match.IsSystemNamespace(strings.Trim(name, "'")), name)
 			}
-			require.Len(t, names, 4)
+			require.Len(t, names, 5)
 		}
 	}
 	for _, name := range []string{"kube-", "kube-x", "kube-system-2", "nstpl-system-2", "default"} {

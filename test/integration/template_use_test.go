@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -171,7 +172,8 @@ func (s *testScope) expectOperatorNotDenied() {
 func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	template := s.createTemplate("defaults", configMap("a", "v"))
+	everywhere := withRollout(&v1alpha1.Rollout{MaxFailures: new(intstr.FromString("100%"))})
+	template := s.createTemplate("defaults", configMap("a", "v"), everywhere)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	held, deleted := s.createNamespace("held"), s.createNamespace("deleted")
 	s.waitPending(held, s.name("network"))

@@ -1,7 +1,6 @@
 package vetting
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -265,7 +264,7 @@ func (a *Admission) dryRun(ctx context.Context, t trial) error {
 		return err
 	}
 	_, err = a.metadata.Resource(t.resource).Namespace(v1alpha1.TrialNamespace).Patch(ctx, t.sample.GetName(),
-		types.ApplyPatchType, bytes.TrimSpace(body), metav1.PatchOptions{
+		types.ApplyPatchType, render.EscapeJSON(body), metav1.PatchOptions{
 			DryRun: []string{metav1.DryRunAll}, Force: new(true), FieldManager: v1alpha1.FieldManager,
 			FieldValidation: metav1.FieldValidationStrict,
 		})
