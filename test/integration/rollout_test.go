@@ -30,6 +30,11 @@ func withRollout(rollout *v1alpha1.Rollout) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Rollout = rollout }
 }
 
+// continuesAfterFailures has a template reach every namespace, although some fail.
+func continuesAfterFailures(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.Rollout = &v1alpha1.Rollout{MaxFailures: new(intstr.FromString("100%"))}
+}
+
 func waveOf(tier string, pause int32) v1alpha1.Wave {
 	return v1alpha1.Wave{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{tierLabel: tier}}, PauseSeconds: pause,

@@ -11,7 +11,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -172,8 +171,7 @@ func (s *testScope) expectOperatorNotDenied() {
 func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	everywhere := withRollout(&v1alpha1.Rollout{MaxFailures: new(intstr.FromString("100%"))})
-	template := s.createTemplate("defaults", configMap("a", "v"), everywhere)
+	template := s.createTemplate("defaults", configMap("a", "v"), continuesAfterFailures)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	held, deleted := s.createNamespace("held"), s.createNamespace("deleted")
 	s.waitPending(held, s.name("network"))
@@ -208,7 +206,7 @@ func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
 func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	template := s.createTemplate("defaults", configMap("a", "0"))
+	template := s.createTemplate("defaults", configMap("a", "0"), continuesAfterFailures)
 	ns := s.createPopulatedNamespace("a")
 	for _, value := range []string{"1", "2"} {
 		require.NoError(t, s.controlPlane.Restart(t.Context(), "kube-apiserver"))
