@@ -114,6 +114,13 @@ func normalize(content map[string]any) {
 	for _, field := range []string{"observedGeneration", "bookings", "sharedWith"} {
 		delete(status, field)
 	}
+	// The number of a revision depends on how many edits the operator saw.
+	revisions, _ := status["revisions"].([]any)
+	for i, revision := range revisions {
+		if revision, ok := revision.(map[string]any); ok {
+			revisions[i] = map[string]any{"state": revision["state"]}
+		}
+	}
 	conditions, _ := status["conditions"].([]any)
 	for _, condition := range conditions {
 		if condition, ok := condition.(map[string]any); ok {
