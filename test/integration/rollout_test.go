@@ -272,6 +272,64 @@ func TestAnObjectMovesBetweenTemplatesDuringRollouts(t *testing.T) {
 	})
 }
 
+// While a guarded template is rolled out, a namespace that only its earlier revision selects does not get that one:
+// admission asks for the verb use by the stored selector.
+func TestARolloutDoesNotOpenAGuardedTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	inClass := func(class string) func(*v1alpha1.NamespaceTemplate) {
+		return func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{testLabel: s.id, "class": class},
+			}}
+		}
+	}
+	template := s.createTemplate("guarded", configMap("guarded", "v"), requiresUse, inClass("before"))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	ns := s.createPopulatedNamespaceWithMarker()
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+		inClass("after")(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	s.patchNamespace(ns, `{"metadata": {"labels": {"class": "before", "`+tierLabel+`": "x"}}}`)
+	s.waitPresent(ns, configMap("seen", "v")) // the operator has reconciled the new labels
+	s.waitAbsent(ns, configMap("guarded", ""))
+}
+
+// createPopulatedNamespaceWithMarker returns a namespace that has a ConfigMap "seen" once it is reconciled in tier x.
+func (s *testScope) createPopulatedNamespaceWithMarker() *corev1.Namespace {
+	s.t.Helper()
+	s.createTemplate("marker", configMap("seen", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchLabels[tierLabel] = "x"
+	})
+	return s.createNamespace("relabelled")
+}
+
+// A rollout that stopped goes on where it was when its template is disabled and enabled again.
+func TestDisablingATemplateDoesNotCompleteItsRollout(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("a", configValue("one"))
+	ns := s.createPopulatedNamespace("a")
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+		withObjects(t, configValue("two"))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	s.updateTemplate(template, disablesTemplate)
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Zero(c, status.Namespaces.Matched)
+	})
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil })
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.EqualValues(c, 1, status.Namespaces.Populated)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	require.Equal(t, map[string]int{"one": 1}, s.values([]*corev1.Namespace{ns}))
+}
+
 // A template that cannot be compiled any more does not change what it populated, nor keep new namespaces closed.
 func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,9 @@ type indexed struct {
 	layers   rollout.Layers
 	// selectors are those of the layers, and exact the labels under which the template is found.
 	selectors []labels.Selector
+	// guard is the selector of the stored spec of a template that requires permission, and nil for other templates.
+	// Admission checks the permission by this selector, so a namespace must match it whichever revision it has.
+	guard labels.Selector
 	exact     []label
 }
 
@@ -59,6 +62,12 @@ func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.L
 	defer x.mu.Unlock()
 	x.remove(template.Name)
 	entry := indexed{template: template, layers: layers}
+	if template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true" {
+		entry.guard = labels.Nothing()
+		if stored, err := Selector(template.Spec.Namespaces); err == nil {
+			entry.guard = stored
+		}
+	}
 	for _, layer := range layers {
 		selector := labels.Nothing()
 		if parsed, err := Selector(layer.Template.Spec.Namespaces); err == nil && DisabledReason(template) == "" {
@@ -179,8 +188,11 @@ func (x *Index) find(
 	return slices.CompactFunc(found, func(a, b *v1alpha1.NamespaceTemplate) bool { return a.Name == b.Name })
 }
 
-// selects reports whether the selector of a layer matches labels.
+// selects reports whether the selector of a layer matches labels, and the guard does, too.
 func (e indexed) selects(layer *rollout.Layer, set labels.Set) bool {
+	if e.guard != nil && !e.guard.Matches(set) {
+		return false
+	}
 	for i := range e.layers {
 		if &e.layers[i] == layer {
 			return e.selectors[i].Matches(set)
@@ -189,8 +201,8 @@ func (e indexed) selects(layer *rollout.Layer, set labels.Set) bool {
 	return false
 }
 
-// exactLabel returns a label that all selected namespaces have, or nil if there is no such label. It
-// prefers the label with the namespace's name, because a single namespace has it.
+// exactLabel returns a label that all selected namespaces have, or nil if the selector requires none. It prefers the
+// label with the namespace's name, because a single namespace has it.
 func exactLabel(selector labels.Selector) *label {
 	var exact *label
 	requirements, _ := selector.Requirements()

@@ -155,8 +155,8 @@ func overlayProblems(
 }
 
 // overlaysAlone returns what is wrong with the overlays of a template that cannot be compiled without them. It leaves
-// out objects that cannot be identified, and then cannot tell whether an overlay changes an object that is not
-// declared.
+// out objects that cannot be identified. An overlay may change one of these, so overlaysAlone does not report then that
+// the target of a patch is not declared.
 func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (problems []Problem) {
 	var objects []*unstructured.Unstructured
 	var known []Problem

@@ -111,7 +111,7 @@ func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
 	results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 2, State: Populated}}, true)
 	require.Zero(t, results.Summary("t", 1).Pending)
 	results.SetPending("t", 1, []string{"a"})
-	require.Equal(t, 1, results.Summary("t", 1).Pending, "it was deleted and created anew")
+	require.Equal(t, 1, results.Summary("t", 1).Pending, "another template of this name was created")
 }
 
 func TestLatestReturnsTheLastWriteUntilTheCacheHasIt(t *testing.T) {

@@ -167,7 +167,9 @@ func (r *Templates) advance(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 	status *v1alpha1.NamespaceTemplateStatus,
 ) (time.Duration, error) {
+	// A template that is disabled and enabled again continues its rollout.
 	if len(status.Revisions) == 0 || status.Revisions[0].State == v1alpha1.RolloutComplete ||
+		match.DisabledReason(template) != "" ||
 		layers[0].Name != status.Revisions[0].Name || !r.Results.Complete(template.Name) {
 		return 0, nil
 	}
@@ -190,13 +192,10 @@ func (r *Templates) advance(
 	return wait, nil
 }
 
-// members returns the namespaces of a rollout, with what is known about them. A disabled template has none.
+// members returns the namespaces of a rollout, with what is known about them.
 func (r *Templates) members(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 ) ([]rollout.Member, error) {
-	if match.DisabledReason(template) != "" {
-		return nil, nil
-	}
 	namespaces, err := r.selectedBy(ctx, layers)
 	if err != nil {
 		return nil, err

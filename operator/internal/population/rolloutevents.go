@@ -35,12 +35,10 @@ func (r *Templates) recordRollout(template *v1alpha1.NamespaceTemplate, before [
 		note = "began"
 	case newest.State == v1alpha1.RolloutWaiting:
 		note = fmt.Sprintf("waits %d seconds after wave %d of %d", newest.Waves[newest.Wave].PauseSeconds,
-			newest.Wave+1,
-			len(newest.Waves)+1)
+			newest.Wave+1, len(newest.Waves)+1)
 	default:
 		note = "is paused"
 	}
 	r.Recorder.Eventf(template, nil, kind, "Rollout"+string(newest.State), "RollOut", "revision %d: %s",
-		newest.Revision,
-		note)
+		newest.Revision, note)
 }

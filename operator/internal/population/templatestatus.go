@@ -91,7 +91,7 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 		condition.Status, condition.Reason = metav1.ConditionFalse, "Populating"
 	case counts.Failed > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, reasonFailed
-	case len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete:
+	case counts.Matched > 0 && len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete:
 		condition.Status, condition.Reason = metav1.ConditionFalse, "RollingOut"
 		condition.Message = fmt.Sprintf("%d of %d namespaces have revision %d", counts.Updated, counts.Matched,
 			revisions[0].Revision)
