@@ -3,6 +3,8 @@ package population
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,15 +22,17 @@ import (
 // yet. While the namespace is initializing, a failure denies every write into it, so two things must be known first.
 // The namespace was tried twice, because an object may need another one that was applied at the same time. And the
 // caches have the templates and the policy space of the failure as they are stored, because a user may create a
-// namespace right after a template was corrected.
+// namespace right after a template was corrected. For the same reason, a failure is not known to last while a newer
+// revision of its template is being rolled out.
 func (r *Namespaces) confirmed(
-	ctx context.Context, ns *corev1.Namespace, report Report, findings []populate.Finding, misplaced error,
+	ctx context.Context, ns *corev1.Namespace, report Report, plan populate.Plan, findings []populate.Finding,
+	misplaced error,
 ) Report {
 	before, _ := stored(ns)
 	if !report.hasFailed() || !initialize.Initializing(ns) || before.hasFailed() {
 		return report
 	}
-	lasts := before.Status == corev1.ConditionFalse
+	lasts, retry := before.Status == corev1.ConditionFalse, requeueSoon
 	if lasts {
 		current, err := r.causesAreCurrent(ctx, findings, misplaced)
 		if err != nil {
@@ -36,11 +40,35 @@ func (r *Namespaces) confirmed(
 		}
 		lasts = current && err == nil
 	}
+	if lasts && r.awaitsRevision(plan, findings) {
+		lasts, retry = false, retryDuringRollout
+	}
 	if !lasts {
 		report.Reason = populate.ConditionRetrying
-		r.Queue.AddWaiting(ns.Name, requeueSoon)
+		r.Queue.AddWaiting(ns.Name, retry)
 	}
 	return report
+}
+
+// retryDuringRollout is how often a namespace that a rollout will reach is reconciled until then, in case the rollout
+// stops before.
+const retryDuringRollout = 5 * time.Second
+
+// awaitsRevision reports whether a template that failed has a newer revision that will reach the namespace by itself.
+func (r *Namespaces) awaitsRevision(plan populate.Plan, findings []populate.Finding) bool {
+	for _, finding := range findings {
+		layers := r.Templates.Index.Layers(finding.Template)
+		if finding.Severity != populate.Error || len(layers) == 0 ||
+			layers[0].State != v1alpha1.RolloutProgressing && layers[0].State != v1alpha1.RolloutComplete {
+			continue
+		}
+		if slices.ContainsFunc(plan.Templates, func(populated *v1alpha1.NamespaceTemplate) bool {
+			return populated.Name == finding.Template && !sameGeneration(populated, layers[0].Template)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // causesAreCurrent reports whether the operator knows the templates that failed, and the missing policy space, as the

@@ -35,7 +35,7 @@ func (r *Namespaces) report(
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)
 	}
-	report = r.confirmed(ctx, ns, report, findings, misplaced)
+	report = r.confirmed(ctx, ns, report, plan, findings, misplaced)
 	created := r.Results.Record(ns.Name, ns.UID,
 		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
