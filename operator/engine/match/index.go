@@ -62,7 +62,7 @@ func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.L
 	defer x.mu.Unlock()
 	x.remove(template.Name)
 	entry := indexed{template: template, layers: layers}
-	if template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true" {
+	if RequiresPermission(template) {
 		entry.guard = labels.Nothing()
 		if stored, err := Selector(template.Spec.Namespaces); err == nil {
 			entry.guard = stored

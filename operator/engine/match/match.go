@@ -62,6 +62,11 @@ func OptedOut(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.OptOutAnnotation] == "true"
 }
 
+// RequiresPermission reports whether only users with the verb use may let a template select a namespace.
+func RequiresPermission(template *v1alpha1.NamespaceTemplate) bool {
+	return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
+}
+
 // DisabledReason returns the reason why a template selects no namespace at all, or "" if it may select some.
 func DisabledReason(template *v1alpha1.NamespaceTemplate) string {
 	if template.DeletionTimestamp != nil {

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Action is what a plan does with an object.
@@ -176,6 +177,23 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 // WithoutDeletions returns the plan without the changes that delete objects.
 func (p Plan) WithoutDeletions() Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), Change.Deletes)
+	return p
+}
+
+// Keeping returns the plan without the deletion of objects that are declared elsewhere: by revisions of templates whose
+// rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
+// for a while.
+func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
+	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, Change.Deletes) {
+		return p
+	}
+	declared := map[ObjectID]bool{}
+	for _, object := range Declare(cache, p.Namespace, coming).Objects {
+		declared[object.ID()] = true
+	}
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
+		return c.Deletes() && declared[c.ID()]
+	})
 	return p
 }
 

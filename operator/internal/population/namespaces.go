@@ -235,8 +235,7 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 
 // withoutDoubtfulDeletions postpones the deletion of objects that another template may come to declare: of objects that
 // no template declares while a template exists that this process does not know yet, and of objects that are declared by
-// a revision whose rollout has not reached the namespace. An object that moves from one template to another would
-// otherwise be missing for a while.
+// a revision whose rollout has not reached the namespace.
 func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
 	doubtful := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
 	if slices.ContainsFunc(plan.Changes, doubtful) {
@@ -249,19 +248,7 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 			plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
 		}
 	}
-	if !slices.ContainsFunc(plan.Changes, populate.Change.Deletes) {
-		return plan, nil
-	}
-	if ahead := r.Templates.Index.Ahead(plan.Namespace); len(ahead) > 0 {
-		coming := map[populate.ObjectID]bool{}
-		for _, object := range populate.Declare(r.Templates.Cache, plan.Namespace, ahead).Objects {
-			coming[object.ID()] = true
-		}
-		plan.Changes = slices.DeleteFunc(plan.Changes, func(c populate.Change) bool {
-			return c.Deletes() && coming[c.ID()]
-		})
-	}
-	return plan, nil
+	return plan.Keeping(r.Templates.Cache, r.Templates.Index.Ahead(plan.Namespace)), nil
 }
 
 // apply carries out a plan. It returns the namespace as it is stored afterwards.

@@ -53,7 +53,7 @@ func (e edit) widens() bool {
 		return true
 	}
 	guarded := func(template *v1alpha1.NamespaceTemplate) bool {
-		return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
+		return match.RequiresPermission(template)
 	}
 	return !equality.Semantic.DeepEqual(populated(e.old), populated(e.updated)) || e.enables() || guarded(e.old) &&
 		!guarded(e.updated)

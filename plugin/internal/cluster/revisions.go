@@ -40,8 +40,7 @@ func (c *Cluster) Revisions(ctx context.Context, template *unstructured.Unstruct
 		LabelSelector: v1alpha1.RevisionOfLabel + "=" + template.GetName(),
 	})
 	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%w (the Role nstpl-revision-viewer in the namespace %s grants it)", err,
-			v1alpha1.OperatorNamespace)
+		return nil, mayRead(err)
 	}
 	if err != nil {
 		return nil, err
@@ -60,6 +59,12 @@ func (c *Cluster) Revisions(ctx context.Context, template *unstructured.Unstruct
 	}
 	slices.SortFunc(revisions, func(a, b Revision) int { return cmp.Compare(b.Revision, a.Revision) })
 	return revisions, nil
+}
+
+// mayRead returns an error that says how to get the permission that a user lacks.
+func mayRead(forbidden error) error {
+	return fmt.Errorf("%w (the Role nstpl-revision-viewer in the namespace %s grants it)", forbidden,
+		v1alpha1.OperatorNamespace)
 }
 
 func revisionSpec(revision *appsv1.ControllerRevision) (map[string]any, error) {

@@ -14,9 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -212,18 +214,21 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	if err != nil {
 		return nil, nil, err
 	}
-	before := match.NewIndex(templates...)
+	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, unread := c.Index(ctx, templates, namespaces)
+	readErrs = append(readErrs, unread...)
 	for _, name := range slices.Concat(d.deleted, d.disabled, []string{d.template}) {
 		if name != "" && before.Get(name) == nil {
 			return nil, nil, fmt.Errorf(
 				"namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them", name)
 		}
 	}
-	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	compared, err := survey.Compare(ctx, c, match.NewIndex(d.withoutRemoved(templates)...), namespaces,
+	after, _ := c.Index(ctx, d.withoutRemoved(templates), namespaces)
+	d.noteRollouts(after, namespaces)
+	compared, err := survey.Compare(ctx, c, after, namespaces,
 		survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
 	if err != nil {
 		return nil, nil, err
@@ -243,6 +248,20 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 		report.Unknown = append(report.Unknown, err.Error())
 	}
 	return compared, report, nil
+}
+
+// noteRollouts prints how many namespaces are compared with an earlier revision of a template.
+func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) {
+	ahead := map[string]int{}
+	for _, ns := range namespaces {
+		for _, template := range index.Ahead(ns) {
+			ahead[template.Name]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(ahead)) {
+		d.Note("revision %d of template %s has not reached %s yet: compared with what the rollout has left there",
+			index.Layers(name)[0].Revision, name, output.Count(ahead[name], "namespace"))
+	}
 }
 
 // removes reports whether the command shows what deleting or disabling templates would do.

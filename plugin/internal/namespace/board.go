@@ -10,6 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 // board holds the statuses of namespaces, as they were last shown, and what they are computed from.
@@ -24,9 +25,9 @@ type board struct {
 }
 
 // newBoard returns a board with namespaces, none of which was shown.
-func newBoard(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace, showsAll bool) *board {
+func newBoard(index *match.Index, namespaces []*corev1.Namespace, showsAll bool) *board {
 	b := &board{
-		index: match.NewIndex(templates...), namespaces: map[string]*corev1.Namespace{}, showsAll: showsAll,
+		index: index, namespaces: map[string]*corev1.Namespace{}, showsAll: showsAll,
 		shown: map[string]namespaceStatus{}, stale: map[string]struct{}{},
 	}
 	for _, ns := range namespaces {
@@ -45,12 +46,14 @@ func (b *board) deleteNamespace(name string) {
 	b.stale[name] = struct{}{}
 }
 
-// setTemplate adds or replaces a template. A template whose status alone changed selects the same namespaces.
-func (b *board) setTemplate(template *v1alpha1.NamespaceTemplate) {
+// setTemplate adds or replaces a template, with the revisions that namespaces have. A template of which only other
+// parts of the status changed selects the same namespaces.
+func (b *board) setTemplate(template *v1alpha1.NamespaceTemplate, layers rollout.Layers) {
 	known := b.index.Get(template.Name)
-	b.index.Set(template)
+	b.index.SetLayers(template, layers)
 	if known == nil || known.UID != template.UID || known.Generation != template.Generation ||
-		!maps.Equal(known.Annotations, template.Annotations) {
+		!maps.Equal(known.Annotations, template.Annotations) ||
+		!reflect.DeepEqual(known.Status.Revisions, template.Status.Revisions) {
 		b.setAllStale()
 	}
 }

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 func namespaceIn(name, tier string) *corev1.Namespace {
@@ -33,18 +35,22 @@ func summaries(b *board) []string {
 	return lines
 }
 
+func setTemplate(b *board, template *v1alpha1.NamespaceTemplate) {
+	b.setTemplate(template, rollout.Single(template))
+}
+
 func TestBoardShowsANamespaceAgainOnlyIfItsStatusChanged(t *testing.T) {
-	b := newBoard([]*v1alpha1.NamespaceTemplate{templateFor("x", "one", 1)},
+	b := newBoard(match.NewIndex(templateFor("x", "one", 1)),
 		[]*corev1.Namespace{namespaceIn("a", "one"), namespaceIn("b", "two")}, false)
 	require.Equal(t, []string{"a NotReported x"}, summaries(b))
 
 	b.setNamespace(namespaceIn("a", "one"))
-	b.setTemplate(templateFor("x", "one", 1))
+	setTemplate(b, templateFor("x", "one", 1))
 	require.Empty(t, summaries(b))
 
-	b.setTemplate(templateFor("y", "two", 1))
+	setTemplate(b, templateFor("y", "two", 1))
 	require.Equal(t, []string{"b NotReported y"}, summaries(b))
-	b.setTemplate(templateFor("y", "one", 2))
+	setTemplate(b, templateFor("y", "one", 2))
 	require.Equal(t, []string{"a NotReported x y", "b NoTemplate"}, summaries(b))
 	b.setNamespace(namespaceIn("b", "three"))
 	require.Empty(t, summaries(b), "a namespace that no template selects is shown once")
@@ -59,6 +65,6 @@ func TestBoardShowsANamespaceAgainOnlyIfItsStatusChanged(t *testing.T) {
 }
 
 func TestBoardShowsSelectedNamespacesWithoutTemplates(t *testing.T) {
-	b := newBoard(nil, []*corev1.Namespace{namespaceIn("a", "one")}, true)
+	b := newBoard(match.NewIndex(), []*corev1.Namespace{namespaceIn("a", "one")}, true)
 	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
 }

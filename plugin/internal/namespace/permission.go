@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -27,7 +26,7 @@ func forbiddenTemplates(
 	var forbidden []string
 	after, _ := populate.Matching(index, ns)
 	for _, template := range after {
-		if template.Annotations[v1alpha1.RequirePermissionAnnotation] != "true" || selectsLive[template.Name] {
+		if !match.RequiresPermission(template) || selectsLive[template.Name] {
 			continue
 		}
 		allowed, err := caller.MayUse(ctx, template.Name)

@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -58,15 +60,35 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		if ns, err = p.complete(ctx, &predicted, caller, ns); err != nil {
 			return prediction{}, err
 		}
+		// The API server asks for permission by the stored templates, whichever revision the namespace has.
 		predicted.forbiddenTemplates, err = forbiddenTemplates(ctx, caller, index, ns, predicted.live)
 		if err != nil {
 			return prediction{}, err
 		}
+		var unread []error
+		index, unread = reader.Index(ctx, templates, []*corev1.Namespace{ns})
+		for _, err := range unread {
+			p.Note("%v", err)
+		}
 	}
 	for _, template := range index.All() {
-		predicted.verdicts = append(predicted.verdicts, match.Explain(template, ns))
+		predicted.verdicts = append(predicted.verdicts, verdict(template, index.Layers(template.Name), ns))
 	}
 	return predicted, predicted.plan(ctx, index, ns)
+}
+
+// verdict returns whether the revision of a template that a namespace has selects the namespace, and why.
+func verdict(template *v1alpha1.NamespaceTemplate, layers rollout.Layers, ns *corev1.Namespace) match.Verdict {
+	stored := match.Explain(template, ns)
+	if layer := layers.For(ns); layer == nil {
+		stored.Matches, stored.Overlays = false, nil
+		stored.Reason = fmt.Sprintf("revision %d has not reached the namespace yet", layers[0].Revision)
+	} else if layer != &layers[0] && (stored.Matches || !match.RequiresPermission(template)) {
+		stored = match.Explain(layer.Template, ns)
+		stored.Reason += fmt.Sprintf(" (revision %d: revision %d has not reached the namespace yet)", layer.Revision,
+			layers[0].Revision)
+	}
+	return stored
 }
 
 // connect returns two connections. Caller acts as the user whom the preview is about: the user of the kubeconfig, or
@@ -106,12 +128,14 @@ func (p *preview) complete(
 	switch {
 	case apierrors.IsNotFound(err):
 		p.Note("namespace/%s does not exist yet", ns.Name)
+		ns.CreationTimestamp = metav1.Now()
 		if ns, err = withCreator(ctx, caller, ns); err != nil {
 			return nil, err
 		}
 	case apierrors.IsForbidden(err):
 		p.Note("cannot read namespace/%s, so its existence and its labels are unknown: %v", ns.Name, err)
 		predicted.forbidden = err
+		ns.CreationTimestamp = metav1.Now()
 	case err != nil:
 		return nil, err
 	default:

@@ -25,6 +25,8 @@ type status struct {
 
 	// stream is the table that the rows of a watch continue, or nil before the first row.
 	stream *output.TableStream
+	// noted has the notes on rollouts that were printed, so that no step of a rollout repeats them.
+	noted map[string]bool
 }
 
 // NewStatus returns the command `kubectl nstpl status`.
@@ -98,7 +100,11 @@ func (o *status) run(ctx context.Context) error {
 	if readErr != nil && len(namespaces) == 0 {
 		return readErr
 	}
-	watched := newBoard(templates, namespaces, !o.namespaces.IsEmpty())
+	index, unread := c.Index(ctx, templates, namespaces)
+	for _, err := range unread {
+		o.noteUnread(err)
+	}
+	watched := newBoard(index, namespaces, !o.namespaces.IsEmpty())
 	if err := o.write(watched.changes(), time.Now()); err != nil {
 		return err
 	}
@@ -106,6 +112,18 @@ func (o *status) run(ctx context.Context) error {
 		return err
 	}
 	return o.follow(ctx, c, watched)
+}
+
+// noteUnread prints an UnreadRevisionsError once.
+func (o *status) noteUnread(unread error) {
+	if o.noted[unread.Error()] {
+		return
+	}
+	if o.noted == nil {
+		o.noted = map[string]bool{}
+	}
+	o.noted[unread.Error()] = true
+	o.Note("%v", unread)
 }
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -48,7 +49,7 @@ func (o *status) updates(ctx context.Context, c *cluster.Cluster) <-chan update 
 	}
 	fail := func(err error) { send(func(*board) error { return err }) }
 	cluster.Follow(ctx, c.TemplateInformer(metav1.ListOptions{}), func(item any) {
-		send(func(b *board) error { return setTemplate(b, item) })
+		send(o.setTemplate(ctx, c, item))
 	}, func(item any) {
 		send(func(b *board) error {
 			b.deleteTemplate(nameOf(item))
@@ -73,17 +74,25 @@ func (o *status) updates(ctx context.Context, c *cluster.Cluster) <-chan update 
 	return all
 }
 
-func setTemplate(b *board, item any) error {
+// setTemplate returns the update for a template that was added or changed.
+func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, item any) update {
 	object, ok := item.(*unstructured.Unstructured)
 	if !ok {
-		return nil
+		return func(*board) error { return nil }
 	}
 	template, err := cluster.DecodeTemplate(object)
 	if err != nil {
-		return err
+		return func(*board) error { return err }
 	}
-	b.setTemplate(template)
-	return nil
+	layers, unread := c.Layers(ctx, template)
+	return func(b *board) error {
+		if unread != nil {
+			layers = rollout.Single(template)
+			o.noteUnread(unread)
+		}
+		b.setTemplate(template, layers)
+		return nil
+	}
 }
 
 // nameOf returns the name of a deleted, cluster-scoped object.

@@ -14,7 +14,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -82,7 +81,11 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 	case err != nil:
 		return false, err
 	}
-	declared := survey.Declare(render.NewCache(), match.NewIndex(templates...), ns)
+	index, unread := w.cluster.Index(ctx, templates, []*corev1.Namespace{ns})
+	for _, err := range unread {
+		w.Note("%v", err)
+	}
+	declared := survey.Declare(render.NewCache(), index, ns)
 	w.hasTemplates = len(declared.Templates) > 0
 	switch {
 	case declared.Skipped != "":

@@ -48,7 +48,7 @@ func setDefault[T ~string](field string, value *T, defaultValue, alternative T) 
 }
 
 // Merge returns the templates of the cluster as they would be if the files were applied. A template keeps its UID and
-// its status, which the operator needs to identify the objects that it populated before.
+// its status, which the operator needs to identify the objects that it populated before, and gets a new generation.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {
@@ -58,7 +58,7 @@ func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTe
 			continue
 		}
 		template := file.DeepCopy()
-		template.UID = merged[at].UID
+		template.UID, template.Generation = merged[at].UID, merged[at].Generation+1
 		template.DeletionTimestamp = merged[at].DeletionTimestamp
 		template.Status = merged[at].Status
 		merged[at] = template

@@ -147,8 +147,8 @@ func (s *Survey) Namespaces() iter.Seq[Namespace] {
 func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
 	planned := Declare(s.cache, index, ns)
 	if planned.Skipped == "" {
-		planned.Changes = s.scope.limitChanges(populate.NewPlan(planned.Declared, index,
-			s.observedIn(ns.Name)).Changes)
+		plan := populate.NewPlan(planned.Declared, index, s.observedIn(ns.Name))
+		planned.Changes = s.scope.limitChanges(plan.Keeping(s.cache, index.Ahead(ns)).Changes)
 	}
 	return planned
 }

@@ -66,7 +66,15 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 		}
 		parent.Children = append(parent.Children, nodes[name])
 	}
-	index, cache := match.NewIndex(templates...), render.NewCache()
+	inSpaces := make([]*corev1.Namespace, 0, len(namespaces.Items))
+	for i := range namespaces.Items {
+		inSpaces = append(inSpaces, &namespaces.Items[i])
+	}
+	index, unread := c.Index(ctx, templates, inSpaces)
+	for _, err := range unread {
+		o.Note("%v", err)
+	}
+	cache := render.NewCache()
 	for i := range namespaces.Items {
 		ns := &namespaces.Items[i]
 		space := nodes[ns.Labels[v1alpha1.PolicySpaceLabel]]

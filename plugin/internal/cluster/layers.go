@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
+)
+
+// UnreadRevisionsError says that namespaces have an earlier revision of a template which cannot be read.
+type UnreadRevisionsError struct {
+	Template string
+	Err      error
+}
+
+func (e UnreadRevisionsError) Error() string {
+	return fmt.Sprintf("the rollout of template %s is under way, and the earlier revision that some namespaces have "+
+		"cannot be read, so they are taken to have the newest one: %v", e.Template, e.Err)
+}
+
+func (e UnreadRevisionsError) Unwrap() error { return e.Err }
+
+// Index returns an index of templates in which each of the namespaces has the revision that rollouts have given it. It
+// reads a revision only if one of the namespaces has it. The errors are UnreadRevisionsErrors.
+func (c *Cluster) Index(
+	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
+) (*match.Index, []error) {
+	index := match.NewIndex(templates...)
+	var unread []error
+	for _, template := range templates {
+		layers, err := c.layers(ctx, template, func(layers rollout.Layers, layer *rollout.Layer) bool {
+			return slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool { return layers.For(ns) == layer })
+		})
+		if err != nil {
+			unread = append(unread, UnreadRevisionsError{template.Name, err})
+			continue
+		}
+		index.SetLayers(template, layers)
+	}
+	return index, unread
+}
+
+// Layers returns the revisions of a template that namespaces have. A template that the operator has not reconciled
+// since it was changed, or that was read from a file, has only its own spec.
+func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
+	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
+	if err != nil {
+		return nil, UnreadRevisionsError{template.Name, err}
+	}
+	return layers, nil
+}
+
+// layers returns the revisions of a template that are in use, the newest first.
+func (c *Cluster) layers(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, isUsed func(rollout.Layers, *rollout.Layer) bool,
+) (rollout.Layers, error) {
+	revisions, status := template.Status.Revisions, template.Status
+	accepted := apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted)
+	if len(revisions) == 0 || status.ObservedGeneration != template.Generation {
+		return rollout.Single(template), nil
+	}
+	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
+	for i := range revisions {
+		specs[revisions[i].Name] = &template.Spec
+	}
+	layers := rollout.New(template, revisions, specs)
+	for i := range layers {
+		if i == 0 && accepted {
+			continue // its spec is that of the template
+		}
+		name := layers[i].Name
+		delete(specs, name)
+		if !isUsed(layers, &layers[i]) {
+			continue
+		}
+		spec, err := c.revisionOf(ctx, template, name)
+		if err != nil {
+			return nil, err
+		}
+		specs[name] = spec
+	}
+	return rollout.New(template, revisions, specs), nil
+}
+
+// revisionOf returns the spec of a revision of a template.
+func (c *Cluster) revisionOf(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, name string,
+) (*v1alpha1.NamespaceTemplateSpec, error) {
+	stored, err := c.Apps.ControllerRevisions(v1alpha1.OperatorNamespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsForbidden(err) {
+		return nil, mayRead(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !metav1.IsControlledBy(stored, template) {
+		return nil, fmt.Errorf("controllerrevision %q in namespace %q is not of the template", name, stored.Namespace)
+	}
+	content, err := revisionSpec(stored)
+	if err != nil {
+		return nil, err
+	}
+	spec := &v1alpha1.NamespaceTemplateSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, spec); err != nil {
+		return nil, fmt.Errorf("decode revision %s of template %s: %w", name, template.Name, err)
+	}
+	return spec, nil
+}
