@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,7 @@ func (r *run) problems(ctx context.Context, want state) []string {
 			populated[ns] = true
 		}
 		all = append(all, r.statusProblems(template, int32(len(selected)))...)
+		all = append(all, r.missingRevisions(ctx, template)...)
 	}
 	for i := range namespaces.Items {
 		all = append(all, r.namespaceProblems(&namespaces.Items[i], populated[namespaces.Items[i].Name])...)
@@ -191,6 +193,18 @@ func (r *run) lastWrites(n int) string {
 	return strings.Join(text, ", ")
 }
 
+// missingRevisions returns the revisions in the status of a template that are not stored.
+func (r *run) missingRevisions(ctx context.Context, template *v1alpha1.NamespaceTemplate) []string {
+	var missing []string
+	for _, revision := range template.Status.Revisions {
+		key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: revision.Name}
+		if err := r.client.Get(ctx, key, &appsv1.ControllerRevision{}); err != nil {
+			missing = append(missing, err.Error())
+		}
+	}
+	return missing
+}
+
 // undeclared and rebound are parts of the names of objects that others create and that the operator may delete: objects
 // that an authoritative template does not declare, and RoleBindings that it must replace.
 const (
@@ -213,6 +227,7 @@ func (r *run) forbiddenDeletions() []string {
 	deleted, err := r.audit.WritesSince(r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
 		return r.isOfRun(request) && request.Verb == "delete" && name != v1alpha1.QuotaName &&
+			request.ObjectRef.Resource != "controllerrevisions" && // see missingRevisions
 			!slices.ContainsFunc(r.deletes, func(part string) bool { return strings.Contains(name, part) })
 	})
 	r.noteProblem(err)

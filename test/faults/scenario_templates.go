@@ -10,16 +10,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenarios returns all scenarios. Every new feature gets one here: gradual rollouts and Git sync are still to come.
+// scenarios returns all scenarios. Every new feature gets one here: Git sync is still to come.
 func scenarios() []scenario {
 	return []scenario{
 		populate(), edit(), redeclare(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
-		drift(), broken(),
+		drift(), broken(), rollout(), stopped(),
 		move(), moveAbove(), rename(), uids(), quota(), memory(),
 	}
 }
@@ -271,6 +272,64 @@ func drift() scenario {
 				r.patch(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "settings"}},
 					map[string]any{"data": map[string]any{"value": "changed"}})
 			}
+		},
+	}
+}
+
+// inWaves has a template rolled out to the canaries first, and then to one namespace at a time.
+func inWaves(template *v1alpha1.NamespaceTemplate) {
+	template.Spec.Rollout = &v1alpha1.Rollout{
+		Waves:          []v1alpha1.Wave{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{stageLabel: "canary"}}}},
+		MaxUnavailable: new(intstr.FromInt32(1)),
+	}
+}
+
+func (r *run) pauseRollout(short string, paused bool) {
+	r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
+		map[string]any{"spec": map[string]any{"rollout": map[string]any{"paused": paused}}})
+}
+
+// rollout: a rollout in waves is superseded, paused and resumed, while namespaces are created and change their wave.
+// Each revision grants access by another RoleBinding.
+func rollout() scenario {
+	return scenario{
+		name: "rollout", observe: (*run).watchAccess, deletes: []string{"of-"},
+		before: func(r *run) {
+			r.createTemplate("t", configMap+binding("of-1", "view"), inWaves)
+			r.createNamespaces()
+		},
+		do: func(r *run) {
+			canary := func(name string, value any) {
+				r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+					map[string]any{"metadata": map[string]any{"labels": map[string]any{stageLabel: value}}})
+			}
+			names := r.namespaceNames()
+			canary(names[0], "canary")
+			r.updateTemplate("t", configMap+binding("of-2", "view"))
+			canary(names[len(names)-1], "canary")
+			r.pauseRollout("t", true)
+			r.updateTemplate("t", configMap+binding("of-3", "view"))
+			canary(names[0], nil)
+			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: r.name("late"), Labels: map[string]string{runLabel: r.id},
+			}})
+			r.pauseRollout("t", false)
+		},
+	}
+}
+
+// stopped: a change fails in the first namespaces that it reaches, and is taken back.
+func stopped() scenario {
+	return scenario{
+		name: "stopped rollout", deletes: []string{"comes"},
+		before: func(r *run) {
+			r.createTemplate("t", configMap, inWaves)
+			r.createNamespaces()
+			r.createForeignObjects("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs}, immutable: true}")
+		},
+		do: func(r *run) {
+			r.updateTemplate("t", configMap+plain("theirs", "comes"))
+			r.updateTemplate("t", configMap)
 		},
 	}
 }

@@ -70,6 +70,8 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOf(t, recreate(), report, 2, "watches late"),
 			trialsOf(t, authoritative(), report, 2, "reset instead of writes"),
 			trialsOfEveryWrite(edit(), report, 5),
+			trialsOf(t, rollout(), correct, 3, "restarted", "killed after write 3", "killed after write 6"),
+			trialsOf(t, stopped(), correct, 3, "killed after write 4"),
 		)
 	}
 	return join(
@@ -83,6 +85,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		trialsOf(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
 		trialsOf(t, rename(), report, 3, "network cut"),
 		trialsOf(t, redeclare(), correct, 2, "watches cut"),
+		trialsOf(t, rollout(), report, 3, "the leader is suspended"),
 		trialsOfEveryWrite(relabel(), correct, 2),
 	)
 }

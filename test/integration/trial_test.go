@@ -72,8 +72,8 @@ func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
 			`the operator may not bind ClusterRole "cluster-admin"`,
 		},
 		{
-			"{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}",
-			"the operator may not list, watch, create, patch, delete deployments.apps",
+			"{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: web}}",
+			"the operator may not list, watch, create, patch, delete daemonsets.apps",
 		},
 		{
 			"{apiVersion: v1, kind: LimitRange, metadata: {name: $(NAMESPACE)-limits}," +
@@ -91,7 +91,8 @@ func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
 	for _, mistake := range mistakes {
 		assert.ErrorContains(t, err, mistake.want)
 	}
-	for _, noise := range []string{v1alpha1.TrialNamespace, "nnnn", "typed patch", "valueUnstructured", "fine"} {
+	assert.Equal(t, 1, strings.Count(err.Error(), "spec.templates[6].data[a]"))
+	for _, noise := range []string{v1alpha1.TrialNamespace, "nnnn", "typed patch", "valueUnstructured", "fine", "data.a"} {
 		assert.NotContains(t, err.Error(), noise)
 	}
 }

@@ -3,13 +3,19 @@ package population
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -43,4 +49,60 @@ func TestLateReportsAreRefused(t *testing.T) {
 		err = api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, body))
 		require.Equal(t, meanwhile != "", patch.IsStale(err), "%d: %v", i, err)
 	}
+}
+
+// A revision that was stored with the status is not replaced by an operator whose copy of the template is older.
+func TestLateCopiesReplaceNoRevision(t *testing.T) {
+	t.Parallel()
+	cluster := controlplane.New(t)
+	definitions, err := crd.All()
+	require.NoError(t, err)
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, apiextensionsv1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	api, err := client.New(cluster.RESTConfig(), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	for _, definition := range definitions {
+		require.NoError(t, api.Create(t.Context(), definition))
+	}
+	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
+	}))
+	template := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "t"},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{}},
+			Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
+		},
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the kind is served
+		assert.NoError(c, api.Create(t.Context(), template))
+	}, 30*time.Second, 50*time.Millisecond)
+	templates := &Templates{
+		Live: api, Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
+	}
+	number, err := templates.storeRevision(t.Context(), template, 1, []byte(`{"spec": "first"}`))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, number)
+	late := template.DeepCopy()
+	template.Status.Revisions = []v1alpha1.TemplateRevision{{
+		Name: "t-1", Revision: 1, State: v1alpha1.RolloutComplete, StartTime: metav1.Now(),
+	}}
+	require.NoError(t, api.Status().Update(t.Context(), template))
+
+	second := []byte(`{"spec": "second"}`)
+	_, err = templates.storeRevision(t.Context(), late, 1, second)
+	require.ErrorContains(t, err, "the operator's copy of the template is out of date")
+	stored, err := templates.Revisions.Get(t.Context(), "t-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"spec": "first"}`, string(stored.Data.Raw))
+
+	_, err = templates.storeRevision(t.Context(), template, 1, second)
+	require.NoError(t, err, "its status could not be stored, so no namespace has the revision")
+	stored, err = templates.Revisions.Get(t.Context(), "t-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"spec": "second"}`, string(stored.Data.Raw))
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/rollout"
@@ -244,7 +245,8 @@ func controllerRevision(
 }
 
 // createRevision creates a ControllerRevision. If the template has one of this name, an operator ended before it stored
-// the status: it is used if its content is the same, and replaced otherwise, because content cannot be changed.
+// the status: it is used if its content is the same, and replaced otherwise, because content cannot be changed. A
+// revision that is in the status is never replaced: the template must be as it is stored.
 func (r *Templates) createRevision(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, revision *appsv1.ControllerRevision,
 ) error {
@@ -261,6 +263,14 @@ func (r *Templates) createRevision(
 	}
 	if stored, err := canonical(existing.Data); err == nil && bytes.Equal(stored, revision.Data.Raw) {
 		return nil
+	}
+	live := metadataOf("NamespaceTemplate")
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(template), live); err != nil {
+		return err
+	}
+	if live.UID != template.UID || live.ResourceVersion != template.ResourceVersion {
+		return apierrors.NewConflict(v1alpha1.NamespaceTemplates.GroupResource(), template.Name,
+			errors.New("the operator's copy of the template is out of date"))
 	}
 	if err := r.Revisions.Delete(ctx, revision.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}}); err != nil {

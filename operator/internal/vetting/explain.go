@@ -3,7 +3,6 @@ package vetting
 import (
 	"context"
 	"slices"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nstpl.dev/nstpl/operator/engine/manifest"
 	"nstpl.dev/nstpl/operator/engine/render"
 	objectschema "nstpl.dev/nstpl/operator/engine/schema"
 )
@@ -47,10 +47,14 @@ func mergeProblems(explained, rejected []fieldProblem) []fieldProblem {
 	return merged
 }
 
-// lastField returns the last field of a path. The API server identifies items of lists by their keys, schemas by their
-// index.
+// lastField returns the last field or key of a path. The API server identifies items of lists by their keys, schemas by
+// their index, and the API server writes data.key where schemas write data[key].
 func lastField(path string) string {
-	return path[strings.LastIndexByte(path, '.')+1:]
+	steps := manifest.SplitField(path)
+	if len(steps) == 0 {
+		return ""
+	}
+	return steps[len(steps)-1]
 }
 
 // catalog returns the schemas of Kubernetes and that of a custom kind.
