@@ -34,7 +34,7 @@ type indexed struct {
 	// guard is the selector of the stored spec of a template that requires permission, and nil for other templates.
 	// Admission checks the permission by this selector, so a namespace must match it whichever revision it has.
 	guard labels.Selector
-	exact     []label
+	exact []label
 }
 
 // NewIndex returns an index of templates whose spec is in force in every namespace.
