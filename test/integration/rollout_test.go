@@ -143,7 +143,11 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 		assert.True(c, found)
 	})
 
-	// A namespace that is created now gets the revision that is in force.
+	// A namespace that is created after the rollout stopped gets the revision that is in force. Times have a resolution
+	// of one second.
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+	stopped := template.Status.Revisions[0].StopTime
+	s.eventually(func(c *assert.CollectT) { assert.True(c, time.Now().After(stopped.Time)) })
 	late := s.createNamespace("late")
 	s.waitValues([]*corev1.Namespace{late}, map[string]int{"one": 1})
 	s.waitPopulated(late)
