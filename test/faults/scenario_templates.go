@@ -278,9 +278,9 @@ func drift() scenario {
 
 // inWaves has a template rolled out to the canaries first, and then to one namespace at a time.
 func inWaves(template *v1alpha1.NamespaceTemplate) {
+	canaries := &metav1.LabelSelector{MatchLabels: map[string]string{stageLabel: "canary"}}
 	template.Spec.Rollout = &v1alpha1.Rollout{
-		Waves:          []v1alpha1.Wave{{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{stageLabel: "canary"}}}},
-		MaxUnavailable: new(intstr.FromInt32(1)),
+		Waves: []v1alpha1.Wave{{Selector: canaries}}, MaxUnavailable: new(intstr.FromInt32(1)),
 	}
 }
 

@@ -52,11 +52,8 @@ func (e edit) widens() bool {
 	case e.old == nil:
 		return true
 	}
-	guarded := func(template *v1alpha1.NamespaceTemplate) bool {
-		return match.RequiresPermission(template)
-	}
-	return !equality.Semantic.DeepEqual(populated(e.old), populated(e.updated)) || e.enables() || guarded(e.old) &&
-		!guarded(e.updated)
+	return !equality.Semantic.DeepEqual(populated(e.old), populated(e.updated)) || e.enables() ||
+		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated)
 }
 
 // populated returns the spec of a template without the fields that only say how it is rolled out. Both the old and the
