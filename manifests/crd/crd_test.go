@@ -18,8 +18,8 @@ func TestAll(t *testing.T) {
 		kinds = append(kinds, definition.Spec.Names.Kind)
 	}
 	require.Equal(t, []string{
-		"ClusterProtectedAttribute", "NamespaceInitializationConfiguration", "NamespaceTemplate", "PolicySpace",
-		"ProtectedAttribute", "SecurityContextConstraints",
+		"ClusterProtectedAttribute", "NamespaceInitializationConfiguration", "NamespaceTemplate", "PolicyRepository",
+		"PolicySpace", "ProtectedAttribute", "SecurityContextConstraints",
 	}, kinds)
 	_, err = schema.New(definitions...)
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ var (
 	ClusterProtectedAttributes            = GroupVersion.WithResource("clusterprotectedattributes")
 	SecurityContextConstraintses          = GroupVersion.WithResource("securitycontextconstraints")
 	PolicySpaces                          = GroupVersion.WithResource("policyspaces")
+	PolicyRepositories                    = GroupVersion.WithResource("policyrepositories")
 )
 
 // AddToScheme registers the kinds of this package.
@@ -32,7 +33,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&ProtectedAttribute{}, &ProtectedAttributeList{},
 		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{},
 		&SecurityContextConstraints{}, &SecurityContextConstraintsList{},
-		&PolicySpace{}, &PolicySpaceList{})
+		&PolicySpace{}, &PolicySpaceList{},
+		&PolicyRepository{}, &PolicyRepositoryList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

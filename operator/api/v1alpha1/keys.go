@@ -58,6 +58,12 @@ const (
 	// that are no longer in the tree.
 	TreeLabel = "policy.nstpl.dev/tree"
 
+	// SyncRequestedAnnotation on a PolicyRepository asks for a synchronization now. Its value is a time.
+	SyncRequestedAnnotation = "policy.nstpl.dev/sync-requested-at"
+
+	// ConfirmedCommitAnnotation on a PolicyRepository names a commit whose deletions of namespaces are confirmed.
+	ConfirmedCommitAnnotation = "policy.nstpl.dev/confirmed-commit"
+
 	// AdoptAnnotation set to "true" on a Namespace allows a tree of policies to take over the namespace although it
 	// existed before: Roles, RoleBindings and ResourceQuotas in it that the tree does not declare are deleted. Setting
 	// it needs the right to delete those.
