@@ -1,0 +1,145 @@
+package inventory
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// ID identifies a cluster-scoped object.
+type ID struct {
+	schema.GroupKind
+	Name string
+}
+
+// IDOf returns the ID of an object.
+func IDOf(object *unstructured.Unstructured) ID {
+	return ID{object.GroupVersionKind().GroupKind(), object.GetName()}
+}
+
+// String returns the ID as kubectl prints it: clusterrole.rbac.authorization.k8s.io/viewer.
+func (id ID) String() string { return strings.ToLower(id.GroupKind.String()) + "/" + id.Name }
+
+// Kinds of objects that get special treatment.
+var (
+	namespaceKind = schema.GroupKind{Kind: "Namespace"}
+	spaceKind     = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "PolicySpace"}
+	templateKind  = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}
+)
+
+// Phase is when objects of a kind are applied: a phase begins when all objects of the phases before it are applied.
+// Objects are deleted in the reverse order.
+type Phase int
+
+// The phases.
+const (
+	Cluster Phase = iota
+	Templates
+	Spaces
+	Namespaces
+)
+
+// Phases are all phases in the order in which objects are applied.
+var Phases = []Phase{Cluster, Templates, Spaces, Namespaces}
+
+// PhaseOf returns the phase of a kind.
+func PhaseOf(kind schema.GroupKind) Phase {
+	switch kind {
+	case templateKind:
+		return Templates
+	case spaceKind:
+		return Spaces
+	case namespaceKind:
+		return Namespaces
+	}
+	return Cluster
+}
+
+// Declare returns compiled objects with an annotation that holds the hash of each, by which a later commit finds the
+// fields that are no longer declared. It does not change the given objects.
+func Declare(compiled []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	declared := make([]*unstructured.Unstructured, 0, len(compiled))
+	for _, object := range compiled {
+		data, err := json.Marshal(object.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", IDOf(object), err)
+		}
+		sum := sha256.Sum256(data)
+		declared = append(declared, withAnnotation(object, v1alpha1.HashAnnotation, hex.EncodeToString(sum[:8])))
+	}
+	return declared, nil
+}
+
+// withAnnotation returns a copy of an object with one more annotation. The copy shares all fields outside metadata.
+func withAnnotation(object *unstructured.Unstructured, key, value string) *unstructured.Unstructured {
+	copied := &unstructured.Unstructured{Object: maps.Clone(object.Object)}
+	metadata, _ := object.Object["metadata"].(map[string]any)
+	copied.Object["metadata"] = maps.Clone(metadata)
+	annotations := map[string]string{key: value}
+	for k, v := range object.GetAnnotations() {
+		if k != key {
+			annotations[k] = v
+		}
+	}
+	copied.SetAnnotations(annotations)
+	return copied
+}
+
+// IsInForce reports whether an object in the cluster has all declared fields, and was applied from this declaration.
+func IsInForce(declared, live *unstructured.Unstructured) bool {
+	return live.GetAnnotations()[v1alpha1.HashAnnotation] == declared.GetAnnotations()[v1alpha1.HashAnnotation] &&
+		contains(live.Object, declared.Object)
+}
+
+// contains reports whether live has the value declared, and possibly more fields. Items of lists are compared one by
+// one, since no list of the tree's kinds is merged. A declared empty value may be missing.
+func contains(live, declared any) bool {
+	switch declared := declared.(type) {
+	case map[string]any:
+		fields, ok := live.(map[string]any)
+		if !ok {
+			return live == nil && len(declared) == 0
+		}
+		for key, value := range declared {
+			if !contains(fields[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		items, ok := live.([]any)
+		if !ok {
+			return live == nil && len(declared) == 0
+		}
+		return slices.EqualFunc(items, declared, contains)
+	case nil:
+		return live == nil
+	}
+	if a, isNumber := number(declared); isNumber {
+		b, ok := number(live)
+		return ok && a == b
+	}
+	return live == declared
+}
+
+// number returns a number of JSON, which decoders represent by several types.
+func number(value any) (float64, bool) {
+	switch value := value.(type) {
+	case int64:
+		return float64(value), true
+	case float64:
+		return value, true
+	case int:
+		return float64(value), true
+	}
+	return 0, false
+}

@@ -1,0 +1,185 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// State is what exists in the cluster.
+type State struct {
+	// Live are all objects of the kinds that trees declare.
+	Live map[ID]*unstructured.Unstructured
+	// Created are the UIDs of the objects that were created for the tree.
+	Created map[types.UID]bool
+}
+
+// Options say what a plan may do.
+type Options struct {
+	// Tree is the name of the tree.
+	Tree string
+	// Adopt makes declared namespaces that exist already a part of the tree.
+	Adopt bool
+	// Limit limits the deletion of namespaces, unless Confirmed is true. It may be nil.
+	Limit     *v1alpha1.DeletionLimit
+	Confirmed bool
+}
+
+// Apply is an object to be applied.
+type Apply struct {
+	Declared *unstructured.Unstructured
+	// Live is the object in the cluster, or nil if there is none.
+	Live *unstructured.Unstructured
+}
+
+// Conflict is a declared object that cannot be applied.
+type Conflict struct {
+	ID
+	Reason string
+}
+
+// Plan is what to do about the objects of a tree.
+type Plan struct {
+	// Applies are the objects to apply, in the order of the phases.
+	Applies []Apply
+	// Deletes are the objects to delete after all applies, in the reverse order of the phases.
+	Deletes []*unstructured.Unstructured
+	// Releases are namespaces that the tree adopted and no longer declares. They lose what was applied to them.
+	Releases []*unstructured.Unstructured
+	// Waiting are the names of the namespaces whose deletion needs a confirmation.
+	Waiting []string
+	// Unmanaged are the names of declared namespaces that exist and are not adopted.
+	Unmanaged []string
+	Conflicts []Conflict
+}
+
+// NewPlan compares what a tree declares with what exists. The declared objects are those of Declare.
+func NewPlan(declared []*unstructured.Unstructured, state State, options Options) Plan {
+	var plan Plan
+	isDeclared := map[ID]bool{}
+	for _, object := range declared {
+		isDeclared[IDOf(object)] = true
+		plan.add(object, state, options)
+	}
+	slices.SortStableFunc(plan.Applies, func(a, b Apply) int {
+		return int(PhaseOf(IDOf(a.Declared).GroupKind)) - int(PhaseOf(IDOf(b.Declared).GroupKind))
+	})
+	var namespaces []*unstructured.Unstructured
+	for id, live := range state.Live {
+		switch {
+		case isDeclared[id]:
+		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
+			namespaces = append(namespaces, live)
+		case state.Created[live.GetUID()]:
+			plan.Deletes = append(plan.Deletes, live)
+		case id.GroupKind == namespaceKind && isAdoptedBy(live, options.Tree):
+			plan.Releases = append(plan.Releases, live)
+		}
+	}
+	plan.Deletes = slices.DeleteFunc(plan.Deletes, isBeingDeleted)
+	plan.deleteNamespaces(namespaces, state, options)
+	slices.SortFunc(plan.Deletes, func(a, b *unstructured.Unstructured) int {
+		x, y := IDOf(a), IDOf(b)
+		if order := PhaseOf(y.GroupKind) - PhaseOf(x.GroupKind); order != 0 {
+			return int(order)
+		}
+		return strings.Compare(x.String(), y.String())
+	})
+	slices.SortFunc(plan.Releases, byName)
+	return plan
+}
+
+func byName(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) }
+
+func isBeingDeleted(object *unstructured.Unstructured) bool {
+	return object.GetDeletionTimestamp() != nil
+}
+
+// isAdoptedBy reports whether a namespace that existed before became a part of a tree.
+func isAdoptedBy(ns *unstructured.Unstructured, tree string) bool {
+	return ns.GetLabels()[v1alpha1.TreeLabel] == tree && ns.GetAnnotations()[v1alpha1.HashAnnotation] != ""
+}
+
+// add plans a declared object.
+func (p *Plan) add(object *unstructured.Unstructured, state State, options Options) {
+	id := IDOf(object)
+	live := state.Live[id]
+	if live == nil {
+		p.Applies = append(p.Applies, Apply{Declared: object})
+		return
+	}
+	if isBeingDeleted(live) {
+		p.Conflicts = append(p.Conflicts, Conflict{id, "is being deleted: it is created again when it is gone"})
+		return
+	}
+	if !state.Created[live.GetUID()] {
+		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
+		case tree != "" && tree != options.Tree:
+			p.Conflicts = append(p.Conflicts, Conflict{id, fmt.Sprintf(
+				"belongs to the tree %s: remove it from one of the two trees", tree)})
+			return
+		case id.GroupKind == namespaceKind && options.Adopt:
+			object = withAnnotation(object, v1alpha1.AdoptAnnotation, "true")
+		case id.GroupKind == namespaceKind && !consents(live):
+			p.Unmanaged = append(p.Unmanaged, id.Name)
+			return
+		case id.GroupKind != namespaceKind && tree == "" && live.GetAnnotations()[v1alpha1.AdoptAnnotation] != "true":
+			p.Conflicts = append(p.Conflicts, Conflict{id, fmt.Sprintf("existed before the tree %s: delete it, rename "+
+				"the declared object, or annotate it with %s=true, which has the tree change it", options.Tree,
+				v1alpha1.AdoptAnnotation)})
+			return
+		}
+	}
+	if !IsInForce(object, live) {
+		p.Applies = append(p.Applies, Apply{object, live})
+	}
+}
+
+// consents reports whether a namespace that existed before may become a part of a tree. A label says nothing, because
+// every user who may update the namespace can set it. The two annotations are guarded.
+func consents(ns *unstructured.Unstructured) bool {
+	annotations := ns.GetAnnotations()
+	return annotations[v1alpha1.AdoptAnnotation] == "true" || annotations[v1alpha1.InTreeAnnotation] == "true"
+}
+
+// Defaults of the deletion limit.
+const (
+	defaultNamespaces = 1
+	defaultPercent    = 10
+)
+
+// deleteNamespaces plans the deletion of namespaces that the tree created and no longer declares.
+func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state State, options Options) {
+	slices.SortFunc(undeclared, byName)
+	total := 0
+	for id, live := range state.Live {
+		if id.GroupKind == namespaceKind && state.Created[live.GetUID()] && !isBeingDeleted(live) {
+			total++
+		}
+	}
+	undeclared = slices.DeleteFunc(undeclared, isBeingDeleted)
+	if !options.Confirmed && (len(undeclared) > Allowed(options.Limit, total) || len(undeclared) == total) {
+		for _, ns := range undeclared {
+			p.Waiting = append(p.Waiting, ns.GetName())
+		}
+		return
+	}
+	p.Deletes = append(p.Deletes, undeclared...)
+}
+
+// Allowed returns how many of a tree's namespaces may be deleted without confirmation.
+func Allowed(limit *v1alpha1.DeletionLimit, total int) int {
+	number, percent := defaultNamespaces, defaultPercent
+	if limit != nil && limit.Namespaces != nil {
+		number = int(*limit.Namespaces)
+	}
+	if limit != nil && limit.Percent != nil {
+		percent = int(*limit.Percent)
+	}
+	return min(number, max(1, total*percent/100))
+}

@@ -1,0 +1,292 @@
+package inventory
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// change changes an object of a test.
+type change func(*unstructured.Unstructured)
+
+func object(apiVersion, kind, name string, changes ...change) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
+	}}
+	for _, change := range changes {
+		change(o)
+	}
+	return o
+}
+
+func namespace(name string, changes ...change) *unstructured.Unstructured {
+	return object("v1", "Namespace", name, changes...)
+}
+
+func space(name string, changes ...change) *unstructured.Unstructured {
+	return object(v1alpha1.GroupVersion.String(), "PolicySpace", name, changes...)
+}
+
+func template(name string, changes ...change) *unstructured.Unstructured {
+	return object(v1alpha1.GroupVersion.String(), "NamespaceTemplate", name, changes...)
+}
+
+func role(name string, changes ...change) *unstructured.Unstructured {
+	return object("rbac.authorization.k8s.io/v1", "ClusterRole", name, changes...)
+}
+
+func uid(uid string) change {
+	return func(o *unstructured.Unstructured) { o.SetUID(types.UID(uid)) }
+}
+
+func ofTree(tree string) change {
+	return func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{v1alpha1.TreeLabel: tree}) }
+}
+
+func annotated(key, value string) change {
+	return func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{key: value}) }
+}
+
+func deleting(o *unstructured.Unstructured) {
+	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+}
+
+func withRules(rules ...any) change {
+	return func(o *unstructured.Unstructured) { o.Object["rules"] = rules }
+}
+
+func stateOf(created []string, live ...*unstructured.Unstructured) State {
+	state := State{Live: map[ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
+	for _, object := range live {
+		state.Live[IDOf(object)] = object
+	}
+	for _, uid := range created {
+		state.Created[types.UID(uid)] = true
+	}
+	return state
+}
+
+// summary returns the plan in short: + for applies, - for deletions, ~ for releases, ? for waiting deletions, ! for
+// unmanaged namespaces and x for conflicts.
+func summary(p Plan) []string {
+	var lines []string
+	for _, apply := range p.Applies {
+		lines = append(lines, "+"+IDOf(apply.Declared).String())
+	}
+	for _, object := range p.Deletes {
+		lines = append(lines, "-"+IDOf(object).String())
+	}
+	for _, object := range p.Releases {
+		lines = append(lines, "~"+IDOf(object).String())
+	}
+	for _, name := range p.Waiting {
+		lines = append(lines, "?"+name)
+	}
+	for _, name := range p.Unmanaged {
+		lines = append(lines, "!"+name)
+	}
+	for _, conflict := range p.Conflicts {
+		lines = append(lines, "x"+conflict.ID.String()+" "+conflict.Reason)
+	}
+	return lines
+}
+
+func declare(t *testing.T, objects ...*unstructured.Unstructured) []*unstructured.Unstructured {
+	t.Helper()
+	declared, err := Declare(objects)
+	require.NoError(t, err)
+	return declared
+}
+
+// stored returns an object as it is in the cluster after it was applied.
+func stored(t *testing.T, id string, o *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	live := declare(t, o)[0].DeepCopy()
+	live.SetUID(types.UID(id))
+	return live
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	inForce := stored(t, "1", role("viewer", ofTree("foo"), withRules("a")))
+	changed := inForce.DeepCopy()
+	changed.Object["rules"] = []any{"a", "b"}
+	for name, test := range map[string]struct {
+		declared []*unstructured.Unstructured
+		state    State
+		options  Options
+		want     []string
+	}{
+		"new objects are applied in the order of the phases": {
+			declared: []*unstructured.Unstructured{namespace("ns"), space("foo"), template("foo"), role("viewer")},
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/viewer", "+namespacetemplate.policy.nstpl.dev/foo",
+				"+policyspace.policy.nstpl.dev/foo", "+namespace/ns",
+			},
+		},
+		"an object in force is not applied": {
+			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"), withRules("a"))},
+			state:    stateOf([]string{"1"}, inForce),
+		},
+		"an object that was changed is applied": {
+			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"), withRules("a"))},
+			state:    stateOf([]string{"1"}, changed),
+			want:     []string{"+clusterrole.rbac.authorization.k8s.io/viewer"},
+		},
+		"a declaration that lost a field is applied": {
+			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"))},
+			state:    stateOf([]string{"1"}, inForce),
+			want:     []string{"+clusterrole.rbac.authorization.k8s.io/viewer"},
+		},
+		"undeclared objects are deleted in the reverse order": {
+			declared: []*unstructured.Unstructured{namespace("stays")},
+			state: stateOf([]string{"1", "2", "3", "4", "5", "6"}, role("r", uid("1")), template("t", uid("2")),
+				space("s", uid("3")), namespace("n", uid("4")), stored(t, "5", namespace("stays")), role("a", uid("6"))),
+			want: []string{
+				"-namespace/n", "-policyspace.policy.nstpl.dev/s", "-namespacetemplate.policy.nstpl.dev/t",
+				"-clusterrole.rbac.authorization.k8s.io/a", "-clusterrole.rbac.authorization.k8s.io/r",
+			},
+		},
+		"only what was created for the tree is deleted": {
+			state: stateOf(nil, role("r", uid("1"), ofTree("foo")), namespace("n", uid("2"), ofTree("foo")),
+				template("t", uid("3"), ofTree("foo"))),
+		},
+		"an object that was created again by others is not deleted": {
+			state: stateOf([]string{"1"}, role("r", uid("2"), ofTree("foo"))),
+		},
+		"an object that existed before is a conflict": {
+			declared: []*unstructured.Unstructured{role("admin")},
+			state:    stateOf(nil, role("admin", uid("1"))),
+			want: []string{"xclusterrole.rbac.authorization.k8s.io/admin existed before the tree foo: delete it, rename " +
+				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it"},
+		},
+		"an object that existed before is applied if it is annotated": {
+			declared: []*unstructured.Unstructured{role("admin")},
+			state:    stateOf(nil, role("admin", uid("1"), annotated(v1alpha1.AdoptAnnotation, "true"))),
+			want:     []string{"+clusterrole.rbac.authorization.k8s.io/admin"},
+		},
+		"an object that kubectl applied from the tree is applied, and not deleted later": {
+			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"))},
+			state:    stateOf(nil, role("viewer", uid("1"), ofTree("foo"))),
+			want:     []string{"+clusterrole.rbac.authorization.k8s.io/viewer"},
+		},
+		"an object of another tree is a conflict": {
+			declared: []*unstructured.Unstructured{role("viewer"), namespace("n")},
+			state:    stateOf(nil, role("viewer", uid("1"), ofTree("bar")), namespace("n", uid("2"), ofTree("bar"))),
+			options:  Options{Adopt: true},
+			want: []string{
+				"xclusterrole.rbac.authorization.k8s.io/viewer belongs to the tree bar: remove it from one of the two trees",
+				"xnamespace/n belongs to the tree bar: remove it from one of the two trees",
+			},
+		},
+		"a namespace that existed before is unmanaged, whatever its label": {
+			declared: []*unstructured.Unstructured{namespace("a"), namespace("b")},
+			state:    stateOf(nil, namespace("a", uid("1")), namespace("b", uid("2"), ofTree("foo"))),
+			want:     []string{"!a", "!b"},
+		},
+		"a namespace that existed before is applied if it consents": {
+			declared: []*unstructured.Unstructured{namespace("a"), namespace("b")},
+			state: stateOf(nil, namespace("a", uid("1"), annotated(v1alpha1.AdoptAnnotation, "true")),
+				namespace("b", uid("2"), annotated(v1alpha1.InTreeAnnotation, "true"))),
+			want: []string{"+namespace/a", "+namespace/b"},
+		},
+		"an adopted namespace is released, and never deleted": {
+			state: stateOf(nil, stored(t, "1", namespace("a", ofTree("foo")))),
+			want:  []string{"~namespace/a"},
+		},
+		"an object that is being deleted is neither applied nor deleted again": {
+			declared: []*unstructured.Unstructured{space("s")},
+			state:    stateOf([]string{"1", "2"}, space("s", uid("1"), deleting), space("old", uid("2"), deleting)),
+			want: []string{
+				"xpolicyspace.policy.nstpl.dev/s is being deleted: it is created again when it is gone",
+			},
+		},
+		"a renamed tree keeps its namespaces": {
+			declared: []*unstructured.Unstructured{space("bar"), namespace("n", ofTree("bar"))},
+			state: stateOf([]string{"1", "2"}, space("foo", uid("1"), ofTree("foo")),
+				stored(t, "2", namespace("n", ofTree("foo")))),
+			options: Options{Tree: "bar"},
+			want: []string{
+				"+policyspace.policy.nstpl.dev/bar", "+namespace/n", "-policyspace.policy.nstpl.dev/foo",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.options.Tree == "" {
+				test.options.Tree = "foo"
+			}
+			require.Equal(t, test.want, summary(NewPlan(declare(t, test.declared...), test.state, test.options)))
+		})
+	}
+}
+
+func TestDeletionOfNamespacesIsLimited(t *testing.T) {
+	t.Parallel()
+	number := func(n int32) *int32 { return &n }
+	for _, test := range []struct {
+		declared, undeclared int
+		limit                *v1alpha1.DeletionLimit
+		confirmed            bool
+		deleted              int
+	}{
+		{declared: 5, undeclared: 1, deleted: 1},
+		{declared: 5, undeclared: 2},
+		{declared: 5, undeclared: 2, confirmed: true, deleted: 2},
+		{declared: 0, undeclared: 1},
+		{declared: 0, undeclared: 1, confirmed: true, deleted: 1},
+		{declared: 0, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(9), Percent: number(100)}},
+		{declared: 17, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5)}},
+		{declared: 27, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5)}, deleted: 3},
+		{declared: 7, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5), Percent: number(50)}, deleted: 3},
+		{declared: 5, undeclared: 1, limit: &v1alpha1.DeletionLimit{Namespaces: number(0)}},
+	} {
+		state := stateOf(nil)
+		var declared []*unstructured.Unstructured
+		for i := range test.declared + test.undeclared {
+			id := fmt.Sprint("n", i)
+			ns := namespace(id)
+			if i < test.declared {
+				declared = append(declared, ns)
+			}
+			live := stored(t, id, ns)
+			state.Live[IDOf(live)], state.Created[live.GetUID()] = live, true
+		}
+		plan := NewPlan(declare(t, declared...), state, Options{Tree: "foo", Limit: test.limit, Confirmed: test.confirmed})
+		require.Len(t, plan.Deletes, test.deleted, "%+v", test)
+		require.Len(t, plan.Waiting, test.undeclared-test.deleted, "%+v", test)
+	}
+}
+
+func TestIsInForceIgnoresFieldsOfOthers(t *testing.T) {
+	t.Parallel()
+	declared := declare(t, namespace("n", ofTree("foo")))[0]
+	live := declared.DeepCopy()
+	require.True(t, IsInForce(declared, live))
+	live.SetLabels(map[string]string{v1alpha1.TreeLabel: "foo", "team": "a"})
+	live.Object["status"] = map[string]any{"phase": "Active"}
+	require.True(t, IsInForce(declared, live))
+	live.SetLabels(map[string]string{"team": "a"})
+	require.False(t, IsInForce(declared, live))
+}
+
+func FuzzContains(f *testing.F) {
+	f.Add("a", int64(1), 1.0)
+	f.Fuzz(func(t *testing.T, text string, whole int64, fraction float64) {
+		value := map[string]any{"text": text, "list": []any{whole, map[string]any{text: fraction}}, "none": nil}
+		if fraction == fraction && !contains(value, value) {
+			t.Fatalf("%v does not contain itself", value)
+		}
+		more := map[string]any{"text": text, "list": []any{whole, map[string]any{text: fraction, text + "x": 1}}}
+		if fraction == fraction && (!contains(more, value) || contains(value, more)) {
+			t.Fatalf("%v and %v", more, value)
+		}
+	})
+}
