@@ -42,6 +42,7 @@ func newHTTPSTransport(a *address, c *credentials) *httpsTransport {
 		CheckRedirect: a.checkRedirect,
 		Transport: &http.Transport{
 			Proxy:                  func(r *http.Request) (*url.URL, error) { return proxy(r.URL) },
+			OnProxyConnectResponse: a.checkProxy,
 			DialContext:            (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
 			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    15 * time.Second,
@@ -50,6 +51,18 @@ func newHTTPSTransport(a *address, c *credentials) *httpsTransport {
 			IdleConnTimeout:        90 * time.Second,
 		},
 	}}
+}
+
+// checkProxy explains why a proxy does not connect to the server.
+func (a *address) checkProxy(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+	switch response.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusProxyAuthRequired:
+		return failf(AccessDenied, "the HTTPS proxy demands other credentials for %s (status 407): "+
+			"set them in the environment variable HTTPS_PROXY", a.host)
+	}
+	return failf(Unreachable, "the HTTPS proxy does not connect to %s (status %d)", a.endpoint(), response.StatusCode)
 }
 
 // checkRedirect follows redirects to the same origin only, so that no other server receives the credentials.
@@ -138,8 +151,6 @@ func (t *httpsTransport) explainStatus(status int) error {
 	case status == http.StatusNotFound, status == http.StatusGone:
 		return failf(NotFound, "%s does not exist, or its existence is hidden from the credentials in use (status %d): "+
 			"check the URL and the Secret", a, status)
-	case status == http.StatusProxyAuthRequired:
-		return failf(AccessDenied, "the HTTPS proxy demands credentials (status 407): set them in HTTPS_PROXY")
 	case status == http.StatusTooManyRequests:
 		return failf(Unreachable, "%s answers that there were too many requests (status 429)", a)
 	case status >= 500:

@@ -3,6 +3,9 @@ package git_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/gliderlabs/ssh"
 	"github.com/stretchr/testify/require"
+	cryptossh "golang.org/x/crypto/ssh"
 
 	"nstpl.dev/nstpl/operator/internal/repository/git"
 	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
@@ -41,7 +45,10 @@ func onPost(answer func(w http.ResponseWriter, r *http.Request, git http.Handler
 }
 
 // hang waits until the client goes away.
-func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice
+	<-r.Context().Done()
+}
 
 // cut sends the first half of an answer and then closes the connection.
 func cut(w http.ResponseWriter, r *http.Request, git http.Handler) {
@@ -244,6 +251,10 @@ func TestRedirects(t *testing.T) {
 func TestSSHServerFails(t *testing.T) {
 	t.Parallel()
 	other := gittest.NewKey(t, "")
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	ecdsaKey, err := cryptossh.NewPublicKey(&curve.PublicKey)
+	require.NoError(t, err)
 	tests := map[string]struct {
 		server gittest.SSH
 		change func(s *served)
@@ -277,7 +288,7 @@ func TestSSHServerFails(t *testing.T) {
 		"a host key of another type": {
 			gittest.SSH{}, func(s *served) {
 				host, _, _ := strings.Cut(string(s.options.Secret["known_hosts"]), " ")
-				s.options.Secret["known_hosts"] = []byte(host + " ecdsa-sha2-nistp256 " + ecdsaKey + "\n")
+				s.options.Secret["known_hosts"] = []byte(host + " " + string(cryptossh.MarshalAuthorizedKey(ecdsaKey)))
 			},
 			git.UntrustedServer, "127.0.0.1 has no host key of the types in known_hosts",
 		},
@@ -328,9 +339,6 @@ func TestSSHServerFails(t *testing.T) {
 		})
 	}
 }
-
-const ecdsaKey = "AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBKHEgYjz2CzFyWOWL9AT1VKS3ujT/GTOGW3YfWdvDDB3T4WAn" +
-	"DDlxKM2KmJ/cHyLnQQ5Yrnyw6CFH4Bh5RmbxZg="
 
 // The handshake with a server that accepts connections and says nothing ends, too.
 func TestSilentServer(t *testing.T) {
@@ -390,7 +398,9 @@ func capabilities(requested *atomic.Value, removed ...string) func(http.Handler)
 			answer := recorder.Body.String()
 			for _, capability := range removed {
 				// A word of the same length that no client knows.
-				answer = strings.ReplaceAll(answer, " "+capability+" ", " "+strings.Repeat("x", len(capability))+" ")
+				for _, before := range []string{" ", "\x00"} {
+					answer = strings.ReplaceAll(answer, before+capability+" ", before+strings.Repeat("x", len(capability))+" ")
+				}
 			}
 			_, _ = io.WriteString(w, answer)
 		})
@@ -480,7 +490,7 @@ func TestProxy(t *testing.T) {
 	at.User = url.UserPassword("proxy", "wrong-secret")
 	t.Setenv("HTTPS_PROXY", at.String())
 	_, err = s.remote(t).Resolve(t.Context())
-	requireError(t, err, git.AccessDenied, "the HTTPS proxy demands credentials")
+	requireError(t, err, git.AccessDenied, "the HTTPS proxy demands other credentials for git.test")
 	require.NotContains(t, err.Error(), "wrong-secret")
 }
 
