@@ -1,0 +1,111 @@
+package gittest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// HTTPS describes a server of repositories over HTTPS.
+type HTTPS struct {
+	// Username and Password are what basic authentication demands, and Token what bearer authentication demands. All
+	// empty means that everybody may read.
+	Username, Password, Token string
+	// Wrap returns a handler in front of Git's, or is nil.
+	Wrap func(git http.Handler) http.Handler
+	// Expired makes the server present a certificate that has expired.
+	Expired bool
+}
+
+// HTTPSServer is a running server.
+type HTTPSServer struct {
+	// URL is the address of the directory, without a slash at the end.
+	URL string
+	// CA is the certificate of the authority that signed the server's, in PEM format.
+	CA []byte
+}
+
+// ServeHTTPS serves the bare repositories in a directory by git http-backend until the test ends.
+func ServeHTTPS(t testing.TB, root string, o HTTPS) *HTTPSServer {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	require.NoError(t, err)
+	var handler http.Handler = &cgi.Handler{
+		Path: git, Args: []string{"http-backend"}, Dir: root,
+		Env:    append([]string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, environment...),
+		Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
+	}
+	if o.Wrap != nil {
+		handler = o.Wrap(handler)
+	}
+	server := httptest.NewUnstartedServer(o.authenticate(handler))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	certificate, ca := newCertificate(t, o.Expired)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return &HTTPSServer{URL: server.URL, CA: ca}
+}
+
+// authenticate answers 401 to requests without the credentials.
+func (o HTTPS) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		username, password, _ := r.BasicAuth()
+		if username != o.Username || password != o.Password ||
+			o.Token != "" && r.Header.Get("Authorization") != "Bearer "+o.Token {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newCertificate returns a certificate for 127.0.0.1 and localhost, and its authority.
+func newCertificate(t testing.TB, expired bool) (tls.Certificate, []byte) {
+	t.Helper()
+	until := time.Now().Add(24 * time.Hour)
+	if expired {
+		until = time.Now().Add(-time.Hour)
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	caBytes, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	require.NoError(t, err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "git"},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	content, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{content}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caBytes})
+}

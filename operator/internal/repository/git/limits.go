@@ -1,0 +1,50 @@
+package git
+
+import "time"
+
+// DefaultMaxBytes is how many bytes a fetched commit may have on disk if Options.MaxBytes is 0.
+const DefaultMaxBytes = 256 << 20
+
+const (
+	resolveTimeout = 30 * time.Second
+	fetchTimeout   = 5 * time.Minute
+)
+
+// limits bounds what a server, or the author of a commit, can make a fetch use. All sizes are in bytes.
+type limits struct {
+	pack          int64 // a pack on disk
+	inflated      int64 // all objects of a pack together, after decompression and with resolved deltas
+	objects       int   // the number of objects in a pack
+	deltaObject   int64 // an object that is made from, or is the base of, a delta; such objects are held in memory
+	deltaMemory   int64 // all bases that are held in memory at the same time
+	advertisement int64 // the list of references
+	commit        int64 // a commit object
+	directory     int64 // a tree object, which lists a directory
+	file          int64 // a file of the tree
+	tree          int64 // all files of the tree
+	files         int   // the number of files and directories of the tree
+	depth         int   // levels of directories
+}
+
+func defaultLimits(maxBytes int64) limits {
+	if maxBytes <= 0 {
+		maxBytes = DefaultMaxBytes
+	}
+	return limits{
+		pack:          maxBytes,
+		inflated:      16 * maxBytes,
+		objects:       500_000,
+		deltaObject:   16 << 20,
+		deltaMemory:   64 << 20,
+		advertisement: 64 << 20,
+		commit:        1 << 20,
+		directory:     4 << 20,
+		file:          8 << 20,
+		tree:          64 << 20,
+		files:         20_000,
+		depth:         128,
+	}
+}
+
+// branchHistory is how many commits of a branch are fetched if the server does not send a commit by its hash.
+const branchHistory = 100

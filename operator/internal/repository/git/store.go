@@ -1,0 +1,124 @@
+package git
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// store keeps fetched commits in a directory, each in one file with a pack. A file gets its name when it is complete:
+// files with other names were left by a process that was killed.
+type store struct {
+	dir    string
+	prefix string // of the files of this repository
+	limits limits
+}
+
+const (
+	temporary = ".tmp"
+	complete  = ".pack"
+)
+
+// openStore creates the directory if it does not exist, and removes unfinished files and those of other repositories.
+func openStore(dir, url string, l limits) (*store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, storageFailed(err)
+	}
+	sum := sha256.Sum256([]byte(url))
+	s := &store{dir: dir, prefix: hex.EncodeToString(sum[:8]) + "-", limits: l}
+	return s, s.clean(func(name string) bool { return strings.HasPrefix(name, s.prefix) })
+}
+
+func storageFailed(err error) error {
+	return failf(StorageFailed, "the directory for fetched commits cannot be used: %s",
+		printable(pathless(err).Error(), maxRemoteText)).because(err)
+}
+
+// pathless returns the cause of an error of a file.
+func pathless(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
+// clean removes all unfinished files, and complete ones unless keep reports that they are needed.
+func (s *store) clean(keep func(name string) bool) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return storageFailed(err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, temporary) || strings.HasSuffix(name, complete) && !keep(name) {
+			if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
+				return storageFailed(err)
+			}
+		}
+	}
+	return nil
+}
+
+// name returns the name of the file of a commit.
+func (s *store) name(commit string) string { return s.prefix + commit + complete }
+
+// create returns a file for the pack of a commit that is about to be fetched.
+func (s *store) create() (*os.File, error) {
+	file, err := os.CreateTemp(s.dir, "fetch-*"+temporary)
+	if err != nil {
+		return nil, storageFailed(err)
+	}
+	return file, nil
+}
+
+// finish gives the file its final name.
+func (s *store) finish(file *os.File, commit string) error {
+	if err := os.Rename(file.Name(), filepath.Join(s.dir, s.name(commit))); err != nil {
+		return storageFailed(err)
+	}
+	return nil
+}
+
+// keepOnly removes all commits except some.
+func (s *store) keepOnly(commits ...string) error {
+	return s.clean(func(name string) bool {
+		for _, commit := range commits {
+			if commit != "" && name == s.name(commit) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// load returns a commit that was fetched before, also by another process, or nil if there is none. It removes files
+// that cannot be read.
+func (s *store) load(ctx context.Context, commit string) (*Commit, error) {
+	path := filepath.Join(s.dir, s.name(commit))
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, storageFailed(err)
+	}
+	loaded, err := readCommit(ctx, file, file, plumbing.NewHash(commit), s.limits)
+	if err == nil {
+		return loaded, nil
+	}
+	file.Close()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, storageFailed(err)
+	}
+	return nil, nil
+}
