@@ -10,8 +10,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 )
 
 // transport connects to the server of a repository.

@@ -245,4 +245,3 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
-

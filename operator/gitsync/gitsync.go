@@ -1,0 +1,90 @@
+// Package gitsync runs nstpl-sync, the program with which a cluster follows trees of policies in Git.
+package gitsync
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/repository"
+	"nstpl.dev/nstpl/operator/version"
+)
+
+// Options are the options of nstpl-sync.
+type Options struct {
+	// LeaderElect elects a leader, so that only one of several replicas writes to the cluster.
+	LeaderElect bool
+	// MetricsAddress and ProbeAddress are addresses of endpoints. "0" disables one.
+	MetricsAddress, ProbeAddress string
+	// Dir is the directory for fetched commits.
+	Dir string
+}
+
+// lease is the name of the Lease of the leader election.
+const lease = "nstpl-sync"
+
+// Run follows all PolicyRepositories until ctx is done.
+func Run(ctx context.Context, config *rest.Config, options Options) error {
+	config = rest.CopyConfig(config)
+	// API Priority and Fairness of the API server limits the requests.
+	config.QPS = -1
+	config.UserAgent = "nstpl-sync/" + version.String()
+	scheme := runtime.NewScheme()
+	add := runtime.NewSchemeBuilder(corev1.AddToScheme, v1alpha1.AddToScheme)
+	if err := add.AddToScheme(scheme); err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultTransform: withoutStatus},
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress:        options.ProbeAddress,
+		LeaderElection:                options.LeaderElect,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	repositories := &repository.Repositories{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Objects: objects},
+		Recorder: mgr.GetEventRecorder("nstpl-sync"),
+		Dir:      options.Dir,
+	}
+	if err := repositories.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up the controller: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// withoutStatus is a cache.TransformFunc. It removes what the comparison of trees does not need.
+func withoutStatus(object any) (any, error) {
+	if content, ok := object.(*unstructured.Unstructured); ok {
+		delete(content.Object, "status")
+	}
+	return cache.TransformStripManagedFields()(object)
+}

@@ -1,0 +1,25 @@
+// Package repository has the cluster follow trees of policies in Git, which PolicyRepositories name.
+//
+// # How it works
+//
+// For each PolicyRepository, a follower asks the Git server which commit to follow, fetches that commit, and checks the
+// tree with the rules of package hierarchy. It does so beside the controller, so that a slow server delays nothing else.
+// A commit with a violation is never applied: the commit before it stays in force.
+//
+// Repositories is the controller. It compares what the last valid commit declares with the objects in the cluster, by
+// package inventory, and applies what differs. Any change of an object of the tree, by whomever, makes it compare again.
+//
+// # Which objects may be deleted
+//
+// A record in the namespace of the operator holds the UIDs of the objects that were created for the tree. Labels would
+// not do, because users may set them. Before objects are created, their names are recorded; after that, their UIDs. So
+// if the process ends in between, its successor knows which objects it has created.
+//
+// The record belongs to one PolicyRepository. When that is deleted, so is the record, and all objects stay.
+//
+// # Reading guide
+//
+//   - repositories.go is the controller; follower.go asks Git; vetted.go is the tree of a commit.
+//   - force.go carries out a plan; live.go reads what exists; record.go holds the record.
+//   - status.go reports.
+package repository

@@ -1,0 +1,113 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
+)
+
+// record says which objects were created for the tree of a PolicyRepository. It is stored as a ConfigMap in the
+// operator's namespace.
+type record struct {
+	stored *corev1.ConfigMap
+	// created are the UIDs of these objects, and pending the objects that may have been created without their UID being
+	// recorded.
+	created map[types.UID]bool
+	pending map[inventory.ID]bool
+}
+
+// Keys of the ConfigMap. The values have one UID or one object in each line.
+const (
+	createdKey = "created"
+	pendingKey = "pending"
+)
+
+// recordName returns the name of the ConfigMap.
+func recordName(repository string) string { return "nstpl-sync-" + repository }
+
+// readRecord reads the record of a PolicyRepository from the API server. One of an earlier PolicyRepository of the same
+// name counts as empty.
+func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.PolicyRepository) (*record, error) {
+	r := &record{created: map[types.UID]bool{}, pending: map[inventory.ID]bool{}}
+	stored := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: recordName(repository.Name)}
+	err := live.Get(ctx, key, stored)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read the record of PolicyRepository %s: %w", repository.Name, err)
+	}
+	if err == nil {
+		r.stored = stored
+	}
+	if r.stored == nil || !metav1.IsControlledBy(r.stored, repository) {
+		return r, nil
+	}
+	for uid := range strings.FieldsSeq(stored.Data[createdKey]) {
+		r.created[types.UID(uid)] = true
+	}
+	for line := range strings.FieldsSeq(stored.Data[pendingKey]) {
+		kind, name, _ := strings.Cut(line, "/")
+		r.pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
+	}
+	return r, nil
+}
+
+// write stores the record if it changed. It fails with a conflict if another process has written the record.
+func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha1.PolicyRepository) error {
+	wanted := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.OperatorNamespace, Name: recordName(repository.Name),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicyRepository",
+				Name: repository.Name, UID: repository.UID, Controller: new(true),
+			}},
+		},
+		Data: map[string]string{createdKey: lines(r.created), pendingKey: lines(pendingLines(r.pending))},
+	}
+	var err error
+	switch {
+	case r.stored == nil:
+		err = c.Create(ctx, wanted)
+	case equality.Semantic.DeepEqual(r.stored.Data, wanted.Data) &&
+		equality.Semantic.DeepEqual(r.stored.OwnerReferences, wanted.OwnerReferences):
+		return nil
+	default:
+		wanted.ResourceVersion, wanted.UID = r.stored.ResourceVersion, r.stored.UID
+		err = c.Update(ctx, wanted)
+	}
+	if err != nil {
+		return fmt.Errorf("record what was created for PolicyRepository %s: %w", repository.Name, err)
+	}
+	r.stored = wanted
+	return nil
+}
+
+func pendingLines(pending map[inventory.ID]bool) map[string]bool {
+	texts := map[string]bool{}
+	for id := range pending {
+		texts[id.GroupKind.String()+"/"+id.Name] = true
+	}
+	return texts
+}
+
+// lines returns the keys of a set, sorted, one in each line.
+func lines[K ~string](set map[K]bool) string {
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		text.WriteString(string(key))
+		text.WriteByte('\n')
+	}
+	return text.String()
+}

@@ -1,0 +1,225 @@
+package repository
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
+)
+
+// Repositories is the controller of PolicyRepositories.
+type Repositories struct {
+	// Client reads from the cache, Live from the API server.
+	Client   client.Client
+	Live     client.Reader
+	Cluster  *Cluster
+	Recorder events.EventRecorder
+	// Dir is the directory for fetched commits.
+	Dir string
+
+	followers followers
+	// answered gets the names of PolicyRepositories about which a follower has an answer.
+	answered chan event.GenericEvent
+}
+
+// retryFailed is how soon objects that could not be written are tried again.
+const retryFailed = 5 * time.Second
+
+// SetupWithManager adds the controller to a manager.
+func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
+	r.answered = make(chan event.GenericEvent, 64)
+	b := ctrl.NewControllerManagedBy(mgr).Named("policyrepository").
+		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
+		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{}))
+	for kind := range resources {
+		b = b.Watches(newObject(kind), handler.Funcs{
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.changed(ctx, q, e.Object) },
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+				if concernsTree(kind, e.ObjectOld, e.ObjectNew) {
+					r.changed(ctx, q, e.ObjectOld, e.ObjectNew)
+				}
+			},
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+				id := inventory.ID{GroupKind: kind.GroupKind(), Name: e.Object.GetName()}
+				r.Cluster.Deleted(id, e.Object.GetUID())
+				r.changed(ctx, q, e.Object)
+			},
+		})
+	}
+	return b.Complete(r)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// concernsTree reports whether more than the status of an object changed. Namespaces and the kinds of RBAC have no
+// generation. Trees declare only labels and annotations of Namespaces, and the kinds of RBAC have no status.
+func concernsTree(kind schema.GroupVersionKind, before, after client.Object) bool {
+	return before.GetGeneration() != after.GetGeneration() ||
+		kind.Group == rbacv1.GroupName && before.GetResourceVersion() != after.GetResourceVersion() ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		!maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
+		!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
+}
+
+// changed queues the PolicyRepositories that an object may concern: that of the object's tree, or all if the object has
+// no tree's label, since any may declare it.
+func (r *Repositories) changed(ctx context.Context, q queue, versions ...client.Object) {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "can't list PolicyRepositories")
+		return
+	}
+	for i := range list.Items {
+		repository := &list.Items[i]
+		for _, object := range versions {
+			if tree := object.GetLabels()[v1alpha1.TreeLabel]; tree == "" || tree == repository.Status.Tree {
+				q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(repository)})
+			}
+		}
+	}
+}
+
+// Reconcile asks for new commits of a PolicyRepository, brings the newest valid one into force, and reports.
+func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	repository := &v1alpha1.PolicyRepository{}
+	err := r.Client.Get(ctx, req.NamespacedName, repository)
+	if apierrors.IsNotFound(err) {
+		return reconcile.Result{}, r.forgetDeleted(ctx)
+	}
+	if err != nil || repository.DeletionTimestamp != nil {
+		return reconcile.Result{}, err
+	}
+	status := repository.Status.DeepCopy()
+	if repository.Spec.Suspend {
+		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to resume"}.
+			set(status, repository.Generation)
+		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
+	}
+	known, requested, wait := r.follower(repository).follow(ctx, repository)
+	status.RequestedAt = requested
+	reportProblem(status, known)
+	var result *outcome
+	var failed error
+	if known.tree != nil {
+		o, err := r.force(ctx, repository, known.tree)
+		if err != nil {
+			failed = err
+			o.failures = append(o.failures, failure{err: err})
+		}
+		reportOutcome(status, known.tree, o, time.Now())
+		result = &o
+		if !o.isComplete() {
+			wait = min(wait, retryFailed)
+		}
+	}
+	now := conditionOf(known, result)
+	now.set(status, repository.Generation)
+	if isSynced(repository, status, result) {
+		status.LastSyncTime = new(metav1.NewTime(time.Now().Truncate(time.Second)))
+	}
+	if err := r.writeStatus(ctx, repository, status); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.record(repository, status, now)
+	return reconcile.Result{RequeueAfter: wait}, failed
+}
+
+// syncResolution is how exact lastSyncTime is, so that a status is not written for each comparison.
+const syncResolution = 30 * time.Second
+
+// isSynced reports whether lastSyncTime must be set to now.
+func isSynced(
+	repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus, result *outcome,
+) bool {
+	if result == nil || !result.isComplete() {
+		return false
+	}
+	last := repository.Status.LastSyncTime
+	return last == nil || time.Since(last.Time) > syncResolution || result.applied+result.deleted > 0 ||
+		status.RequestedAt != repository.Status.RequestedAt
+}
+
+// follower returns the follower of a PolicyRepository.
+func (r *Repositories) follower(repository *v1alpha1.PolicyRepository) *follower {
+	name := repository.Name
+	return r.followers.get(repository.UID, func() *follower {
+		return &follower{secrets: r.Live, dir: r.Dir, notify: func() {
+			r.answered <- event.GenericEvent{
+				Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			}
+		}}
+	})
+}
+
+// forgetDeleted forgets the followers of PolicyRepositories that do not exist any more. All objects stay.
+func (r *Repositories) forgetDeleted(ctx context.Context) error {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	var uids []types.UID
+	for i := range list.Items {
+		uids = append(uids, list.Items[i].UID)
+	}
+	r.followers.keep(uids)
+	return nil
+}
+
+// writeStatus stores a status that differs.
+func (r *Repositories) writeStatus(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus,
+) error {
+	if equality.Semantic.DeepEqual(&repository.Status, status) {
+		return nil
+	}
+	changed := repository.DeepCopy()
+	changed.Status = *status
+	return client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, client.MergeFrom(repository)))
+}
+
+// record records Events for changes that people wait for.
+func (r *Repositories) record(
+	repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus, now condition,
+) {
+	if status.Commits.Applied != repository.Status.Commits.Applied {
+		r.Recorder.Eventf(repository, nil, corev1.EventTypeNormal, "CommitApplied", "Sync", "commit %s by %s: %s",
+			short(status.Commits.Applied), status.History[0].Author, status.History[0].Subject)
+	}
+	if now.kstatus == reporting.Failed && now.reason != reasonSuspended && !hasCondition(repository, now) {
+		r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, now.reason, "Sync", "%s",
+			reporting.Shorten(now.message))
+	}
+}
+
+// hasCondition reports whether the stored Ready condition has this reason and message.
+func hasCondition(repository *v1alpha1.PolicyRepository, now condition) bool {
+	for _, stored := range repository.Status.Conditions {
+		if stored.Type == v1alpha1.ConditionReady {
+			return stored.Reason == now.reason && stored.Message == reporting.Shorten(now.message)
+		}
+	}
+	return false
+}

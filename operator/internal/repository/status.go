@@ -1,0 +1,127 @@
+package repository
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+// Reasons of the Ready condition, besides those of package git.
+const (
+	reasonSynced           = "Synced"
+	reasonSuspended        = "Suspended"
+	reasonProgressing      = "Progressing"
+	reasonViolations       = "Violations"
+	reasonObjectsFailed    = "ObjectsFailed"
+	reasonDeletionsPending = "DeletionsPending"
+)
+
+// maxListed is how many items each list of a status has.
+const maxListed = 20
+
+// maxHistory is how many applied commits a status has.
+const maxHistory = 5
+
+// condition is what the Ready condition says.
+type condition struct {
+	kstatus         reporting.Kstatus
+	reason, message string
+}
+
+func (c condition) set(status *v1alpha1.PolicyRepositoryStatus, generation int64) {
+	status.ObservedGeneration = generation
+	reporting.SetKstatus(&status.Conditions, generation, c.kstatus, c.reason, c.message)
+}
+
+// reportProblem reports why the newest commit is not followed, or that it is.
+func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
+	status.Commits.Fetched = known.fetched
+	status.Violations, status.ViolationCount = nil, 0
+	if known.problem != nil {
+		status.Violations, status.ViolationCount = known.problem.violations, int32(known.problem.violationCount) //nolint:gosec // limited by the size of a tree
+	}
+	if known.tree != nil {
+		status.Commits.Vetted = known.tree.commit
+	}
+}
+
+// reportOutcome reports what became of a plan.
+func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outcome, now time.Time) {
+	status.Tree, status.Failures, status.PendingDeletions = tree.root, nil, nil
+	for _, conflict := range o.Conflicts {
+		status.Failures = append(status.Failures,
+			v1alpha1.RepositoryFailure{Object: conflict.ID.String(), Message: conflict.Reason})
+	}
+	for _, failed := range o.failures {
+		status.Failures = append(status.Failures,
+			v1alpha1.RepositoryFailure{Object: failed.ID.String(), Message: reporting.Shorten(failed.err.Error())})
+	}
+	status.Failures = first(status.Failures)
+	status.UnmanagedNamespaces = first(o.Unmanaged)
+	if len(o.Waiting) > 0 {
+		status.PendingDeletions = &v1alpha1.PendingDeletions{
+			Commit: tree.commit, Namespaces: first(o.Waiting), Total: int32(len(o.Waiting)), //nolint:gosec // namespaces
+		}
+	}
+	if !o.isComplete() {
+		return
+	}
+	status.Namespaces = int32(tree.namespaces - len(o.Unmanaged)) //nolint:gosec // namespaces
+	if status.Commits.Applied != tree.commit {
+		status.Commits.Applied = tree.commit
+		status.History = slices.Insert(status.History, 0, v1alpha1.AppliedCommit{
+			Commit: tree.commit, Author: tree.author, Subject: tree.subject, Time: metav1.NewTime(now),
+		})
+		status.History = status.History[:min(len(status.History), maxHistory)]
+	}
+}
+
+// first returns the first items of a list.
+func first[T any](all []T) []T { return all[:min(len(all), maxListed)] }
+
+// conditionOf returns what the Ready condition says. o is nil if no tree is known.
+func conditionOf(known answer, o *outcome) condition {
+	inForce := "no commit is in force yet"
+	if known.tree != nil {
+		inForce = fmt.Sprintf("commit %s stays in force", short(known.tree.commit))
+	}
+	switch {
+	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
+		return condition{reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce}
+	case known.problem != nil && (o == nil || o.isComplete()):
+		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce}
+	case known.tree == nil:
+		return condition{reporting.InProgress, reasonProgressing, "the repository is being fetched"}
+	case !o.isComplete():
+		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(*o)}
+	case len(o.Waiting) > 0:
+		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
+			"commit %s is in force, but would delete %d namespaces: see them with kubectl nstpl sync status, and confirm "+
+				"with kubectl nstpl sync confirm", short(known.tree.commit), len(o.Waiting))}
+	}
+	message := fmt.Sprintf("commit %s is in force", short(known.tree.commit))
+	if n := len(o.Unmanaged); n > 0 {
+		message += fmt.Sprintf("; %d declared namespaces existed before and are not managed, the first is %s: "+
+			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0], v1alpha1.AdoptAnnotation)
+	}
+	return condition{reporting.Current, reasonSynced, message}
+}
+
+func failureMessage(o outcome) string {
+	total := len(o.Conflicts) + len(o.failures)
+	var text string
+	if len(o.failures) > 0 {
+		text = fmt.Sprintf("%s: %s", o.failures[0].ID, o.failures[0].err)
+	} else {
+		text = fmt.Sprintf("%s: %s", o.Conflicts[0].ID, o.Conflicts[0].Reason)
+	}
+	if total > 1 {
+		text += fmt.Sprintf(" (and %d more)", total-1)
+	}
+	return text
+}
