@@ -35,7 +35,8 @@ func parseAddress(text string) (*address, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, failf(InvalidConfiguration, "the URL of the repository cannot be parsed: %s", exampleURLs).because(err)
+		return nil, failf(InvalidConfiguration, "the URL of the repository cannot be parsed: %s",
+			exampleURLs).because(err)
 	}
 	a := &address{scheme: strings.ToLower(u.Scheme), host: u.Hostname(), port: u.Port(), path: u.Path, url: u}
 	switch a.scheme {
@@ -76,7 +77,8 @@ func checkForm(text string) error {
 		return failf(InvalidConfiguration, "the URL of the repository is written like an argument of scp: "+
 			"write ssh://USER@HOST/PATH instead of USER@HOST:PATH")
 	}
-	return failf(InvalidConfiguration, "the URL of the repository is a path of a file, or has no scheme: %s", exampleURLs)
+	return failf(InvalidConfiguration, "the URL of the repository is a path of a file, or has no scheme: %s",
+		exampleURLs)
 }
 
 func (a *address) parseUser() error {

@@ -44,14 +44,15 @@ func readCommit(
 	if err != nil {
 		return nil, err
 	}
-	kind, length, err := objects.stat(hash)
+	e, err := objects.stat(hash)
 	switch {
 	case err != nil:
 		return nil, err
-	case kind != plumbing.CommitObject:
-		return nil, failf(InvalidContent, "the object %s is a %s and not a commit", hash, kind)
-	case length > l.commit:
-		return nil, failf(LimitExceeded, "the commit object %s has %d bytes, more than the allowed %d", hash, length, l.commit)
+	case e.kind != plumbing.CommitObject:
+		return nil, failf(InvalidContent, "the object %s is a %s and not a commit", hash, e.kind)
+	case e.size > l.commit:
+		return nil, failf(LimitExceeded, "the commit object %s has %d bytes, more than the allowed %d", hash, e.size,
+			l.commit)
 	}
 	raw, err := objects.read(hash, plumbing.CommitObject, l.commit)
 	if err != nil {

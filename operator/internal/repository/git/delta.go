@@ -147,6 +147,7 @@ func (x *indexer) patch(at int32, base []byte, kind plumbing.ObjectType) ([]byte
 	if err != nil {
 		return nil, err
 	}
+	e.isLFS = isPointer(result, e.size)
 	hash := plumbing.ComputeHash(kind, result)
 	x.pack.byHash[hash] = at
 	x.adoptByHash(at, hash)

@@ -6,18 +6,19 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// Files returns the directory at a path of the commit, such as foo-corp, or the root for "" and ".". The directories are
-// read at once, and the contents of files when they are opened. Symbolic links have fs.ModeSymlink, and are not followed.
-// Directories whose names begin with a dot are left out.
+// Files returns the directory at a path of the commit, such as foo-corp, or the root for "" and ".". The directories
+// are read at once, and the contents of files when they are opened. Symbolic links have fs.ModeSymlink, and are not
+// followed. Directories whose names begin with a dot are left out.
 //
-// Files returns RefusedFiles if the tree has submodules, pointers of Git LFS or files of more than 8 MiB, and an Error if
-// the path is not a directory or the tree is too large.
+// Files returns RefusedFiles if the tree has submodules, pointers of Git LFS or files of more than 8 MiB, and an Error
+// if the path is not a directory or the tree is too large.
 //
 // The result implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS, and is safe for concurrent use.
 func (c *Commit) Files(at string) (fs.FS, error) {
@@ -101,7 +102,8 @@ func (f *files) ReadFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.read("read", name, n)
+	content, err := f.read("read", name, n)
+	return slices.Clone(content), err // callers of fs.ReadFile may change it
 }
 
 // Stat describes a file or directory.

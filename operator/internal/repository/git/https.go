@@ -149,8 +149,9 @@ func (t *httpsTransport) explainStatus(status int) error {
 		return failf(AccessDenied, "%s cannot be read with the credentials of the Secret (status 403): "+
 			"give their owner access to read the repository", a)
 	case status == http.StatusNotFound, status == http.StatusGone:
-		return failf(NotFound, "%s does not exist, or its existence is hidden from the credentials in use (status %d): "+
-			"check the URL and the Secret", a, status)
+		return failf(NotFound,
+			"%s does not exist, or its existence is hidden from the credentials in use (status %d): "+
+				"check the URL and the Secret", a, status)
 	case status == http.StatusTooManyRequests:
 		return failf(Unreachable, "%s answers that there were too many requests (status 429)", a)
 	case status >= 500:

@@ -61,7 +61,8 @@ func (a *address) explain(ctx context.Context, err error, said string) error {
 
 func (a *address) explainTLS(err error) *Error {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return failf(UntrustedServer, "the certificate of %s has expired or is not valid yet: it is valid from %s until %s",
+		return failf(UntrustedServer,
+			"the certificate of %s has expired or is not valid yet: it is valid from %s until %s",
 			a.host, invalid.Cert.NotBefore.UTC().Format("2006-01-02"), invalid.Cert.NotAfter.UTC().Format("2006-01-02"))
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {

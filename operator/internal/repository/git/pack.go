@@ -1,15 +1,19 @@
 package git
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	gozlib "github.com/go-git/go-git/v5/utils/sync"
 )
 
 // entry is an object of a pack.
@@ -19,6 +23,7 @@ type entry struct {
 	size   int64 // of the object, once it is known
 	base   int32 // the entry that a delta changes, or -1
 	kind   plumbing.ObjectType
+	isLFS  bool // whether it is a pointer of Git LFS
 }
 
 // pack finds objects in a file with a pack. Only objects whose content was hashed can be found. It is safe for
@@ -29,13 +34,14 @@ type pack struct {
 	byHash  map[plumbing.Hash]int32
 	// partial reports whether some deltas were left out because they need too much memory.
 	partial bool
+	cache   cache
 }
 
 // errAbsent means that a pack does not contain an object.
 var errAbsent = errors.New("the object is not in the pack")
 
-// indexPack reads a pack from a stream, whose bytes are those of the file, up to its checksum. Every object is decompressed and hashed once, in constant
-// memory, except for deltas and their bases.
+// indexPack reads a pack from a stream, whose bytes are those of the file, up to its checksum. Every object is
+// decompressed and hashed once, in constant memory, except for deltas and their bases.
 func indexPack(ctx context.Context, stream io.Reader, file io.ReaderAt, l limits) (*pack, error) {
 	x := &indexer{
 		ctx: ctx, limits: l, budget: l.inflated,
@@ -61,7 +67,7 @@ type indexer struct {
 	children, next []int32
 	// ofHash has the deltas that name their base by its hash.
 	ofHash map[plumbing.Hash][]int32
-	hashes map[int32]plumbing.Hash // of objects that are no deltas, if any delta names its base by its hash
+	hashes map[int32]plumbing.Hash // of objects that are not deltas, if any delta names its base by its hash
 }
 
 func (x *indexer) spend(bytes int64) error {
@@ -72,7 +78,7 @@ func (x *indexer) spend(bytes int64) error {
 	return x.ctx.Err()
 }
 
-// scan reads all objects, and hashes those that are no deltas.
+// scan reads all objects, and hashes those that are not deltas.
 func (x *indexer) scan(scanner *packfile.Scanner) error {
 	_, count, err := scanner.Header()
 	if err != nil {
@@ -103,6 +109,7 @@ func (x *indexer) scanObject(scanner *packfile.Scanner) error {
 	e := entry{offset: header.Offset, length: header.Length, size: -1, base: -1, kind: header.Type}
 	content := io.Discard
 	var hasher plumbing.Hasher
+	var start beginning
 	switch header.Type {
 	case plumbing.OFSDeltaObject:
 		if e.base = x.find(header.OffsetReference); e.base < 0 {
@@ -112,7 +119,7 @@ func (x *indexer) scanObject(scanner *packfile.Scanner) error {
 		x.ofHash[header.Reference] = append(x.ofHash[header.Reference], at)
 	case plumbing.CommitObject, plumbing.TreeObject, plumbing.BlobObject, plumbing.TagObject:
 		hasher = plumbing.NewHasher(header.Type, header.Length)
-		content, e.size = hasher, header.Length
+		content, e.size = io.MultiWriter(hasher, &start), header.Length
 	default:
 		return fmt.Errorf("the object has the unknown type %d", header.Type)
 	}
@@ -123,12 +130,29 @@ func (x *indexer) scanObject(scanner *packfile.Scanner) error {
 	if err != nil {
 		return err
 	}
+	e.isLFS = isPointer(start.content, e.size)
 	x.pack.entries = append(x.pack.entries, e)
 	if e.size >= 0 {
 		x.pack.byHash[hasher.Sum()] = at
 	}
 	return nil
 }
+
+// beginning is a writer that keeps the first bytes.
+type beginning struct{ content []byte }
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.content = append(b.content, p[:min(len(p), maxPointer-len(b.content))]...)
+	return len(p), nil
+}
+
+// maxPointer is the size of a pointer of Git LFS in bytes at most, by its specification.
+const maxPointer = 1024
+
+var lfsPointer = regexp.MustCompile(`^version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/v1\s`)
+
+// isPointer reports whether a file of a size begins as a pointer of Git LFS.
+func isPointer(start []byte, size int64) bool { return size <= maxPointer && lfsPointer.Match(start) }
 
 // interruptible is a writer that fails once its context is done.
 type interruptible struct {
@@ -154,70 +178,130 @@ func (x *indexer) find(offset int64) int32 {
 	return int32(at)
 }
 
-// open returns a reader of the content of an entry: an object, or a delta.
-func (p *pack) open(e entry) (io.ReadCloser, error) {
-	scanner := packfile.NewScanner(io.NewSectionReader(p.file, 0, 1<<62))
-	if _, err := scanner.SeekObjectHeader(e.offset); err != nil {
-		return nil, err
-	}
-	return scanner.ReadObject()
-}
+// maxHeader is more than the bytes of an entry before its compressed content.
+const maxHeader = 64
 
 // inflate returns the content of an entry: an object, or a delta.
 func (p *pack) inflate(e entry) ([]byte, error) {
-	reader, err := p.open(e)
+	var header [maxHeader]byte
+	n, err := p.file.ReadAt(header[:], e.offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	// The header has a number with the type and the length, and the base of a delta: a number or a hash.
+	skip := afterNumber(header[:n])
+	switch e.kind {
+	case plumbing.OFSDeltaObject:
+		skip += afterNumber(header[min(skip, n):n])
+	case plumbing.REFDeltaObject:
+		skip += len(plumbing.Hash{})
+	default:
+	}
+	buffered := bufio.NewReaderSize(io.NewSectionReader(p.file, e.offset+int64(skip), math.MaxInt64-e.offset-maxHeader),
+		int(min(e.length+maxHeader, 32<<10)))
+	reader, err := gozlib.GetZlibReader(buffered)
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close()
-	content := bytes.NewBuffer(make([]byte, 0, e.length+bytes.MinRead))
-	if _, err := content.ReadFrom(reader); err != nil {
-		return nil, err
-	}
-	if int64(content.Len()) != e.length {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return content.Bytes(), nil
+	defer gozlib.PutZlibReader(reader)
+	content := make([]byte, e.length)
+	_, err = io.ReadFull(reader.Reader, content)
+	return content, err
 }
 
-// stat returns the type and size of an object. It returns errAbsent if the pack does not contain the object.
-func (p *pack) stat(hash plumbing.Hash) (plumbing.ObjectType, int64, error) {
+// afterNumber returns how many bytes a number has: the last is the first without the highest bit.
+func afterNumber(header []byte) int {
+	for i, b := range header {
+		if b&0x80 == 0 {
+			return i + 1
+		}
+	}
+	return len(header)
+}
+
+// stat describes an object: its type is not that of a delta. It returns errAbsent if the pack does not contain the
+// object.
+func (p *pack) stat(hash plumbing.Hash) (entry, error) {
 	at, found := p.byHash[hash]
 	if !found {
-		return plumbing.InvalidObject, 0, errAbsent
+		return entry{}, errAbsent
 	}
 	e := p.entries[at]
 	for e.base >= 0 {
-		e.kind = p.entries[e.base].kind
-		e.base = p.entries[e.base].base
+		e.kind, e.base = p.entries[e.base].kind, p.entries[e.base].base
 	}
-	return e.kind, e.size, nil
+	return e, nil
 }
 
-// read returns the content of an object of a type and of at most max bytes.
+// read returns the content of an object of a type and of at most max bytes. The caller must not change it.
 func (p *pack) read(hash plumbing.Hash, kind plumbing.ObjectType, max int64) ([]byte, error) {
-	is, size, err := p.stat(hash)
+	e, err := p.stat(hash)
 	switch {
 	case err != nil:
 		return nil, err
-	case is != kind:
-		return nil, fmt.Errorf("the object is a %s and not a %s", is, kind)
-	case size > max:
-		return nil, fmt.Errorf("the %s has %d bytes, more than the allowed %d", kind, size, max)
+	case e.kind != kind:
+		return nil, fmt.Errorf("the object is a %s and not a %s", e.kind, kind)
+	case e.size > max:
+		return nil, fmt.Errorf("the %s has %d bytes, more than the allowed %d", kind, e.size, max)
 	}
-	chain := []int32{p.byHash[hash]}
-	for base := p.entries[chain[0]].base; base >= 0; base = p.entries[base].base {
-		chain = append(chain, base)
+	return p.content(p.byHash[hash])
+}
+
+// content returns the content of an object, which the caller must not change.
+func (p *pack) content(at int32) ([]byte, error) {
+	var chain []int32
+	content, found := p.cache.get(at)
+	for !found {
+		chain = append(chain, at)
+		if p.entries[at].base < 0 {
+			break
+		}
+		at = p.entries[at].base
+		content, found = p.cache.get(at)
 	}
-	content, err := p.inflate(p.entries[chain[len(chain)-1]])
-	for _, at := range slices.Backward(chain[:len(chain)-1]) {
+	for _, at := range slices.Backward(chain) {
+		e := p.entries[at]
+		inflated, err := p.inflate(e)
+		if err == nil && e.base >= 0 {
+			inflated, err = applyDelta(content, inflated, e.size)
+		}
 		if err != nil {
 			return nil, err
 		}
-		var delta []byte
-		if delta, err = p.inflate(p.entries[at]); err == nil {
-			content, err = applyDelta(content, delta, p.entries[at].size)
-		}
+		content = inflated
+		p.cache.put(at, content)
 	}
-	return content, err
+	return content, nil
+}
+
+// cache keeps the contents of small objects, because those that were read last are often the bases of the next ones.
+type cache struct {
+	lock     sync.Mutex
+	contents map[int32][]byte
+	bytes    int
+}
+
+// maxCached is the size of an object, and maxCache that of all objects, in bytes.
+const (
+	maxCached = 64 << 10
+	maxCache  = 4 << 20
+)
+
+func (c *cache) get(at int32) ([]byte, bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	content, found := c.contents[at]
+	return content, found
+}
+
+func (c *cache) put(at int32, content []byte) {
+	if len(content) > maxCached {
+		return
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.bytes += len(content); c.contents == nil || c.bytes > maxCache {
+		c.contents, c.bytes = map[int32][]byte{}, len(content)
+	}
+	c.contents[at] = content
 }

@@ -188,7 +188,8 @@ func (r *Remote) notSent() error {
 		return failf(NotFound, "%s does not send the commit %s, which is not in the history of the default branch: "+
 			"use a tag or a branch", r.address, r.reference.Commit)
 	}
-	return failf(NotFound, "the commit is no longer one of the last %d of the %s of %s", branchHistory, r.reference, r.address)
+	return failf(NotFound, "the commit is no longer one of the last %d of the %s of %s", branchHistory, r.reference,
+		r.address)
 }
 
 // download sends a request and stores the answer.

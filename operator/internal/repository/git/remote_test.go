@@ -135,8 +135,10 @@ func TestFetch(t *testing.T) {
 	t.Parallel()
 	encrypted := gittest.NewKey(t, "open sesame")
 	tests := map[string]func(t *testing.T) *served{
-		"https":               func(t *testing.T) *served { return serve(t, gittest.HTTPS{}) },
-		"https, basic":        func(t *testing.T) *served { return serve(t, gittest.HTTPS{Username: "u", Password: "p:w"}) },
+		"https": func(t *testing.T) *served { return serve(t, gittest.HTTPS{}) },
+		"https, basic": func(t *testing.T) *served {
+			return serve(t, gittest.HTTPS{Username: "u", Password: "p:w"})
+		},
 		"https, bearer token": func(t *testing.T) *served { return serve(t, gittest.HTTPS{Token: "t0ken"}) },
 		"https, a line feed after the token": func(t *testing.T) *served {
 			s := serve(t, gittest.HTTPS{Token: "t0ken"})

@@ -263,14 +263,16 @@ func TestSSHServerFails(t *testing.T) {
 	}{
 		"another key of the user": {
 			gittest.SSH{}, func(s *served) { s.options.Secret["identity"] = other.Private },
-			git.AccessDenied, "127.0.0.1 rejects the private key of the Secret for the user git: register its public key",
+			git.AccessDenied,
+			"127.0.0.1 rejects the private key of the Secret for the user git: register its public key",
 		},
 		"another host key": {
 			gittest.SSH{}, func(s *served) {
 				host, _, _ := strings.Cut(string(s.options.Secret["known_hosts"]), " ")
 				s.options.Secret["known_hosts"] = []byte(host + " " + string(other.Authorized))
 			},
-			git.UntrustedServer, "which is not the one in known_hosts: either the server has a new key, or another server",
+			git.UntrustedServer,
+			"which is not the one in known_hosts: either the server has a new key, or another server",
 		},
 		"an unknown host": {
 			gittest.SSH{}, func(s *served) {
@@ -399,7 +401,8 @@ func capabilities(requested *atomic.Value, removed ...string) func(http.Handler)
 			for _, capability := range removed {
 				// A word of the same length that no client knows.
 				for _, before := range []string{" ", "\x00"} {
-					answer = strings.ReplaceAll(answer, before+capability+" ", before+strings.Repeat("x", len(capability))+" ")
+					answer = strings.ReplaceAll(answer, before+capability+" ",
+						before+strings.Repeat("x", len(capability))+" ")
 				}
 			}
 			_, _ = io.WriteString(w, answer)
@@ -416,14 +419,18 @@ func TestCapabilities(t *testing.T) {
 	}{
 		"all": {nil, []string{" multi_ack_detailed ", " side-band-64k ", "deepen 1\n"}, []string{"have "}},
 		// Azure DevOps rejects requests without one of the two.
-		"no multi_ack_detailed": {[]string{"multi_ack_detailed"}, []string{" multi_ack "}, []string{"multi_ack_detailed"}},
-		"no multi_ack":          {[]string{"multi_ack_detailed", "multi_ack"}, nil, []string{"multi_ack"}},
-		"no side-band-64k":      {[]string{"side-band-64k"}, []string{" side-band "}, []string{"side-band-64k"}},
-		"no side-band":          {[]string{"side-band-64k", "side-band"}, nil, []string{"side-band"}},
-		"no shallow":            {[]string{"shallow"}, nil, []string{"deepen"}},
-		"no deltas by offset":   {[]string{"ofs-delta"}, nil, []string{"ofs-delta"}},
+		"no multi_ack_detailed": {
+			[]string{"multi_ack_detailed"}, []string{" multi_ack "}, []string{"multi_ack_detailed"},
+		},
+		"no multi_ack":        {[]string{"multi_ack_detailed", "multi_ack"}, nil, []string{"multi_ack"}},
+		"no side-band-64k":    {[]string{"side-band-64k"}, []string{" side-band "}, []string{"side-band-64k"}},
+		"no side-band":        {[]string{"side-band-64k", "side-band"}, nil, []string{"side-band"}},
+		"no shallow":          {[]string{"shallow"}, nil, []string{"deepen"}},
+		"no deltas by offset": {[]string{"ofs-delta"}, nil, []string{"ofs-delta"}},
 		"nothing": {
-			[]string{"multi_ack_detailed", "multi_ack", "side-band-64k", "side-band", "shallow", "ofs-delta", "no-progress"},
+			[]string{
+				"multi_ack_detailed", "multi_ack", "side-band-64k", "side-band", "shallow", "ofs-delta", "no-progress",
+			},
 			nil, []string{"multi_ack", "side-band", "deepen", "ofs-delta", "no-progress"},
 		},
 	}
@@ -458,7 +465,8 @@ func TestProxy(t *testing.T) {
 			w.WriteHeader(http.StatusProxyAuthRequired)
 			return
 		}
-		upstream, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.Replace(r.Host, "git.test", "127.0.0.1", 1))
+		upstream, err := new(net.Dialer).DialContext(r.Context(), "tcp",
+			strings.Replace(r.Host, "git.test", "127.0.0.1", 1))
 		if err != nil {
 			w.WriteHeader(http.StatusBadGateway)
 			return

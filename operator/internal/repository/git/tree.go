@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -205,43 +204,30 @@ func (w *walker) refuse(at, message, remedy string) {
 // measure sets the size of a file, and refuses files that are too large and pointers of LFS.
 func (w *walker) measure(file *node, at string) error {
 	c := w.commit
-	kind, bytes, err := c.objects.stat(file.hash)
+	e, err := c.objects.stat(file.hash)
 	switch {
 	case errors.Is(err, errAbsent): // the server was asked to omit large files
 		w.refuse(at, fmt.Sprintf("it is larger than %s, or the server did not send it", size(c.limits.file)),
 			"move it out of the tree")
 		return nil
-	case err == nil && bytes > c.limits.file:
+	case e.size > c.limits.file:
 		w.refuse(at, fmt.Sprintf("it is larger than %s", size(c.limits.file)), "move it out of the tree")
 		return nil
-	case err != nil || kind != plumbing.BlobObject:
+	case e.kind != plumbing.BlobObject:
 		return failf(InvalidContent, "the file %q of the commit %s cannot be read: its object is not a file",
 			printable(at, maxRemoteText), c.Hash).because(err)
 	}
-	file.size = bytes
-	if w.bytes += bytes; w.bytes > c.limits.tree {
+	file.size = e.size
+	if w.bytes += e.size; w.bytes > c.limits.tree {
 		return failf(LimitExceeded, "the files in the tree of the commit %s have more than %s together: "+
 			"select a smaller path", c.Hash, size(c.limits.tree))
 	}
-	if bytes > maxPointer || file.mode&fs.ModeSymlink != 0 {
-		return nil
-	}
-	content, err := c.objects.read(file.hash, plumbing.BlobObject, maxPointer)
-	if err != nil {
-		return failf(InvalidContent, "the file %q of the commit %s cannot be read",
-			printable(at, maxRemoteText), c.Hash).because(err)
-	}
-	if lfsPointer.Match(content) {
+	if e.isLFS && file.mode.IsRegular() {
 		w.refuse(at, "it is a pointer to a file in Git LFS, and not the file itself",
 			"remove it from LFS: git lfs untrack, then git add --renormalize")
 	}
 	return nil
 }
-
-// maxPointer is the size of a pointer of Git LFS in bytes at most, by its specification.
-const maxPointer = 1024
-
-var lfsPointer = regexp.MustCompile(`^version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/v1\s`)
 
 // size formats a number of bytes.
 func size(bytes int64) string {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Verify reports whether a commit is signed by a trusted key, and returns a description of the key. keys is the data of a
-// Secret: each value has PGP public keys in ASCII armor, or SSH public keys as lines of authorized_keys or of
+// Verify reports whether a commit is signed by a trusted key, and returns a description of the key. keys is the data of
+// a Secret: each value has PGP public keys in ASCII armor, or SSH public keys as lines of authorized_keys or of
 // allowed_signers. Verify rejects keys that are expired or revoked now, even if the signature is older.
 //
 // The signature must be the commit's own, and it must cover every byte of the commit object. The signature of an

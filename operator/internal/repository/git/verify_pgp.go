@@ -21,8 +21,9 @@ type pgpKeys struct {
 
 // parsePGP reads all blocks of public keys in a text.
 func (t *trusted) parsePGP(name string, data []byte) error {
-	invalid := failf(InvalidConfiguration, "%s in the Secret with trusted keys is not a PGP public key in ASCII armor: "+
-		"set it to the output of gpg --armor --export", name)
+	invalid := failf(InvalidConfiguration,
+		"%s in the Secret with trusted keys is not a PGP public key in ASCII armor: "+
+			"set it to the output of gpg --armor --export", name)
 	found := pgpKeys{name: name}
 	for text := range bytes.SplitAfterSeq(data, []byte("-----END PGP PUBLIC KEY BLOCK-----")) {
 		if len(found.keys) > 0 && !bytes.Contains(text, []byte("-----BEGIN ")) {
@@ -83,12 +84,14 @@ func signsBytes(s *packet.Signature) bool {
 func explainPGP(commit string, err error) error {
 	switch {
 	case errors.Is(err, pgperrors.ErrKeyRevoked):
-		return failf(NotVerified, "the commit %s is signed by a PGP key that was revoked: sign with another key", commit)
+		return failf(NotVerified, "the commit %s is signed by a PGP key that was revoked: sign with another key",
+			commit)
 	case errors.Is(err, pgperrors.ErrKeyExpired):
 		return failf(NotVerified, "the commit %s is signed by a PGP key that has expired: "+
 			"extend the key and update its public key in the Secret, or sign with another key", commit)
 	case errors.Is(err, pgperrors.ErrSignatureExpired):
 		return failf(NotVerified, "the PGP signature of the commit %s has expired: sign the commit again", commit)
 	}
-	return failf(NotVerified, "the PGP signature does not match the commit %s: sign the commit again", commit).because(err)
+	return failf(NotVerified, "the PGP signature does not match the commit %s: sign the commit again",
+		commit).because(err)
 }

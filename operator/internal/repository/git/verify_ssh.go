@@ -76,7 +76,8 @@ func parseSSHLine(line string) (ssh.PublicKey, error) {
 }
 
 func isKeyType(field string) bool {
-	return strings.HasPrefix(field, "ssh-") || strings.HasPrefix(field, "ecdsa-sha2-") || strings.HasPrefix(field, "sk-")
+	return strings.HasPrefix(field, "ssh-") || strings.HasPrefix(field, "ecdsa-sha2-") ||
+		strings.HasPrefix(field, "sk-")
 }
 
 func isCertificate(key ssh.PublicKey) bool {
@@ -84,7 +85,7 @@ func isCertificate(key ssh.PublicKey) bool {
 	return is
 }
 
-// verifySSH verifies a signature in the format of OpenSSH.
+// verifySSH verifies a signature in the format of OpenSSH. sshsig rejects RSA signatures with SHA-1.
 func (t *trusted) verifySSH(commit string, payload, signature []byte) (string, error) {
 	mismatch := failf(NotVerified, "the SSH signature does not match the commit %s: sign the commit again", commit)
 	parsed, err := sshsig.Unarmor(signature)
@@ -95,10 +96,6 @@ func (t *trusted) verifySSH(commit string, payload, signature []byte) (string, e
 	for _, k := range t.ssh {
 		if !bytes.Equal(k.key.Marshal(), parsed.PublicKey.Marshal()) {
 			continue
-		}
-		if parsed.Signature.Format == ssh.KeyAlgoRSA {
-			return "", failf(NotVerified, "the SSH signature of the commit %s uses SHA-1, which is insecure: "+
-				"sign the commit with a current version of OpenSSH", commit)
 		}
 		err := sshsig.Verify(bytes.NewReader(payload), parsed, k.key, parsed.HashAlgorithm, sshNamespace)
 		if err != nil {

@@ -25,7 +25,7 @@ import (
 // HTTPS describes a server of repositories over HTTPS.
 type HTTPS struct {
 	// Username and Password are what basic authentication demands, and Token what bearer authentication demands. All
-	// empty means that everybody may read.
+	// empty means that the server demands no credentials.
 	Username, Password, Token string
 	// Wrap returns a handler in front of Git's, or is nil.
 	Wrap func(git http.Handler) http.Handler

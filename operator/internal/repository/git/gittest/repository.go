@@ -80,7 +80,8 @@ type Commit struct {
 	Time time.Time
 }
 
-// Commit adds a commit to its branch and returns the hash. Files of the parent that the commit does not have are deleted.
+// Commit adds a commit to its branch and returns the hash. Files of the parent that the commit does not have are
+// deleted.
 func (r *Repository) Commit(t testing.TB, c Commit) string {
 	t.Helper()
 	if c.Branch == "" {

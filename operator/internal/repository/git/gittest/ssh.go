@@ -40,7 +40,8 @@ func NewKey(t testing.TB, passphrase string) *Key {
 	}
 	require.NoError(t, err)
 	return &Key{
-		Signer: signer, Private: pem.EncodeToMemory(block), Authorized: cryptossh.MarshalAuthorizedKey(signer.PublicKey()),
+		Signer: signer, Private: pem.EncodeToMemory(block),
+		Authorized: cryptossh.MarshalAuthorizedKey(signer.PublicKey()),
 	}
 }
 
