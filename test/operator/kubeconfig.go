@@ -19,16 +19,23 @@ import (
 func WriteKubeconfig(
 	ctx context.Context, cluster *controlplane.Cluster, path string, change ...func(*clientcmdapi.Cluster),
 ) error {
+	return WriteKubeconfigOf(ctx, cluster, "nstpl-operator", path, change...)
+}
+
+// WriteKubeconfigOf writes a kubeconfig with only the permissions of a ServiceAccount in the operator's namespace.
+func WriteKubeconfigOf(
+	ctx context.Context, cluster *controlplane.Cluster, account, path string, change ...func(*clientcmdapi.Cluster),
+) error {
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
 		return err
 	}
 	day := int64(24 * 60 * 60)
-	token, err := client.CoreV1().ServiceAccounts(v1alpha1.OperatorNamespace).CreateToken(ctx, "nstpl-operator",
+	token, err := client.CoreV1().ServiceAccounts(v1alpha1.OperatorNamespace).CreateToken(ctx, account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("get a token for the operator: %w", err)
+		return fmt.Errorf("get a token for %s: %w", account, err)
 	}
 	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig)
 	if err != nil {

@@ -52,19 +52,11 @@ type Process struct {
 
 // Start starts an operator and returns at once: see AwaitReady.
 func Start(options Options) (*Process, error) {
-	log, err := os.CreateTemp(options.Dir, "operator-*.log")
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
 	addresses, err := process.FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{
-		Metrics: addresses[0], Probes: addresses[1], Webhooks: addresses[2], log: log.Name(),
-		Exited: make(chan struct{}),
-	}
+	p := &Process{Metrics: addresses[0], Probes: addresses[1], Webhooks: addresses[2]}
 	if options.Webhooks != "" {
 		p.Webhooks = options.Webhooks
 	}
@@ -76,23 +68,49 @@ func Start(options Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags = append(flags, "--metrics-bind-address="+p.Metrics, "--health-probe-bind-address="+p.Probes,
-		"--webhook-bind-address="+p.Webhooks, "--webhook-url=https://"+service)
+	flags = append(flags, "--webhook-bind-address="+p.Webhooks, "--webhook-url=https://"+service)
+	if err := p.start(options, flags); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// StartSync starts nstpl-sync and returns at once: see AwaitReady. The options about webhooks have no effect.
+func StartSync(options Options) (*Process, error) {
+	addresses, err := process.FreeAddresses(2)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Metrics: addresses[0], Probes: addresses[1]}
+	if err := p.start(options, nil); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) start(options Options, flags []string) error {
+	log, err := os.CreateTemp(options.Dir, "operator-*.log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.log, p.Exited = log.Name(), make(chan struct{})
+	flags = append(flags, "--metrics-bind-address="+p.Metrics, "--health-probe-bind-address="+p.Probes)
 	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+options.Kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it does not get interrupts from the terminal
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the operator: %w", err)
+		return fmt.Errorf("start %s: %w", options.Binary, err)
 	}
 	go func() {
 		_ = p.cmd.Wait() // Stop checks the exit status
 		close(p.Exited)
 	}()
 	if err := p.startGuard(); err != nil {
-		return nil, errors.Join(err, p.Kill())
+		return errors.Join(err, p.Kill())
 	}
-	return p, nil
+	return nil
 }
 
 func (p *Process) startGuard() error {

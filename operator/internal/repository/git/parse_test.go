@@ -12,7 +12,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/stretchr/testify/require"
 
-	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 func TestParseAddress(t *testing.T) {

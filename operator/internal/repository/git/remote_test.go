@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/internal/repository/git"
-	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 // fooCorp is a tree of policies.

@@ -21,7 +21,7 @@ import (
 	cryptossh "golang.org/x/crypto/ssh"
 
 	"nstpl.dev/nstpl/operator/internal/repository/git"
-	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 // status returns a handler that always answers with a status.

@@ -16,7 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/repository/git"
-	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
