@@ -1,0 +1,196 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// errEnded is the error of all requests of a process that has ended.
+var errEnded = errors.New("the process has ended")
+
+// ending is a transport that ends at a write: before it is sent, or before its answer arrives. Then all requests fail.
+type ending struct {
+	http.RoundTripper
+	at      int64
+	after   bool
+	writes  atomic.Int64
+	isEnded atomic.Bool
+}
+
+func (e *ending) RoundTrip(request *http.Request) (*http.Response, error) {
+	if e.isEnded.Load() {
+		return nil, errEnded
+	}
+	if request.Method != http.MethodGet && e.writes.Add(1) == e.at {
+		e.isEnded.Store(true)
+		if e.after {
+			if response, err := e.RoundTripper.RoundTrip(request); err == nil {
+				response.Body.Close()
+			}
+		}
+		return nil, errEnded
+	}
+	return e.RoundTripper.RoundTrip(request)
+}
+
+// newRepositories returns a controller without caches, as of a process that has just begun.
+func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositories {
+	t.Helper()
+	config = rest.CopyConfig(config)
+	if end != nil {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			end.RoundTripper = next
+			return end
+		})
+	}
+	api, err := client.New(config, client.Options{Scheme: testScheme(t)})
+	require.NoError(t, err)
+	objects, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	return &Repositories{Client: api, Live: api, Cluster: &Cluster{Cached: api, Objects: objects}}
+}
+
+func testScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	add := runtime.NewSchemeBuilder(corev1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme,
+		v1alpha1.AddToScheme)
+	require.NoError(t, add.AddToScheme(scheme))
+	return scheme
+}
+
+// treeOf returns the tree of a commit.
+func treeOf(t *testing.T, root, commit string, files map[string]string) *vetted {
+	t.Helper()
+	in := fstest.MapFS{}
+	for path, content := range files {
+		in[path] = &fstest.MapFile{Data: []byte(content)}
+	}
+	result, err := hierarchy.Load(in, root)
+	require.NoError(t, err)
+	require.Empty(t, result.Violations)
+	compiled, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
+	require.NoError(t, err)
+	declared, err := inventory.Declare(compiled)
+	require.NoError(t, err)
+	return &vetted{commit: commit, root: root, declared: declared}
+}
+
+// A process may end before or after each of its writes: its successor completes the commit, and deletes all that was
+// created and is no longer declared, and nothing else.
+func TestEveryWriteMayBeTheLast(t *testing.T) {
+	t.Parallel()
+	cluster := controlplane.New(t)
+	admin := newRepositories(t, cluster.RESTConfig(), nil)
+	definitions, err := crd.All()
+	require.NoError(t, err)
+	for _, definition := range definitions {
+		require.NoError(t, admin.Client.Create(t.Context(), definition))
+	}
+	require.NoError(t, admin.Client.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
+	}))
+	for run, completed := 0, false; !completed; run++ {
+		for _, after := range []bool{false, true} {
+			root := fmt.Sprintf("t%d-%t", run, after)
+			completed = tryToEnd(t, cluster.RESTConfig(), admin, root, int64(run+1), after)
+		}
+	}
+}
+
+// tryToEnd has a process that ends at a write apply two commits, and a successor complete them. It reports whether all
+// writes came before that one.
+func tryToEnd(
+	t *testing.T, config *rest.Config, admin *Repositories, root string, at int64, after bool,
+) (completed bool) {
+	t.Helper()
+	repository := &v1alpha1.PolicyRepository{
+		ObjectMeta: metav1.ObjectMeta{Name: root},
+		Spec:       v1alpha1.PolicyRepositorySpec{Git: v1alpha1.GitSource{URL: "https://example.com/a"}, Path: root},
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the kind is served
+		assert.NoError(c, admin.Client.Create(t.Context(), repository))
+	}, 30*time.Second, 50*time.Millisecond)
+	namespace := func(name string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
+	}
+	role := func(name string) string {
+		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: " + root + "-" + name +
+			"}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}"
+	}
+	first := treeOf(t, root, "one", map[string]string{
+		"a.yaml": role("a"), root + "-old/" + root + "-stays/ns.yaml": namespace("stays"),
+		root + "-goes/ns.yaml": namespace("goes"),
+	})
+	second := treeOf(t, root, "two", map[string]string{
+		"b.yaml": role("b"), root + "-new/" + root + "-stays/ns.yaml": namespace("stays"),
+	})
+	end := &ending{at: at, after: after}
+	process := newRepositories(t, config, end)
+	commits := []*vetted{first, second}
+	for len(commits) > 0 {
+		if o, err := process.force(t.Context(), repository, commits[0]); err != nil || !o.isComplete() {
+			break
+		}
+		commits = commits[1:]
+	}
+	require.Equal(t, end.isEnded.Load(), len(commits) > 0)
+	successor := newRepositories(t, config, nil)
+	for _, tree := range commits {
+		o, err := successor.force(t.Context(), repository, tree)
+		require.NoError(t, err)
+		require.Empty(t, o.failures, "%s", root)
+		require.Empty(t, o.Conflicts, "%s", root)
+		require.Empty(t, o.Waiting, "%s", root)
+	}
+	require.Equal(t, []string{
+		"ClusterRole " + root + "-b", "Namespace " + root + "-goes, being deleted", "Namespace " + root + "-stays",
+		"NamespaceTemplate " + root, "PolicySpace " + root, "PolicySpace " + root + "-new",
+	}, liveOf(t, admin, root), "at write %d, after it: %t", at, after)
+	return len(commits) == 0
+}
+
+// liveOf returns the objects whose names begin with a prefix.
+func liveOf(t *testing.T, admin *Repositories, prefix string) []string {
+	t.Helper()
+	live, err := admin.Cluster.live(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+	var found []string
+	for id, object := range live {
+		if id.Name != prefix && !strings.HasPrefix(id.Name, prefix+"-") {
+			continue
+		}
+		line := id.Kind + " " + id.Name
+		if object.GetDeletionTimestamp() != nil {
+			line += ", being deleted"
+		}
+		found = append(found, line)
+	}
+	slices.Sort(found)
+	return found
+}

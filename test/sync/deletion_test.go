@@ -1,0 +1,147 @@
+package sync_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// without returns files without some of them.
+func without(files map[string]string, paths ...string) map[string]string {
+	left := map[string]string{}
+	for path, content := range files {
+		left[path] = content
+	}
+	for _, path := range paths {
+		delete(left, path)
+	}
+	return left
+}
+
+// A commit that deletes several namespaces deletes none before it is confirmed. Everything else of it is applied.
+func TestDeletionOfNamespacesNeedsAConfirmation(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "limit")
+	files := map[string]string{
+		"role.yaml":                 roleFile("limit-a", "get"),
+		"limit-one/namespace.yaml":  namespaceFile("limit-one"),
+		"limit-two/namespace.yaml":  namespaceFile("limit-two"),
+		"limit-left/namespace.yaml": namespaceFile("limit-left"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExists(namespace("limit-left"))
+
+	fewer := without(files, "limit-one/namespace.yaml", "limit-two/namespace.yaml", "role.yaml")
+	fewer["role.yaml"] = roleFile("limit-b", "get")
+	b := x.commit(fewer)
+	message := x.waitReason("DeletionsPending", b)
+	require.Contains(t, message, "would delete 2 namespaces")
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, &v1alpha1.PendingDeletions{
+			Commit: b, Namespaces: []string{"limit-one", "limit-two"}, Total: 2,
+		}, status.PendingDeletions)
+		assert.Equal(c, b, status.Commits.Applied)
+	})
+	x.mustExist(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "limit-b"}})
+	x.waitGone(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "limit-a"}})
+	x.mustExist(namespace("limit-one"))
+
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, b)
+	x.waitGone(namespace("limit-one"))
+	x.waitGone(namespace("limit-two"))
+	x.waitApplied(b)
+	x.mustExist(namespace("limit-left"))
+
+	// The last namespace of a tree waits, whatever was confirmed before.
+	c := x.commit(map[string]string{"role.yaml": roleFile("limit-b", "get")})
+	x.waitReason("DeletionsPending", c)
+	x.mustExist(namespace("limit-left"))
+	// When it is declared again, nothing waits.
+	x.waitApplied(x.commit(fewer))
+	x.mustExist(namespace("limit-left"))
+}
+
+// Only what was created for the tree is deleted: neither an object with the label of the tree, nor a namespace that
+// existed before.
+func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "created")
+	ofTree := map[string]string{v1alpha1.TreeLabel: "created"}
+	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "created-foreign", Labels: ofTree}}
+	labelled, existing := namespace("created-labelled"), namespace("created-existing")
+	labelled.Labels = ofTree
+	adopted := namespace("created-adopted")
+	for _, object := range []client.Object{foreign, labelled, existing, adopted} {
+		require.NoError(t, cluster.client.Create(t.Context(), object))
+	}
+	adopted.Annotations = map[string]string{v1alpha1.AdoptAnnotation: "true"}
+	require.NoError(t, cluster.client.Update(t.Context(), adopted))
+	files := map[string]string{
+		"created-new/namespace.yaml":      namespaceFile("created-new"),
+		"created-existing/namespace.yaml": namespaceFile("created-existing"),
+		"created-adopted/namespace.yaml":  namespaceFile("created-adopted"),
+		"viewers.yaml":                    bindingFile("viewers", "view", "ann"),
+	}
+	a := x.commit(files)
+	x.follow()
+	message := x.waitReason("Synced", a)
+	require.Contains(t, message, "1 declared namespaces existed before and are not managed, the first is created-existing")
+	x.waitExists(binding("created-adopted", "created.viewers"))
+	x.mustExist(existing)
+	require.NotContains(t, existing.Labels, v1alpha1.TreeLabel)
+	require.NotContains(t, existing.Labels, v1alpha1.PolicySpaceLabel)
+
+	x.waitApplied(x.commit(without(files, "created-adopted/namespace.yaml", "created-existing/namespace.yaml")))
+	for _, object := range []client.Object{foreign, labelled, existing, adopted} {
+		x.mustExist(object)
+	}
+	require.NotContains(t, adopted.Labels, v1alpha1.PolicySpaceLabel, "it was released")
+
+	// Deleting the PolicyRepository deletes nothing else.
+	require.NoError(t, cluster.client.Delete(t.Context(), x.repository))
+	x.mustExist(namespace("created-new"))
+	x.mustExist(space("created"))
+}
+
+// A ClusterRole that existed before is not changed, and an object of another tree is neither changed nor deleted.
+func TestObjectsOfOthersAreNotChanged(t *testing.T) {
+	t.Parallel()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "others-existing"}}
+	require.NoError(t, cluster.client.Create(t.Context(), role))
+	one, two := newTree(t, "others-one"), newTree(t, "others-two")
+	a := one.commit(map[string]string{"others-shared/namespace.yaml": namespaceFile("others-shared")})
+	one.follow()
+	one.waitApplied(a)
+	b := two.commit(map[string]string{
+		"role.yaml":                    roleFile("others-existing", "delete"),
+		"others-shared/namespace.yaml": namespaceFile("others-shared"),
+		"others-own/namespace.yaml":    namespaceFile("others-own"),
+	})
+	two.follow(func(r *v1alpha1.PolicyRepository) { r.Spec.ExistingNamespaces = v1alpha1.ExistingAdopt })
+	two.waitReason("ObjectsFailed", b)
+	two.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		var objects []string
+		for _, failed := range status.Failures {
+			objects = append(objects, failed.Object+": "+failed.Message)
+		}
+		assert.Equal(c, []string{
+			"clusterrole.rbac.authorization.k8s.io/others-existing: existed before the tree others-two: delete it, rename " +
+				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it",
+			"namespace/others-shared: belongs to the tree others-one: remove it from one of the two trees",
+		}, objects)
+		assert.Empty(c, status.Commits.Applied)
+	})
+	two.waitExists(namespace("others-own"))
+	two.mustExist(role)
+	require.Empty(t, role.Rules)
+	shared := namespace("others-shared")
+	two.mustExist(shared)
+	require.Equal(t, "others-one", shared.Labels[v1alpha1.PolicySpaceLabel])
+}
