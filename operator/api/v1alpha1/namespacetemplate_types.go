@@ -476,7 +476,8 @@ type TemplateRevision struct {
 	// of the revision.
 	// +optional
 	Reach int64 `json:"reach,omitempty"`
-	// failedBefore is the number of selected namespaces that failed when the rollout began.
+	// failedBefore is the number of namespaces that failed already when the revision reached them. They do not stop the
+	// rollout.
 	// +optional
 	FailedBefore int32 `json:"failedBefore,omitempty"`
 	// restartedAt is the value of the annotation policy.nstpl.dev/restarted-at at which the rollout began.

@@ -26,7 +26,7 @@ type Member struct {
 	// with it yet.
 	Reached, Pending bool
 	// Failed is true if the namespace could not be populated, with whichever revision, for a reason that does not pass
-	// by itself.
+	// by itself. If it failed before the newest revision reached it, that does not stop the rollout.
 	Failed bool
 }
 
@@ -43,12 +43,9 @@ func Advance(
 	}
 	failed := int32(0)
 	for _, member := range members {
-		if member.Failed {
+		if member.Reached && member.Failed {
 			failed++
 		}
-	}
-	if isAtStart(revision) {
-		revision.FailedBefore = failed
 	}
 	switch allowed := int32(share(settings.MaxFailures, 0, len(members), false)); {
 	case failed > revision.FailedBefore+allowed:
@@ -70,11 +67,6 @@ func Advance(
 		}
 		revision = next
 	}
-}
-
-// isAtStart reports whether a rollout has not reached any namespace that existed before.
-func isAtStart(revision v1alpha1.TemplateRevision) bool {
-	return revision.Wave == 0 && revision.Reach == 0
 }
 
 // step moves a rollout to the next batch of the wave under way, or to the next wave. isMoved is true if the next wave
@@ -102,6 +94,11 @@ func step(
 	if len(waiting) > 0 {
 		size := batch(settings, len(revision.Waves) > 0, total, reached)
 		revision.Reach = reachOf(waiting, size)
+		for _, member := range members {
+			if member.Failed && !member.Reached && member.Wave == int(revision.Wave) && member.Position < revision.Reach {
+				revision.FailedBefore++
+			}
+		}
 		return revision, 0, false
 	}
 	if int(revision.Wave) >= len(revision.Waves) {

@@ -91,8 +91,8 @@ func (l *Layer) Reached(ns *corev1.Namespace) bool {
 	}
 	created := ns.CreationTimestamp
 	// Both times are in whole seconds. A namespace of the same second as the start may be older.
-	if l.StartTime.Before(&created) && (l.StopTime == nil || created.Before(l.StopTime)) {
-		return true
+	if l.StartTime.Before(&created) {
+		return l.StopTime == nil || created.Before(l.StopTime)
 	}
 	wave := l.WaveOf(ns)
 	return wave < int(l.Wave) || wave == int(l.Wave) && l.PositionOf(ns.UID) < l.Reach

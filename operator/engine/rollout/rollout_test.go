@@ -200,11 +200,35 @@ func TestNamespacesThatFailedBeforeDoNotStopARollout(t *testing.T) {
 		return ns.Name <= "n003" || revision == "t-3" && ns.Name == "n007"
 	}
 	c.edit("t-3")
-	require.Equal(t, int32(0), c.revisions[0].FailedBefore)
-	c.advance()
-	require.Equal(t, int32(4), c.revisions[0].FailedBefore)
 	c.run()
 	require.Equal(t, 20, c.count("t-3"), "one more than before, and two may")
+}
+
+// A correction is not stopped by namespaces that go on failing until it reaches them.
+func TestFailuresOfAnEarlierRevisionDoNotStopARollout(t *testing.T) {
+	c := newCluster(t, nil, tiers(20)...)
+	c.edit("t-1")
+	c.run()
+	c.edit("t-2")
+	c.advance()
+	c.fails = func(_ *corev1.Namespace, revision string) bool { return revision != "t-2" }
+	c.populate()
+	c.run()
+	require.Equal(t, 20, c.count("t-2"))
+}
+
+// A namespace that is created after a rollout stopped does not have the revision, whatever its position.
+func TestNamespacesThatAreCreatedAfterARolloutStoppedDoNotHaveTheRevision(t *testing.T) {
+	at := func(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(1)}}
+	layers := New(template, []v1alpha1.TemplateRevision{
+		{Name: "t-2", StartTime: at(10), StopTime: new(at(20)), State: v1alpha1.RolloutStopped, Reach: everyPosition},
+		{Name: "t-1", StartTime: at(1), State: v1alpha1.RolloutComplete},
+	}, map[string]*v1alpha1.NamespaceTemplateSpec{"t-1": {}, "t-2": {}})
+	for second, want := range map[int64]string{5: "t-2", 10: "t-2", 11: "t-2", 19: "t-2", 20: "t-1", 30: "t-1"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{UID: "u", CreationTimestamp: at(second)}}
+		require.Equal(t, want, layers.For(ns).Name, "created at %d", second)
+	}
 }
 
 func TestWavesFollowEachOther(t *testing.T) {
