@@ -131,7 +131,8 @@ func TestServerFails(t *testing.T) {
 			git.UntrustedServer, "is signed by an unknown authority: put the authority's certificate into ca.crt",
 		},
 		"a redirect to another server": {gittest.HTTPS{Wrap: func(http.Handler) http.Handler {
-			return http.RedirectHandler("https://example.com/x.git/info/refs?service=git-upload-pack", 301)
+			return http.RedirectHandler("https://example.com/x.git/info/refs?service=git-upload-pack",
+				http.StatusMovedPermanently)
 		}}, nil, git.InvalidConfiguration,
 			"/policies.git redirects to another server: change the URL of the repository to https://example.com/x.git,"},
 		"a redirect to http": {gittest.HTTPS{Wrap: func(http.Handler) http.Handler {
