@@ -89,7 +89,7 @@ func (t *httpsTransport) connect(ctx context.Context) (link, error) {
 	at.Path = strings.TrimSuffix(at.Path, "/") + "/info/refs"
 	at.RawPath = ""
 	at.RawQuery = "service=" + uploadPack
-	response, err := t.send(ctx, http.MethodGet, &at, nil)
+	response, err := t.send(ctx, http.MethodGet, &at, nil) //nolint:bodyclose // the link closes it
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (l *httpsLink) request(ctx context.Context, body []byte) (io.Reader, error)
 	l.close()
 	at := l.base
 	at.Path += "/" + uploadPack
-	response, err := l.transport.send(ctx, http.MethodPost, &at, body)
+	response, err := l.transport.send(ctx, http.MethodPost, &at, body) //nolint:bodyclose // the link closes it
 	if err != nil {
 		return nil, err
 	}

@@ -233,16 +233,16 @@ func (p *pack) stat(hash plumbing.Hash) (entry, error) {
 	return e, nil
 }
 
-// read returns the content of an object of a type and of at most max bytes. The caller must not change it.
-func (p *pack) read(hash plumbing.Hash, kind plumbing.ObjectType, max int64) ([]byte, error) {
+// read returns the content of an object of a type and of at most limit bytes. The caller must not change it.
+func (p *pack) read(hash plumbing.Hash, kind plumbing.ObjectType, limit int64) ([]byte, error) {
 	e, err := p.stat(hash)
 	switch {
 	case err != nil:
 		return nil, err
 	case e.kind != kind:
 		return nil, fmt.Errorf("the object is a %s and not a %s", e.kind, kind)
-	case e.size > max:
-		return nil, fmt.Errorf("the %s has %d bytes, more than the allowed %d", kind, e.size, max)
+	case e.size > limit:
+		return nil, fmt.Errorf("the %s has %d bytes, more than the allowed %d", kind, e.size, limit)
 	}
 	return p.content(p.byHash[hash])
 }

@@ -28,6 +28,7 @@ func makePack(t testing.TB, objects ...object) []byte {
 	out.WriteString("PACK\x00\x00\x00\x02")
 	require.NoError(t, binary.Write(&out, binary.BigEndian, uint32(len(objects))))
 	var offsets []int
+	w := zlib.NewWriter(&out)
 	for _, o := range objects {
 		at := out.Len()
 		offsets = append(offsets, at)
@@ -54,7 +55,7 @@ func makePack(t testing.TB, objects ...object) []byte {
 			out.Write(o.hash[:])
 		default:
 		}
-		w := zlib.NewWriter(&out)
+		w.Reset(&out)
 		_, err := w.Write(o.content)
 		require.NoError(t, err)
 		require.NoError(t, w.Close())

@@ -79,6 +79,15 @@ func serveSSH(t *testing.T, o gittest.SSH) *served {
 	}}
 }
 
+// serveEither serves a new repository over HTTPS, or over SSH if https is nil.
+func serveEither(t *testing.T, https *gittest.HTTPS, ssh *gittest.SSH) *served {
+	t.Helper()
+	if https != nil {
+		return serve(t, *https)
+	}
+	return serveSSH(t, *ssh)
+}
+
 func (s *served) remote(t *testing.T) *git.Remote {
 	t.Helper()
 	remote, err := git.New(s.options)
@@ -134,34 +143,36 @@ func requireError(t *testing.T, err error, reason git.Reason, text string) {
 func TestFetch(t *testing.T) {
 	t.Parallel()
 	encrypted := gittest.NewKey(t, "open sesame")
-	tests := map[string]func(t *testing.T) *served{
-		"https": func(t *testing.T) *served { return serve(t, gittest.HTTPS{}) },
-		"https, basic": func(t *testing.T) *served {
-			return serve(t, gittest.HTTPS{Username: "u", Password: "p:w"})
-		},
-		"https, bearer token": func(t *testing.T) *served { return serve(t, gittest.HTTPS{Token: "t0ken"}) },
-		"https, a line feed after the token": func(t *testing.T) *served {
-			s := serve(t, gittest.HTTPS{Token: "t0ken"})
-			s.options.Secret["bearerToken"] = []byte("t0ken\n")
-			return s
-		},
-		"ssh": func(t *testing.T) *served { return serveSSH(t, gittest.SSH{}) },
-		"ssh, passphrase": func(t *testing.T) *served {
-			s := serveSSH(t, gittest.SSH{Authorized: encrypted})
-			s.options.Secret["password"] = []byte("open sesame")
-			return s
-		},
-		"ssh, a server with several host keys of which one is known": func(t *testing.T) *served {
-			s := serveSSH(t, gittest.SSH{HostKeys: []*gittest.Key{gittest.NewKey(t, ""), gittest.NewKey(t, "")}})
-			_, second, _ := strings.Cut(string(s.options.Secret["known_hosts"]), "\n")
-			s.options.Secret["known_hosts"] = []byte(second)
-			return s
+	tests := map[string]struct {
+		https  *gittest.HTTPS // or
+		ssh    *gittest.SSH
+		change func(secret map[string][]byte)
+	}{
+		"https":               {&gittest.HTTPS{}, nil, nil},
+		"https, basic":        {&gittest.HTTPS{Username: "u", Password: "p:w"}, nil, nil},
+		"https, bearer token": {&gittest.HTTPS{Token: "t0ken"}, nil, nil},
+		"https, a line feed after the token": {&gittest.HTTPS{Token: "t0ken"}, nil, func(secret map[string][]byte) {
+			secret["bearerToken"] = []byte("t0ken\n")
+		}},
+		"ssh": {nil, &gittest.SSH{}, nil},
+		"ssh, passphrase": {nil, &gittest.SSH{Authorized: encrypted}, func(secret map[string][]byte) {
+			secret["password"] = []byte("open sesame")
+		}},
+		"ssh, a server with several host keys of which one is known": {
+			nil, &gittest.SSH{HostKeys: []*gittest.Key{gittest.NewKey(t, ""), gittest.NewKey(t, "")}},
+			func(secret map[string][]byte) {
+				_, second, _ := strings.Cut(string(secret["known_hosts"]), "\n")
+				secret["known_hosts"] = []byte(second)
+			},
 		},
 	}
-	for name, set := range tests {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := set(t)
+			s := serveEither(t, test.https, test.ssh)
+			if test.change != nil {
+				test.change(s.options.Secret)
+			}
 			s.Commit(t, gittest.Commit{Files: map[string]string{"old": "old"}})
 			hash := s.Commit(t, gittest.Commit{Files: fooCorp(), Message: "Add \x1b[31mfoo-corp\u202e\n\nMore."})
 			remote := s.remote(t)
@@ -235,13 +246,10 @@ func TestReferences(t *testing.T) {
 
 func TestRepositoryChanges(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(t *testing.T) *served{
-		"https": func(t *testing.T) *served { return serve(t, gittest.HTTPS{}) },
-		"ssh":   func(t *testing.T) *served { return serveSSH(t, gittest.SSH{}) },
-	} {
+	for name, https := range map[string]*gittest.HTTPS{"https": {}, "ssh": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := set(t)
+			s := serveEither(t, https, &gittest.SSH{})
 			remote := s.remote(t)
 			_, err := remote.Resolve(t.Context())
 			requireError(t, err, git.NotFound, "/policies.git is empty: push a commit")

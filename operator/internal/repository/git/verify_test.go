@@ -72,9 +72,10 @@ func (k pgpKey) sign(t *testing.T, message string, config *packet.Config) string
 	return out.String() + "\n"
 }
 
-func signSSH(t *testing.T, signer ssh.Signer, message, namespace string) string {
+// signSSH signs the unsigned commit.
+func signSSH(t *testing.T, signer ssh.Signer, namespace string) string {
 	t.Helper()
-	signature, err := sshsig.Sign(strings.NewReader(message), signer, sshsig.HashSHA512, namespace)
+	signature, err := sshsig.Sign(strings.NewReader(unsigned), signer, sshsig.HashSHA512, namespace)
 	require.NoError(t, err)
 	return string(sshsig.Armor(signature))
 }
@@ -115,7 +116,7 @@ func TestVerify(t *testing.T) {
 		"authorized_keys": []byte("# comment\n\n" + public + " ada@laptop\n" + rsaPublic),
 	}
 	pgp := key.sign(t, unsigned, nil)
-	ofSSH := signSSH(t, signer, unsigned, "git")
+	ofSSH := signSSH(t, signer, "git")
 	signed := func(signature string) string { return withSignature(unsigned, "gpgsig", signature) }
 	tests := map[string]struct {
 		commit string
@@ -124,13 +125,13 @@ func TestVerify(t *testing.T) {
 	}{
 		"PGP":      {signed(pgp), " in ada.asc", ""},
 		"SSH":      {signed(ofSSH), " in authorized_keys", ""},
-		"SSH, RSA": {signed(signSSH(t, rsaSigner, unsigned, "git")), " in authorized_keys", ""},
+		"SSH, RSA": {signed(signSSH(t, rsaSigner, "git")), " in authorized_keys", ""},
 		"unsigned": {unsigned, "", "the commit 0123 is not signed: sign it with git commit -S"},
 		"PGP, not trusted": {
 			signed(newPGPKey(t, now, 0).sign(t, unsigned, nil)), "", "PGP key that is not trusted",
 		},
 		"SSH, not trusted": {
-			signed(signSSH(t, stranger, unsigned, "git")), "", "which is not trusted: add its public",
+			signed(signSSH(t, stranger, "git")), "", "which is not trusted: add its public",
 		},
 		"PGP, expired key": {signed(expired.sign(t, unsigned, whileValid)), "", "a PGP key that has expired"},
 		"PGP, revoked key": {signed(fromRevoked), "", "by a PGP key that was revoked"},
@@ -160,7 +161,7 @@ func TestVerify(t *testing.T) {
 		"SSH, tampered": {
 			strings.Replace(signed(ofSSH), "Body", "body", 1), "", "SSH signature does not match",
 		},
-		"SSH, another purpose": {signed(signSSH(t, signer, unsigned, "file")), "", "SSH signature does not match"},
+		"SSH, another purpose": {signed(signSSH(t, signer, "file")), "", "SSH signature does not match"},
 		"SSH, damaged": {
 			signed("-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"), "", "does not match",
 		},
@@ -192,7 +193,7 @@ func TestVerify(t *testing.T) {
 		})
 	}
 	t.Run("SSH, SHA-1", func(t *testing.T) {
-		_, err := verify(t, signed(signSHA1(t, rsaKey, rsaSigner, unsigned)), trusted)
+		_, err := verify(t, signed(signSHA1(t, rsaKey, rsaSigner)), trusted)
 		require.ErrorContains(t, err, "the SSH signature does not match the commit 0123")
 	})
 	t.Run("PGP, weak hash", func(t *testing.T) {
@@ -201,12 +202,12 @@ func TestVerify(t *testing.T) {
 	t.Run("keys", func(t *testing.T) { testTrustedKeys(t, signed(ofSSH), public, strangerPublic) })
 }
 
-// signSHA1 signs as old versions of OpenSSH did, with an RSA key and SHA-1.
-func signSHA1(t *testing.T, key *rsa.PrivateKey, signer ssh.Signer, message string) string {
+// signSHA1 signs the unsigned commit as old versions of OpenSSH did, with an RSA key and SHA-1.
+func signSHA1(t *testing.T, key *rsa.PrivateKey, signer ssh.Signer) string {
 	t.Helper()
-	signature, err := sshsig.Sign(strings.NewReader(message), signer, sshsig.HashSHA512, "git")
+	signature, err := sshsig.Sign(strings.NewReader(unsigned), signer, sshsig.HashSHA512, "git")
 	require.NoError(t, err)
-	sum := sha512.Sum512([]byte(message))
+	sum := sha512.Sum512([]byte(unsigned))
 	signed := append([]byte("SSHSIG"), ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{
 		"git", "", "sha512", string(sum[:]),
 	})...)
@@ -218,6 +219,7 @@ func signSHA1(t *testing.T, key *rsa.PrivateKey, signer ssh.Signer, message stri
 }
 
 func testTrustedKeys(t *testing.T, commit, public, stranger string) {
+	t.Helper()
 	tests := map[string]struct {
 		keys map[string]string
 		err  string
