@@ -3,6 +3,7 @@ package sync_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -36,8 +37,14 @@ const timeout = 30 * time.Second
 // newTree creates an empty Git repository.
 func newTree(t *testing.T, name string) *tree {
 	t.Helper()
+	return newTreeBehind(t, name, nil)
+}
+
+// newTreeBehind creates an empty Git repository on a server with a handler in front of Git's.
+func newTreeBehind(t *testing.T, name string, wrap func(git http.Handler) http.Handler) *tree {
+	t.Helper()
 	root := t.TempDir()
-	server := gittest.ServeHTTPS(t, root, gittest.HTTPS{Username: "sync", Password: "secret"})
+	server := gittest.ServeHTTPS(t, root, gittest.HTTPS{Username: "sync", Password: "secret", Wrap: wrap})
 	return &tree{T: t, name: name, git: gittest.Init(t, root, name+".git"), server: server}
 }
 
@@ -170,6 +177,17 @@ func (x *tree) mustExist(object client.Object) {
 	x.Helper()
 	require.NoError(x, cluster.client.Get(x.Context(), client.ObjectKeyFromObject(object), object))
 	require.Nil(x, object.GetDeletionTimestamp())
+}
+
+// mustNotExist fails if an object exists.
+func (x *tree) mustNotExist(object client.Object) {
+	x.Helper()
+	err := cluster.client.Get(x.Context(), client.ObjectKeyFromObject(object), object)
+	require.True(x, apierrors.IsNotFound(err), "%v", err)
+}
+
+func role(name string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 func namespace(name string) *corev1.Namespace {

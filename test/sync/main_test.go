@@ -26,13 +26,23 @@ import (
 )
 
 // cluster is the cluster of all tests. Each test has its own trees.
-var cluster struct {
+var cluster testCluster
+
+type testCluster struct {
 	*controlplane.Cluster
 	// client has the permissions of an administrator.
 	client client.Client
 	// syncOptions start nstpl-sync.
 	syncOptions operator.Options
 	sync        *operator.Process
+}
+
+// syncOptionsOf returns the options of another nstpl-sync, with a directory of its own.
+func (c *testCluster) syncOptionsOf(t *testing.T) operator.Options {
+	t.Helper()
+	options := c.syncOptions
+	options.Flags = []string{"--leader-elect=false", "--dir=" + t.TempDir()}
+	return options
 }
 
 func TestMain(m *testing.M) {
