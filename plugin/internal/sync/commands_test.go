@@ -136,12 +136,10 @@ func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 	require.Equal(t, map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{v1alpha1.ConfirmedCommitAnnotation: newCommit},
 	}}, patch)
-	const shown = `commit 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b no longer declares 3 namespaces. To be DELETED, with everything in them:
-  team-a
-  team-b
-  and 1 more
-Warning: policyrepositories.policy.nstpl.dev "foo-corp" is suspended: nothing is deleted until 'kubectl nstpl sync resume foo-corp'
-`
+	const shown = "commit 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b no longer declares 3 namespaces. " +
+		"To be DELETED, with everything in them:\n  team-a\n  team-b\n  and 1 more\n" +
+		"Warning: policyrepositories.policy.nstpl.dev \"foo-corp\" is suspended: nothing is deleted until " +
+		"'kubectl nstpl sync resume foo-corp'\n"
 	require.Equal(t, shown, errOut.String())
 
 	// Meanwhile, only the time of the last synchronization changed.
@@ -190,7 +188,7 @@ func TestWatchPrintsWhatChanged(t *testing.T) {
 	require.Contains(t, rows(change{view: newView("", repository)}), "Synced")
 	require.Empty(t, rows(change{view: newView("", repository)}))
 
-	// A synchronization that changed nothing is no change.
+	// A synchronization that changed nothing is not printed.
 	synced := metav1.NewTime(testTime.AddDate(0, 0, 1))
 	repository.Status.LastSyncTime, repository.Status.RequestedAt = &synced, "now"
 	require.Empty(t, rows(change{view: newView("", repository)}))

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"fmt"
+	"strings"
 
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -119,14 +120,11 @@ func (v view) unmanaged() []string {
 
 // command returns a command line of this family for the repository.
 func (v view) command(verb string, args ...string) string {
-	line := "kubectl nstpl sync " + verb + " " + v.Name
-	for _, arg := range args {
-		line += " " + arg
-	}
+	words := append([]string{"kubectl nstpl sync", verb, v.Name}, args...)
 	if v.Context != "" {
-		line += " --context " + v.Context
+		words = append(words, "--context", v.Context)
 	}
-	return line
+	return strings.Join(words, " ")
 }
 
 // listed returns a line for each name, and one for the number of names that are not listed.

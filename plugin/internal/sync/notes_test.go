@@ -77,10 +77,8 @@ test/foo-corp: commit 1b1b1b1 no longer declares 1 namespace. Confirm the commit
 					Commit: newCommit, Namespaces: []string{"team-a"}, Total: 1,
 				}
 			},
-			want: `
-foo-corp: commit 1b1b1b1 no longer declares 1 namespace. The deletion is confirmed, and nstpl-sync has not finished it yet:
-  team-a
-`,
+			want: "foo-corp: commit 1b1b1b1 no longer declares 1 namespace. The deletion is confirmed, and nstpl-sync " +
+				"has not finished it yet:\n  team-a",
 		},
 		// What is not a hash never becomes a part of a command line that users copy.
 		"pending deletions of something else": {
@@ -106,11 +104,9 @@ foo-corp: 1 object could not be applied or deleted:
 		},
 		"unmanaged namespaces": {
 			change: func(r *v1alpha1.PolicyRepository) { r.Status.UnmanagedNamespaces = []string{"team-a", "team-b"} },
-			want: `
-foo-corp: the tree declares 2 namespaces that existed before and that it does not manage. To adopt, set spec.existingNamespaces to Adopt, which deletes the undeclared Roles, RoleBindings and ResourceQuotas in:
-  team-a
-  team-b
-`,
+			want: "foo-corp: the tree declares 2 namespaces that existed before and that it does not manage. To adopt, " +
+				"set spec.existingNamespaces to Adopt, which deletes the undeclared Roles, RoleBindings and " +
+				"ResourceQuotas in:\n  team-a\n  team-b",
 		},
 		"unreachable": {
 			change: func(r *v1alpha1.PolicyRepository) {

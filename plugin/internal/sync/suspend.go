@@ -48,26 +48,26 @@ type patcher func(repository *unstructured.Unstructured) (map[string]any, error)
 // newEdit completes a command that changes a repository. The operation is what the command prints behind the name of
 // the repository, such as "suspended".
 func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch patcher) *cobra.Command {
-	print := genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme)
+	flags := genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme)
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = cli.OneArg("NAME")
 	cmd.ValidArgsFunction = s.CompleteObject(v1alpha1.PolicyRepositories)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return runEdit(cmd.Context(), s, print, args[0], patch)
+		return runEdit(cmd.Context(), s, flags, args[0], patch)
 	}
-	print.AddFlags(cmd)
-	cli.CompleteValues(cmd, "output", print.AllowedFormats()...)
+	flags.AddFlags(cmd)
+	cli.CompleteValues(cmd, "output", flags.AllowedFormats()...)
 	return cmd
 }
 
 func runEdit(
-	ctx context.Context, s cli.Session, print *genericclioptions.PrintFlags, name string, patch patcher,
+	ctx context.Context, s cli.Session, flags *genericclioptions.PrintFlags, name string, patch patcher,
 ) error {
 	c, err := s.Connect()
 	if err != nil {
 		return err
 	}
-	printer, err := print.ToPrinter()
+	printer, err := flags.ToPrinter()
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func runEdit(
 	if err != nil {
 		return err
 	}
-	return output.Print(s.Out, printer, *print.OutputFormat, repository)
+	return output.Print(s.Out, printer, *flags.OutputFormat, repository)
 }
 
 func suspendPatch(repository *unstructured.Unstructured) (map[string]any, error) {

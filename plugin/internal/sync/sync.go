@@ -4,8 +4,8 @@
 // print that status. The other commands change the PolicyRepository, as a user could with kubectl edit: they set
 // spec.suspend, or an annotation that nstpl-sync reads.
 //
-// Whoever writes to the Git repository chooses the paths, messages, authors and subjects in the status. So every
-// command prints them with the functions of package output, which escape control characters.
+// Every user who may write to the Git repository chooses the paths, messages, authors and subjects in the status. So
+// every command prints them with the functions of package output, which escape control characters.
 package sync
 
 import (

@@ -119,7 +119,7 @@ func TestNothingToShow(t *testing.T) {
 	require.Equal(t, "No resources found\n", errOut.String())
 }
 
-// Everyone who may push to the Git repository chooses texts in the status. None of them controls the terminal.
+// Every user who may push to the Git repository chooses texts in the status. None of them controls the terminal.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	const evil = "a\x1b[2J\r\u202eb\nc"
 	repository := newRepository()
