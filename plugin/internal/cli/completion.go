@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,24 +19,24 @@ import (
 // CompleteNamespaces completes arguments with the names of namespaces, for at most limit arguments. Zero means no
 // limit.
 func (s Session) CompleteNamespaces(limit int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if limit > 0 && len(args) >= limit {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		names := s.objectNames(cmd.Context(), corev1.SchemeGroupVersion.WithResource("namespaces"))
-		return slices.DeleteFunc(names, func(name string) bool {
-			return slices.Contains(args, name)
-		}), cobra.ShellCompDirectiveNoFileComp
-	}
+	return s.CompleteObjects(corev1.SchemeGroupVersion.WithResource("namespaces"), limit)
 }
 
 // CompleteObject completes one argument with the names of the objects of a cluster-scoped resource.
 func (s Session) CompleteObject(resource schema.GroupVersionResource) cobra.CompletionFunc {
+	return s.CompleteObjects(resource, 1)
+}
+
+// CompleteObjects completes arguments with the names of the objects of a cluster-scoped resource, for at most limit
+// arguments. Zero means no limit.
+func (s Session) CompleteObjects(resource schema.GroupVersionResource, limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
+		if limit > 0 && len(args) >= limit {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return s.objectNames(cmd.Context(), resource), cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(s.objectNames(cmd.Context(), resource), func(name string) bool {
+			return slices.Contains(args, name)
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -52,9 +53,7 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 // CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with the
 // namespaces of the cluster.
 func (s Session) CompleteConfigFlags(root *cobra.Command) {
-	completeFlag(root, "context", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
-		return slices.Sorted(maps.Keys(c.Contexts))
-	}))
+	completeFlag(root, "context", s.fromKubeconfig(contextNames))
 	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
 		return slices.Sorted(maps.Keys(c.Clusters))
 	}))
@@ -62,6 +61,24 @@ func (s Session) CompleteConfigFlags(root *cobra.Command) {
 		return slices.Sorted(maps.Keys(c.AuthInfos))
 	}))
 	s.completeObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
+}
+
+func contextNames(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }
+
+// CompleteContextList completes the last name in a flag whose value is a list of contexts, separated by commas.
+func (s Session) CompleteContextList(cmd *cobra.Command, flag string) {
+	names := s.fromKubeconfig(contextNames)
+	completeFlag(cmd, flag, func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		contexts, directive := names(cmd, args, typed)
+		var completions []string
+		for _, name := range contexts {
+			if !slices.Contains(strings.Split(before, ","), name) {
+				completions = append(completions, before+name)
+			}
+		}
+		return completions, directive
+	})
 }
 
 func (s Session) fromKubeconfig(keys func(clientcmdapi.Config) []string) cobra.CompletionFunc {

@@ -1,8 +1,8 @@
 // Package cli holds what the commands of `kubectl nstpl` share.
 //
 // Every command is created with a Session: the streams that it reads and writes, and the flags that select a cluster
-// and a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, rollout, attribute and
-// constraint. A family does not import another family. Commands follow three rules:
+// and a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, rollout, sync,
+// attribute and constraint. A family does not import another family. Commands follow three rules:
 //
 //   - Standard output holds only the result. Notes about it go to standard error (Session.Note).
 //   - An invalid command line is a UsageError, which refers to the command's help.
@@ -43,6 +43,23 @@ func NewSession(streams genericiooptions.IOStreams) Session {
 		config.WarningHandler = warnings
 		return config
 	}
+	return s
+}
+
+// ForContext returns a session for another context of the kubeconfig. All other flags keep their values.
+func (s Session) ForContext(name string) Session {
+	flags, own := genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1), s.Config
+	flags.Context = &name
+	flags.CacheDir, flags.KubeConfig = own.CacheDir, own.KubeConfig
+	flags.ClusterName, flags.AuthInfoName, flags.Namespace = own.ClusterName, own.AuthInfoName, own.Namespace
+	flags.APIServer, flags.TLSServerName, flags.Insecure = own.APIServer, own.TLSServerName, own.Insecure
+	flags.CertFile, flags.KeyFile, flags.CAFile = own.CertFile, own.KeyFile, own.CAFile
+	flags.BearerToken, flags.Username, flags.Password = own.BearerToken, own.Username, own.Password
+	flags.Impersonate, flags.ImpersonateUID = own.Impersonate, own.ImpersonateUID
+	flags.ImpersonateGroup, flags.ImpersonateUserExtra = own.ImpersonateGroup, own.ImpersonateUserExtra
+	flags.Timeout, flags.DisableCompression, flags.ProxyURL = own.Timeout, own.DisableCompression, own.ProxyURL
+	flags.WrapConfigFn = own.WrapConfigFn
+	s.Config = flags
 	return s
 }
 

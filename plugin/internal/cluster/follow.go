@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -31,13 +32,25 @@ func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexIn
 // TemplateInformer returns an informer for the NamespaceTemplates that the field and label selectors of only select.
 // Its objects are unstructured.
 func (c *Cluster) TemplateInformer(only metav1.ListOptions) cache.SharedIndexInformer {
-	templates := c.Dynamic.Resource(v1alpha1.NamespaceTemplates)
+	return c.informer(v1alpha1.NamespaceTemplates, only)
+}
+
+// PolicyRepositoryInformer returns an informer for the PolicyRepositories that the field and label selectors of only
+// select. Its objects are unstructured.
+func (c *Cluster) PolicyRepositoryInformer(only metav1.ListOptions) cache.SharedIndexInformer {
+	return c.informer(v1alpha1.PolicyRepositories, only)
+}
+
+func (c *Cluster) informer(
+	resource schema.GroupVersionResource, only metav1.ListOptions,
+) cache.SharedIndexInformer {
+	objects := c.Dynamic.Resource(resource)
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return templates.List(ctx, restrict(options, only))
+			return objects.List(ctx, restrict(options, only))
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-			return templates.Watch(ctx, restrict(options, only))
+			return objects.Watch(ctx, restrict(options, only))
 		},
 	}, &unstructured.Unstructured{}, 0, nil)
 }

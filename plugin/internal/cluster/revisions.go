@@ -26,11 +26,7 @@ type Revision struct {
 
 // Template returns a NamespaceTemplate, or a NotInstalledError.
 func (c *Cluster) Template(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	object, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return nil, NotInstalledError{}
-	}
-	return object, err
+	return c.object(ctx, v1alpha1.NamespaceTemplates, name)
 }
 
 // Revisions returns the revisions of a template that the operator keeps, the newest first. Revisions of an earlier

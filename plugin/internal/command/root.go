@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
+	"nstpl.dev/nstpl/plugin/internal/sync"
 	"nstpl.dev/nstpl/plugin/internal/tree"
 	"nstpl.dev/nstpl/plugin/internal/vet"
 )
@@ -52,7 +53,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	addVerbosity(root.PersistentFlags())
 	root.AddCommand(
 		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), namespace.NewOptOut(s),
-		diff.New(s), vet.New(s), rollout.New(s),
+		diff.New(s), vet.New(s), rollout.New(s), sync.New(s),
 		tree.New(s), tree.NewHydrate(s),
 		attribute.New(s), constraint.New(s),
 		newVersion(s), newCompletion(s),

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -23,7 +25,7 @@ func TestYAMLKeepsEveryJSONValue(t *testing.T) {
 	for _, text := range []string{
 		"plain", "", "yes", "1e3", "0x10", "null", "a: b", "- a", "x\ny\n", " lead", "trail ", "#", "'\"",
 		"\x00", "\x07", "\x1b[31m", "\x7f", "\u0080", "\u0085", "\u009f", "\u2028", "\ufeff", "\ufffe", "\uffff", "é🦊",
-		"\t", "\r\n",
+		"\t", "\r\n", "a\u202eb",
 	} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			want := map[string]any{"value": text, "key " + text: "x", "integer": float64(1 << 53)}
@@ -32,6 +34,7 @@ func TestYAMLKeepsEveryJSONValue(t *testing.T) {
 			var got map[string]any
 			require.NoError(t, yaml.Unmarshal(document, &got), "%s", document)
 			require.Equal(t, want, got)
+			require.NotContains(t, string(document), "\u202e")
 		})
 	}
 }
@@ -122,6 +125,26 @@ func TestPrintEscapesControlCharacters(t *testing.T) {
 				require.Equal(t, `a\x1b[31m\x7f\u009b\u202e`+"\tConfigMap\n", out.String())
 			}
 		})
+	}
+}
+
+func TestPrintEscapesYAML(t *testing.T) {
+	for _, name := range []string{"plain", "a\x1b[31mb", "a\u202eb\n\tc"} {
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": name, "generation": int64(1<<60 + 1)},
+		}}
+		var out bytes.Buffer
+		require.NoError(t, output.Print(&out, &printers.YAMLPrinter{}, "yaml", object))
+		for _, r := range out.String() {
+			require.False(t, r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control)), "%q",
+				out.String())
+		}
+		data, err := yaml.YAMLToJSON(out.Bytes())
+		require.NoError(t, err)
+		got := &unstructured.Unstructured{}
+		require.NoError(t, got.UnmarshalJSON(data))
+		require.Equal(t, object, got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
 )
 
 // Print writes an object with kubectl's printer for a format, and escapes control characters. It keeps line breaks and
@@ -17,7 +18,14 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	}
 	text := printed.String()
 	switch format {
-	case "yaml": // the printer escapes control characters
+	case "yaml":
+		if !isPrintable(text) { // the printer escapes control characters, but none that change the direction of text
+			document, err := escapeYAML(text)
+			if err != nil {
+				return err
+			}
+			text = document
+		}
 	case "json":
 		text = EscapeJSON(text)
 	default:
@@ -25,6 +33,16 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// escapeYAML returns a YAML document as JSON with escape sequences, which is also valid YAML.
+func escapeYAML(text string) (string, error) {
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		return "", err
+	}
+	document, err := escapedJSON(data)
+	return string(document), err
 }
 
 // escapeLines escapes a text except for line breaks and tabs.

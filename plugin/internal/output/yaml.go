@@ -14,7 +14,8 @@ import (
 )
 
 // YAML returns a value as a YAML document. The YAML library cannot write every string that JSON can, such as a user
-// name with a control character. For such a value the document is JSON with escape sequences, which is also valid YAML.
+// name with a control character, and does not escape characters that change the direction of text. For such a value the
+// document is JSON with escape sequences, which is also valid YAML.
 func YAML(value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -25,14 +26,25 @@ func YAML(value any) ([]byte, error) {
 		return nil, err
 	}
 	document, err := yaml.JSONToYAML(data)
-	if err == nil && yaml.Unmarshal(document, &got) == nil && reflect.DeepEqual(got, want) {
+	if err == nil && isPrintable(string(document)) && yaml.Unmarshal(document, &got) == nil &&
+		reflect.DeepEqual(got, want) {
 		return document, nil
 	}
+	return escapedJSON(data)
+}
+
+// escapedJSON returns a JSON text with escape sequences, so that it is also a YAML document.
+func escapedJSON(data []byte) ([]byte, error) {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, data, "", "  "); err != nil {
 		return nil, err
 	}
-	return append(render.EscapeJSON(indented.Bytes()), '\n'), nil
+	return []byte(EscapeJSON(string(render.EscapeJSON(indented.Bytes()))) + "\n"), nil
+}
+
+// isPrintable reports whether a YAML document has no characters that must be escaped, except for line breaks and tabs.
+func isPrintable(document string) bool {
+	return strings.IndexFunc(document, func(r rune) bool { return r != '\n' && r != '\t' && isUnprintable(r) }) < 0
 }
 
 // YAMLStream writes values as YAML documents.

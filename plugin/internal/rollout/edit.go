@@ -2,14 +2,11 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/kubectl/pkg/scheme"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -52,37 +49,10 @@ func (e *edit) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	var template *unstructured.Unstructured
-	// The operator writes the status during a rollout, so the template may change between the read and the patch.
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if template, err = c.Template(ctx, name); err != nil {
-			return err
-		}
-		patch, err := e.encode(template)
-		if err != nil {
-			return err
-		}
-		template, err = c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Patch(ctx, name, types.MergePatchType, patch,
-			metav1.PatchOptions{FieldManager: cli.FieldManager})
-		return err
-	})
+	template, err := c.Edit(ctx, v1alpha1.NamespaceTemplates, name, metav1.PatchOptions{FieldManager: cli.FieldManager},
+		e.patch)
 	if err != nil {
 		return err
 	}
 	return output.Print(e.Out, printer, *e.print.OutputFormat, template)
-}
-
-// encode returns the patch for a template as it was read. The API server applies it to no other state of the template.
-func (e *edit) encode(template *unstructured.Unstructured) ([]byte, error) {
-	patch, err := e.patch(template)
-	if err != nil {
-		return nil, err
-	}
-	metadata, ok := patch["metadata"].(map[string]any)
-	if !ok {
-		metadata = map[string]any{}
-		patch["metadata"] = metadata
-	}
-	metadata["uid"], metadata["resourceVersion"] = template.GetUID(), template.GetResourceVersion()
-	return json.Marshal(patch)
 }

@@ -70,16 +70,11 @@ func TestRestartNeedsANewTimeAndNoPause(t *testing.T) {
 		`run 'kubectl nstpl rollout resume budget' first`)
 }
 
-// A patch names the state of the template that it was computed from, so the API server applies it to no other.
-func TestPatchesArePinnedToTheTemplateAsItWasRead(t *testing.T) {
-	data, err := (&edit{patch: pausePatch}).encode(templateWith(nil))
-	require.NoError(t, err)
-	require.JSONEq(t,
-		`{"metadata":{"uid":"1234","resourceVersion":"7"},"spec":{"rollout":{"paused":true}}}`, string(data))
-
+// A rollback names the state of the template that it was computed from, so the API server applies it to no other.
+func TestRollbackIsPinnedToTheTemplateAsItWasRead(t *testing.T) {
 	target := revision(2, "b", "Correct")
 	target.Annotations = map[string]string{v1alpha1.ChangeCauseAnnotation: "ticket 1"}
-	data, err = undoPatch(templateWith(nil), target)
+	data, err := undoPatch(templateWith(nil), target)
 	require.NoError(t, err)
 	require.JSONEq(t, `[
 		{"op": "replace", "path": "/metadata/uid", "value": "1234"},

@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -94,7 +95,34 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 		space.Children = append(space.Children, n)
 	}
 	root.sort()
-	return root, nil
+	return root, addCommits(ctx, c, spaces, nodes)
+}
+
+// addCommits adds the commits that are in force to the roots of trees that PolicyRepositories declare. It adds none if
+// the user may not list PolicyRepositories, or if the cluster does not have them.
+func addCommits(
+	ctx context.Context, c *cluster.Cluster, spaces []*v1alpha1.PolicySpace, nodes map[string]*node,
+) error {
+	repositories, err := c.PolicyRepositories(ctx)
+	if apierrors.IsForbidden(err) || errors.Is(err, cluster.NotInstalledError{}) {
+		return nil
+	}
+	for _, space := range spaces {
+		if space.Spec.Parent == "" && space.Labels[v1alpha1.TreeLabel] == space.Name {
+			nodes[space.Name].Commit = commitOf(repositories, space.Name)
+		}
+	}
+	return err
+}
+
+// commitOf returns the hash of the commit of a tree that is in force, or "" if no repository declares the tree.
+func commitOf(repositories []v1alpha1.PolicyRepository, tree string) string {
+	for i := range repositories {
+		if status := repositories[i].Status; status.Tree == tree && status.Commits.Applied != "" {
+			return status.Commits.Applied
+		}
+	}
+	return ""
 }
 
 // newSpaceNode returns the node of a policyspace, with the RoleBindings that the namespaces in it inherit.

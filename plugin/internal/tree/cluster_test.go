@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 func TestAddQuotasKeepsTheSmallestLimit(t *testing.T) {
@@ -27,4 +29,18 @@ func TestAddQuotasKeepsTheSmallestLimit(t *testing.T) {
 	})
 	require.Equal(t, map[string]string{"pods": "9"}, n.Quota)
 	require.Equal(t, map[string]string{"pods": "2"}, n.Used)
+}
+
+func TestCommitOfATree(t *testing.T) {
+	repository := func(tree, applied string) v1alpha1.PolicyRepository {
+		return v1alpha1.PolicyRepository{Status: v1alpha1.PolicyRepositoryStatus{
+			Tree: tree, Commits: v1alpha1.RepositoryCommits{Fetched: "f", Applied: applied},
+		}}
+	}
+	repositories := []v1alpha1.PolicyRepository{
+		repository("", "0"), repository("other", "1"), repository("shop", ""), repository("shop", "2"),
+	}
+	require.Equal(t, "2", commitOf(repositories, "shop"))
+	require.Equal(t, "1", commitOf(repositories, "other"))
+	require.Empty(t, commitOf(repositories, "unknown"))
 }

@@ -38,6 +38,15 @@ func TestDraw(t *testing.T) {
 `, out.String())
 }
 
+func TestTitleSaysTheCommit(t *testing.T) {
+	root := testTree()
+	root.Commit = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d"
+	root.Quota = map[string]string{"pods": "10"}
+	require.Equal(t, "foo-corp/  commit 1a2b3c4  quota pods=10", root.title())
+	root.Commit = "1a"
+	require.Equal(t, "foo-corp/  commit 1a  quota pods=10", root.title())
+}
+
 func TestGraphs(t *testing.T) {
 	root := &node{
 		Name: "a-b", Kind: spaceKind,

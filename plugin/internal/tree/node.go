@@ -20,6 +20,9 @@ const (
 type node struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
+	// Commit is the hash of the commit in Git that is in force, or empty. Only a root has a commit, if the cluster
+	// follows its tree in a PolicyRepository.
+	Commit string `json:"commit,omitempty"`
 	// Quota holds the limits by resource. Used holds the usage, and only in a tree of the cluster.
 	Quota map[string]string `json:"quota,omitempty"`
 	Used  map[string]string `json:"used,omitempty"`
@@ -43,6 +46,10 @@ func (n *node) title() string {
 	text := n.Name
 	if n.Kind == spaceKind {
 		text += "/"
+	}
+	if n.Commit != "" {
+		const abbreviated = 7
+		text += "  commit " + n.Commit[:min(len(n.Commit), abbreviated)]
 	}
 	if quota := n.quota(); quota != "" {
 		text += "  quota " + quota

@@ -36,7 +36,8 @@ func New(s cli.Session) *cobra.Command {
 			namespace has or inherits, with their origin.
 
 			Without DIR, draw the tree of the cluster: its PolicySpaces, the namespaces in them, what templates
-			declare in these namespaces, and the usage of each quota. With DIR, draw the tree in a directory. That
+			declare in these namespaces, and the usage of each quota. If the cluster follows a tree in a
+			PolicyRepository, its root has the commit that is in force. With DIR, draw the tree in a directory. That
 			tree must be valid: see "kubectl nstpl vet".`),
 		Example: templates.Examples(`
 			# Draw the policyspaces of the cluster, with the usage of their quotas

@@ -1,0 +1,185 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type confirm struct {
+	cli.Session
+	print  *genericclioptions.PrintFlags
+	dryRun cmdutil.DryRunStrategy
+
+	// commit is the argument COMMIT.
+	commit string
+	// shown are the deletions that were printed, or nil before that.
+	shown *v1alpha1.PendingDeletions
+}
+
+func newConfirm(s cli.Session) *cobra.Command {
+	o := &confirm{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	cmd := &cobra.Command{
+		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT]",
+		Short: "Confirm that a commit deletes namespaces",
+		Long: templates.LongDesc(`
+			Confirm that nstpl-sync deletes the namespaces that a commit no longer declares, with everything in them.
+			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
+			namespace of the tree. See "kubectl nstpl sync status" for these namespaces.
+
+			COMMIT is the hash of the commit, or at least its first 7 characters. Another commit that is fetched later
+			needs a confirmation of its own.`),
+		Example: templates.Examples(`
+			# Show which namespaces would be deleted
+			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f --dry-run=server
+
+			# Delete the namespaces that the commit no longer declares
+			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f`),
+		DisableFlagsInUseLine: true,
+		Args:                  nameAndCommit,
+		// COMMIT is not completed, so that users confirm only a commit that they have read about.
+		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.commit = strings.ToLower(args[1])
+			if !abbreviation.MatchString(o.commit) {
+				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
+					"write its hash, or at least the first %d characters of it", args[1], shortLength))
+			}
+			var err error
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), args[0])
+		},
+	}
+	cmdutil.AddDryRunFlag(cmd)
+	o.print.AddFlags(cmd)
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+func nameAndCommit(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return cli.UsageError(cmd,
+			fmt.Errorf("NAME and COMMIT are required, got %s", output.Count(len(args), "argument")))
+	}
+	return nil
+}
+
+func (o *confirm) run(ctx context.Context, name string) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	o.print.NamePrintFlags.Operation = "confirmed"
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	var confirmed *unstructured.Unstructured
+	if o.dryRun == cmdutil.DryRunClient {
+		confirmed, err = o.preview(ctx, c, name)
+	} else {
+		options := metav1.PatchOptions{FieldManager: cli.FieldManager}
+		if o.dryRun == cmdutil.DryRunServer {
+			options.DryRun = []string{metav1.DryRunAll}
+		}
+		confirmed, err = c.Edit(ctx, v1alpha1.PolicyRepositories, name, options, o.patch)
+	}
+	if err != nil {
+		return err
+	}
+	return output.Print(o.Out, printer, *o.print.OutputFormat, confirmed)
+}
+
+// patch prints the namespaces that will be deleted, and returns the fields that confirm it. If the repository changes
+// before the API server has stored the fields, patch is called again, and fails if the namespaces are others.
+func (o *confirm) patch(object *unstructured.Unstructured) (map[string]any, error) {
+	repository, err := cluster.DecodePolicyRepository(object)
+	if err != nil {
+		return nil, err
+	}
+	pending, err := pendingDeletions(repository, o.commit)
+	if err != nil {
+		return nil, err
+	}
+	if o.shown == nil {
+		o.shown = pending
+		o.show(repository)
+	} else if !reflect.DeepEqual(o.shown, pending) {
+		return nil, fmt.Errorf("the pending deletions of %s changed at the same time, and nothing is confirmed: "+
+			"run 'kubectl nstpl sync status %s', and then try again", quoted(repository.Name), repository.Name)
+	}
+	return map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmedCommitAnnotation: pending.Commit}},
+	}, nil
+}
+
+// pendingDeletions returns the deletions that a commit, whose hash may be abbreviated, waits for.
+func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1alpha1.PendingDeletions, error) {
+	pending := repository.Status.PendingDeletions
+	look := fmt.Sprintf("run 'kubectl nstpl sync status %s'", repository.Name)
+	switch {
+	case repository.Status.ObservedGeneration < repository.Generation:
+		return nil, fmt.Errorf("nstpl-sync has not seen the last change of %s yet, so its pending deletions are unknown: "+
+			"%s, and then try again", quoted(repository.Name), look)
+	case pending == nil:
+		return nil, fmt.Errorf("%s has no deletions to confirm", quoted(repository.Name))
+	case !hashes.MatchString(pending.Commit):
+		return nil, fmt.Errorf("the status of %s names no commit to confirm: %s", quoted(repository.Name), look)
+	case !strings.HasPrefix(pending.Commit, commit):
+		return nil, fmt.Errorf("%s has no deletions of commit %s to confirm, but of commit %s: %s to see them",
+			quoted(repository.Name), commit, pending.Commit, look)
+	case repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == pending.Commit:
+		return nil, fmt.Errorf("commit %s of %s is already confirmed", pending.Commit, quoted(repository.Name))
+	}
+	return pending, nil
+}
+
+// show prints the namespaces that will be deleted.
+func (o *confirm) show(repository *v1alpha1.PolicyRepository) {
+	total := max(int(o.shown.Total), len(o.shown.Namespaces))
+	o.Note("commit %s no longer declares %s. To be DELETED, with everything in them:", o.shown.Commit,
+		output.Count(total, "namespace"))
+	for _, line := range listed(o.shown.Namespaces, total) {
+		o.Note("%s", line)
+	}
+	if repository.Spec.Suspend {
+		o.Note("Warning: %s is suspended: nothing is deleted until 'kubectl nstpl sync resume %s'",
+			quoted(repository.Name), repository.Name)
+	}
+}
+
+// preview returns the repository as it would be after the confirmation.
+func (o *confirm) preview(ctx context.Context, c *cluster.Cluster, name string) (*unstructured.Unstructured, error) {
+	object, err := c.PolicyRepositoryObject(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := o.patch(object); err != nil {
+		return nil, err
+	}
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.ConfirmedCommitAnnotation] = o.shown.Commit
+	object.SetAnnotations(annotations)
+	return object, nil
+}

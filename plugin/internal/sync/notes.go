@@ -1,0 +1,144 @@
+package sync
+
+import (
+	"fmt"
+	"strings"
+
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// maxListed is the number of items that a list in the status holds at most.
+const maxListed = 20
+
+// notes returns lines that say why the newest commit is not in force, and what a person has to decide.
+func (v view) notes() []string {
+	var lines []string
+	for _, part := range [][]string{v.violations(), v.pendingDeletions(), v.failures()} {
+		lines = append(lines, part...)
+	}
+	if len(lines) == 0 {
+		lines = v.delay()
+	}
+	lines = append(lines, v.unmanaged()...)
+	if v.Suspended {
+		lines = append(lines, fmt.Sprintf("%s: suspended: run '%s' to continue", v.title(), v.command("resume")))
+	}
+	return lines
+}
+
+// violations returns which rules the newest commit breaks.
+func (v view) violations() []string {
+	count := max(int(v.Status.ViolationCount), len(v.Status.Violations))
+	if count == 0 {
+		return nil
+	}
+	inForce := "no commit is in force"
+	if applied := v.Status.Commits.Applied; applied != "" {
+		inForce = "commit " + short(applied) + " stays in force"
+	}
+	lines := []string{fmt.Sprintf("%s: commit %s is not applied, since it has %s, and %s:", v.title(),
+		short(v.Status.Commits.Fetched), output.Count(count, "violation"), inForce)}
+	for _, violation := range v.Status.Violations {
+		lines = append(lines, fmt.Sprintf("  %s: %s", output.Position(violation.Path, int(violation.Line)),
+			violation.Message))
+	}
+	return append(lines, more(count-len(v.Status.Violations))...)
+}
+
+// pendingDeletions returns which namespaces remain until someone confirms the commit, with the command to confirm it.
+func (v view) pendingDeletions() []string {
+	pending := v.Status.PendingDeletions
+	if pending == nil {
+		return nil
+	}
+	total := max(int(pending.Total), len(pending.Namespaces))
+	what := fmt.Sprintf("%s: commit %s no longer declares %s", v.title(), short(pending.Commit),
+		output.Count(total, "namespace"))
+	if v.confirmed == pending.Commit {
+		what += ". The deletion is confirmed, and nstpl-sync has not finished it yet:"
+	} else {
+		what += ". Confirm the commit to delete, with everything in them:"
+	}
+	lines := append([]string{what}, listed(pending.Namespaces, total)...)
+	// The hash is complete, so that no other commit with the same first characters is confirmed.
+	if v.confirmed != pending.Commit && hashes.MatchString(pending.Commit) {
+		lines = append(lines, "  To confirm: "+v.command("confirm", pending.Commit))
+	}
+	return lines
+}
+
+// failures returns which objects could not be applied or deleted.
+func (v view) failures() []string {
+	failures := v.Status.Failures
+	if len(failures) == 0 {
+		return nil
+	}
+	count := output.Count(len(failures), "object")
+	if len(failures) == maxListed {
+		count = "at least " + count
+	}
+	lines := []string{fmt.Sprintf("%s: %s could not be applied or deleted:", v.title(), count)}
+	for _, failure := range failures {
+		lines = append(lines, fmt.Sprintf("  %s: %s", failure.Object, failure.Message))
+	}
+	return lines
+}
+
+// delay returns why the newest commit is not in force if the status lists no object or violation that explains it.
+func (v view) delay() []string {
+	commits := v.Status.Commits
+	text := v.title() + ": "
+	switch isApplied := commits.Fetched == commits.Applied; {
+	case isApplied && v.isReady():
+		return nil
+	case isApplied:
+		text += "not ready"
+	default:
+		text += "commit " + short(commits.Fetched) + " is fetched but not applied"
+	}
+	if !v.isReady() {
+		text += ": " + v.Reason + ": " + v.Message
+	}
+	return []string{text}
+}
+
+// unmanaged returns which declared namespaces existed before, and how they become a part of the tree.
+func (v view) unmanaged() []string {
+	names := v.Status.UnmanagedNamespaces
+	if len(names) == 0 {
+		return nil
+	}
+	count := output.Count(len(names), "namespace")
+	if len(names) == maxListed {
+		count = "at least " + count
+	}
+	lines := []string{fmt.Sprintf("%s: the tree declares %s that existed before and that it does not manage. "+
+		"To adopt, set spec.existingNamespaces to Adopt, which deletes the undeclared Roles, RoleBindings and "+
+		"ResourceQuotas in:", v.title(), count)}
+	return append(lines, listed(names, len(names))...)
+}
+
+// command returns a command line of this family for the repository.
+func (v view) command(verb string, args ...string) string {
+	words := append([]string{"kubectl nstpl sync", verb, v.Name}, args...)
+	if v.Context != "" {
+		words = append(words, "--context", v.Context)
+	}
+	return strings.Join(words, " ")
+}
+
+// listed returns a line for each name, and one for the number of names that are not listed.
+func listed(names []string, total int) []string {
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, "  "+name)
+	}
+	return append(lines, more(total-len(names))...)
+}
+
+func more(count int) []string {
+	if count <= 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("  and %d more", count)}
+}

@@ -1,0 +1,150 @@
+package sync
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestNotes(t *testing.T) {
+	for name, test := range map[string]struct {
+		context string
+		change  func(*v1alpha1.PolicyRepository)
+		want    string
+	}{
+		"in force": {change: func(*v1alpha1.PolicyRepository) {}},
+		"violations": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Applied = oldCommit
+				r.Status.Conditions[0].Status = "False"
+				r.Status.ViolationCount = 4
+				r.Status.Violations = []v1alpha1.RepositoryViolation{
+					{Path: "foo-corp/a.yaml", Line: 3, Message: "is its own ancestor"},
+					{Path: "foo-corp/default", Message: "is reserved"},
+				}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 is not applied, since it has 4 violations, and commit 0a0a0a0 stays in force:
+  foo-corp/a.yaml:3: is its own ancestor
+  foo-corp/default: is reserved
+  and 2 more
+`,
+		},
+		"violations in the first commit": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Applied = ""
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 is not applied, since it has 1 violation, and no commit is in force:
+  a: b
+`,
+		},
+		"pending deletions": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: newCommit, Namespaces: []string{"team-a", "team-b"}, Total: 5,
+				}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 no longer declares 5 namespaces. Confirm the commit to delete, with everything in them:
+  team-a
+  team-b
+  and 3 more
+  To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
+`,
+		},
+		"pending deletions in a context": {
+			context: "test",
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: newCommit, Namespaces: []string{"team-a"}, Total: 1,
+				}
+			},
+			want: `
+test/foo-corp: commit 1b1b1b1 no longer declares 1 namespace. Confirm the commit to delete, with everything in them:
+  team-a
+  To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b --context test
+`,
+		},
+		"confirmed deletions": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: newCommit}
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: newCommit, Namespaces: []string{"team-a"}, Total: 1,
+				}
+			},
+			want: "foo-corp: commit 1b1b1b1 no longer declares 1 namespace. The deletion is confirmed, and nstpl-sync " +
+				"has not finished it yet:\n  team-a",
+		},
+		// What is not a hash never becomes a part of a command line that users copy.
+		"pending deletions of something else": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: "$(reboot)", Namespaces: []string{"team-a"}, Total: 1,
+				}
+			},
+			want: `
+foo-corp: commit $(reboo no longer declares 1 namespace. Confirm the commit to delete, with everything in them:
+  team-a
+`,
+		},
+		"failures": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Conditions[0].Status = "False"
+				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "clusterrole/viewer", Message: "forbidden"}}
+			},
+			want: `
+foo-corp: 1 object could not be applied or deleted:
+  clusterrole/viewer: forbidden
+`,
+		},
+		"unmanaged namespaces": {
+			change: func(r *v1alpha1.PolicyRepository) { r.Status.UnmanagedNamespaces = []string{"team-a", "team-b"} },
+			want: "foo-corp: the tree declares 2 namespaces that existed before and that it does not manage. To adopt, " +
+				"set spec.existingNamespaces to Adopt, which deletes the undeclared Roles, RoleBindings and " +
+				"ResourceQuotas in:\n  team-a\n  team-b",
+		},
+		"unreachable": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				ready := &r.Status.Conditions[0]
+				ready.Status, ready.Reason, ready.Message = "False", "FetchFailed", "no answer"
+			},
+			want: "\nfoo-corp: not ready: FetchFailed: no answer\n",
+		},
+		"under way": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Applied = oldCommit
+				ready := &r.Status.Conditions[0]
+				ready.Status, ready.Reason, ready.Message = "False", "Applying", "12 of 20 objects"
+			},
+			want: "\nfoo-corp: commit 1b1b1b1 is fetched but not applied: Applying: 12 of 20 objects\n",
+		},
+		"suspended": {
+			context: "test",
+			change:  func(r *v1alpha1.PolicyRepository) { r.Spec.Suspend = true },
+			want: "\ntest/foo-corp: suspended: run 'kubectl nstpl sync resume foo-corp --context test' " +
+				"to continue\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repository := newRepository()
+			test.change(repository)
+			got := strings.Join(newView(test.context, repository).notes(), "\n")
+			require.Equal(t, strings.Trim(test.want, "\n"), got)
+		})
+	}
+}
+
+// A full list in the status may not be the whole list.
+func TestNotesOnFullLists(t *testing.T) {
+	repository := newRepository()
+	repository.Status.Failures = make([]v1alpha1.RepositoryFailure, maxListed)
+	repository.Status.UnmanagedNamespaces = make([]string, maxListed)
+	notes := strings.Join(newView("", repository).notes(), "\n")
+	require.Contains(t, notes, "foo-corp: at least 20 objects could not be applied")
+	require.Contains(t, notes, "the tree declares at least 20 namespaces that existed before")
+}

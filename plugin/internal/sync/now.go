@@ -1,0 +1,174 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+var errTimeout = errors.New("timeout")
+
+type now struct {
+	printer
+	name    string
+	wait    bool
+	timeout time.Duration
+}
+
+func newNow(s cli.Session) *cobra.Command {
+	o := &now{printer: printer{Session: s}}
+	cmd := &cobra.Command{
+		Use:   "now NAME [--wait=false] [--timeout=DURATION]",
+		Short: "Fetch and apply the newest commit now",
+		Long: templates.LongDesc(`
+			Ask nstpl-sync to fetch the newest commit of a repository now, instead of at the end of spec.interval, and
+			to compare the whole tree with the cluster. The command waits until nstpl-sync has done so, and prints the
+			status.
+
+			Exit status:
+			 0
+			The repository is ready or, with --wait=false, the synchronization is requested.
+			 1
+			The repository is not ready, or the command failed.`),
+		Example: templates.Examples(`
+			# Fetch and apply the newest commit, and wait until it is in force
+			kubectl nstpl sync now foo-corp
+
+			# Do not wait, as in the last step of a pipeline
+			kubectl nstpl sync now foo-corp --wait=false`),
+		DisableFlagsInUseLine: true,
+		Args:                  cli.OneArg("NAME"),
+		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.name = args[0]
+			return o.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "Wait until the synchronization is done.")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute,
+		"The length of time to wait, such as 1s, 2m or 3h. Zero means to wait without limit.")
+	return cmd
+}
+
+func (o *now) run(ctx context.Context) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	request := time.Now().UTC().Format(time.RFC3339Nano)
+	requested, err := c.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
+		metav1.PatchOptions{FieldManager: cli.FieldManager},
+		func(repository *unstructured.Unstructured) (map[string]any, error) {
+			return requestPatch(repository, request)
+		})
+	if err != nil {
+		return err
+	}
+	if !o.wait {
+		output.Line(o.Out, "%s sync requested", output.Object(requested.GroupVersionKind().GroupKind(), o.name))
+		return nil
+	}
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
+		defer cancel()
+	}
+	served, err := o.waitFor(ctx, c, requested)
+	if err != nil {
+		return err
+	}
+	views := []view{newView("", served)}
+	if err := o.print(views, time.Now()); err != nil {
+		return err
+	}
+	return readiness(views)
+}
+
+func requestPatch(repository *unstructured.Unstructured, request string) (map[string]any, error) {
+	if isSuspended(repository) {
+		return nil, fmt.Errorf("%s is suspended: run 'kubectl nstpl sync resume %s' first",
+			quoted(repository.GetName()), repository.GetName())
+	}
+	return map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.SyncRequestedAnnotation: request}},
+	}, nil
+}
+
+// isServed reports whether nstpl-sync has served the request in the annotation of requested, or one that replaced it.
+// An informer may first return the repository as it was before the request.
+func isServed(repository *v1alpha1.PolicyRepository, requested *unstructured.Unstructured) bool {
+	age, err := resourceversion.CompareResourceVersion(repository.ResourceVersion, requested.GetResourceVersion())
+	if err != nil || age < 0 {
+		return false
+	}
+	served := repository.Status.RequestedAt
+	return served != "" && (served == requested.GetAnnotations()[v1alpha1.SyncRequestedAnnotation] ||
+		served == repository.Annotations[v1alpha1.SyncRequestedAnnotation])
+}
+
+// result is the end of waiting: the repository after the request was served, or an error.
+type result struct {
+	repository *v1alpha1.PolicyRepository
+	err        error
+}
+
+// waitFor returns the repository after the request was served.
+func (o *now) waitFor(
+	ctx context.Context, c *cluster.Cluster, requested *unstructured.Unstructured,
+) (*v1alpha1.PolicyRepository, error) {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	results := make(chan result)
+	send := func(r result) {
+		select {
+		case results <- r:
+		case <-following.Done():
+		}
+	}
+	cluster.Follow(following, c.PolicyRepositoryInformer(named(o.name)), func(item any) {
+		object, ok := item.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		repository, err := cluster.DecodePolicyRepository(object)
+		if err != nil || isServed(repository, requested) {
+			send(result{repository, err})
+		}
+	}, func(any) {
+		send(result{err: fmt.Errorf("%s was deleted", quoted(o.name))})
+	}, func(err error) {
+		send(result{err: fmt.Errorf("the synchronization is requested, but cannot be watched: %w", err)})
+	})
+	late := time.After(cli.OperatorCheckAfter)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, o.interrupted(ctx)
+		case <-late:
+			o.Note("nstpl-sync has not served the request yet%s", checkPods)
+		case r := <-results:
+			return r.repository, r.err
+		}
+	}
+}
+
+func (o *now) interrupted(ctx context.Context) error {
+	why := "interrupted"
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		why = fmt.Sprintf("timed out after %s", o.timeout)
+	}
+	return fmt.Errorf("%s: the synchronization of %s is requested but not done: "+
+		"run 'kubectl nstpl sync status %s' to check again", why, quoted(o.name), o.name)
+}

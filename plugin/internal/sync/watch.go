@@ -1,0 +1,118 @@
+package sync
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// change is what a watch reports. If err is nil, the repository changed or was deleted.
+type change struct {
+	view    view
+	deleted bool
+	// err says that the user may not watch the repositories in the cluster of the view's context.
+	err error
+}
+
+// follow prints each repository that changes, until ctx ends. With --contexts, it goes on with the other clusters if
+// the user may not watch one of them.
+func (o *status) follow(ctx context.Context, sources []source) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := make(chan change)
+	send := func(next change) {
+		select {
+		case changes <- next:
+		case <-ctx.Done():
+		}
+	}
+	shown := map[string]view{}
+	for _, s := range sources {
+		for _, v := range s.views {
+			shown[v.title()] = v
+		}
+		for _, only := range watched(o.names) {
+			s.follow(ctx, only, send)
+		}
+	}
+	var failed error
+	for {
+		select {
+		case <-ctx.Done():
+			return failed // the user interrupted the command
+		case next := <-changes:
+			switch {
+			case next.err == nil:
+				if err := o.printChange(shown, next); err != nil {
+					return err
+				}
+			case o.hasContexts:
+				o.noteFailed(next.view.Context, next.err)
+				failed = &cli.Exit{Code: 1}
+			default:
+				return next.err
+			}
+		}
+	}
+}
+
+// printChange prints a change, unless the repository is still as it was shown.
+func (o *status) printChange(shown map[string]view, next change) error {
+	title := next.view.title()
+	before, wasShown := shown[title]
+	switch {
+	case next.deleted && !wasShown, !next.deleted && wasShown && next.view.isSame(before):
+		return nil
+	case next.deleted:
+		next.view = before.deleted()
+		delete(shown, title)
+	default:
+		shown[title] = next.view
+	}
+	return o.print([]view{next.view}, time.Now())
+}
+
+// watched returns what to watch so as to see the named repositories, or all.
+func watched(names []string) []metav1.ListOptions {
+	if len(names) == 0 {
+		return []metav1.ListOptions{{}}
+	}
+	var options []metav1.ListOptions
+	for _, name := range names {
+		options = append(options, named(name))
+	}
+	return options
+}
+
+// named selects the object with a name.
+func named(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+}
+
+// follow sends the changes of repositories in a cluster until ctx ends.
+func (s source) follow(ctx context.Context, only metav1.ListOptions, send func(change)) {
+	fail := func(err error) { send(change{view: view{Context: s.context}, err: err}) }
+	cluster.Follow(ctx, s.cluster.PolicyRepositoryInformer(only), func(item any) {
+		object, ok := item.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		repository, err := cluster.DecodePolicyRepository(object)
+		if err != nil {
+			fail(err)
+			return
+		}
+		send(change{view: newView(s.context, repository)})
+	}, func(item any) {
+		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item); err == nil {
+			send(change{view: view{Context: s.context, Name: name}, deleted: true})
+		}
+	}, fail)
+}
