@@ -84,6 +84,9 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 	})
 
 	for _, path := range paths {
+		if filepath.Base(path) == "sync.md" {
+			sh = startSync(t, sh)
+		}
 		playPage(t, sh, path, log)
 	}
 }

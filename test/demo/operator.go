@@ -81,8 +81,13 @@ func awaitOperator(ctx context.Context, sh shell, probes string) error {
 
 // writeOperatorKubeconfig writes the cluster's kubeconfig with a token of the operator's ServiceAccount for its user.
 func writeOperatorKubeconfig(ctx context.Context, sh shell, path string) error {
+	return writeKubeconfigOf(ctx, sh, "nstpl-operator", path)
+}
+
+// writeKubeconfigOf writes the cluster's kubeconfig with a token of a ServiceAccount for its user.
+func writeKubeconfigOf(ctx context.Context, sh shell, account, path string) error {
 	var token bytes.Buffer
-	create := "kubectl create token nstpl-operator --namespace " + v1alpha1.OperatorNamespace + " --duration=24h"
+	create := "kubectl create token " + account + " --namespace " + v1alpha1.OperatorNamespace + " --duration=24h"
 	if err := sh.run(ctx, create, &token); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type shell struct {
 	bin        string // the folder of the plugin and the operator
 	kubectl    string
 	kubeconfig string
+	env        []string // more variables of the environment
 }
 
 // run runs a command whose output, on both streams, goes to out.
@@ -33,6 +34,7 @@ func (s shell) run(ctx context.Context, command string, out io.Writer) error {
 		"KUBECONFIG="+s.kubeconfig,
 		fmt.Sprintf("PATH=%s:%s:%s", s.bin, filepath.Dir(s.kubectl), os.Getenv("PATH")),
 	)
+	cmd.Env = append(cmd.Env, s.env...)
 	cmd.Stdout = out
 	cmd.Stderr = out
 	if err := cmd.Run(); err != nil {

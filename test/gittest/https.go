@@ -80,7 +80,11 @@ func (o HTTPS) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// newCertificate returns a certificate for 127.0.0.1 and localhost, and its authority.
+// ExampleHost is a name of the server, which the certificate contains. It cannot be resolved, so that only a proxy
+// reaches the server by it.
+const ExampleHost = "git.example.com"
+
+// newCertificate returns a certificate for 127.0.0.1, localhost and ExampleHost, and its authority.
 func newCertificate(t testing.TB, expired bool) (tls.Certificate, []byte) {
 	t.Helper()
 	until := time.Now().Add(24 * time.Hour)
@@ -99,7 +103,7 @@ func newCertificate(t testing.TB, expired bool) (tls.Certificate, []byte) {
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "git"},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", ExampleHost},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

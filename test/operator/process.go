@@ -33,8 +33,8 @@ type Options struct {
 	Webhooks string
 	// Service is the host:port at which the API server calls webhooks; empty means Webhooks.
 	Service string
-	// Flags are added to the command line.
-	Flags []string
+	// Flags are added to the command line, Env to the environment.
+	Flags, Env []string
 }
 
 // Process is a running operator. It ends with the process that started it, even if that is killed.
@@ -97,7 +97,7 @@ func (p *Process) start(options Options, flags []string) error {
 	p.log, p.Exited = log.Name(), make(chan struct{})
 	flags = append(flags, "--metrics-bind-address="+p.Metrics, "--health-probe-bind-address="+p.Probes)
 	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+options.Kubeconfig)
+	p.cmd.Env = append(append(os.Environ(), options.Env...), "KUBECONFIG="+options.Kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it does not get interrupts from the terminal
 	if err := p.cmd.Start(); err != nil {

@@ -59,12 +59,20 @@ func TestDeletionOfNamespacesNeedsAConfirmation(t *testing.T) {
 	x.waitApplied(b)
 	x.mustExist(namespace("limit-left"))
 
+	// The confirmation is used up: it does not hold when the branch returns to the commit.
+	x.waitApplied(x.commit(files))
+	x.git.Git(t, "update-ref", "refs/heads/main", b)
+	x.request()
+	x.waitReason("DeletionsPending", b)
+	x.mustExist(namespace("limit-one"))
+	x.mustExist(namespace("limit-two"))
+
 	// The last namespace of a tree waits, whatever was confirmed before.
 	c := x.commit(map[string]string{"role.yaml": roleFile("limit-b", "get")})
 	x.waitReason("DeletionsPending", c)
 	x.mustExist(namespace("limit-left"))
-	// When it is declared again, nothing waits.
-	x.waitApplied(x.commit(fewer))
+	// When all are declared again, nothing waits.
+	x.waitApplied(x.commit(files))
 	x.mustExist(namespace("limit-left"))
 }
 

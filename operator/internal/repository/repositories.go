@@ -119,6 +119,10 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
+	if known == (answer{}) && len(status.Conditions) > 0 {
+		// The process has just begun. What the status says is true until the first answer.
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	status.RequestedAt = requested
 	reportProblem(status, known)
 	var result *outcome
@@ -135,6 +139,9 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 			wait = min(wait, retryFailed)
 		}
 	}
+	if result != nil && failed == nil {
+		failed = r.useUpConfirmation(ctx, repository, known.tree, *result)
+	}
 	now := conditionOf(known, result)
 	now.set(status, repository.Generation)
 	if isSynced(repository, status, result) {
@@ -145,6 +152,24 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	r.record(repository, status, now)
 	return reconcile.Result{RequeueAfter: wait}, failed
+}
+
+// useUpConfirmation removes the confirmation of a commit after its deletions, so that it does not hold when the branch
+// returns to that commit later.
+func (r *Repositories) useUpConfirmation(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, o outcome,
+) error {
+	if repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] != tree.commit || !o.isComplete() || len(o.Waiting) > 0 {
+		return nil
+	}
+	changed := repository.DeepCopy()
+	delete(changed.Annotations, v1alpha1.ConfirmedCommitAnnotation)
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(repository)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	// The status is written with the same resourceVersion.
+	repository.ResourceVersion, repository.Annotations = changed.ResourceVersion, changed.Annotations
+	return nil
 }
 
 // syncResolution is how exact lastSyncTime is, so that a status is not written for each comparison.
