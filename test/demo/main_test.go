@@ -192,8 +192,11 @@ func TestClaims(t *testing.T) {
 	require.ElementsMatch(t, strings.Fields(string(direct)), listed)
 
 	tests := ""
-	files, err := filepath.Glob(filepath.Join(root, "test", "integration", "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
 	require.NoError(t, err)
+	more, err := filepath.Glob(filepath.Join(root, "operator", "engine", "inventory", "*_test.go"))
+	require.NoError(t, err)
+	files = append(files, more...)
 	for _, file := range files {
 		tests += read(t, file)
 	}

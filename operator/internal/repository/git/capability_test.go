@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/operator/internal/repository/git"
-	"nstpl.dev/nstpl/operator/internal/repository/git/gittest"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 // capabilities removes capabilities from the list of references, and reports what is requested.
