@@ -95,7 +95,8 @@ func step(
 		size := batch(settings, len(revision.Waves) > 0, total, reached)
 		revision.Reach = reachOf(waiting, size)
 		for _, member := range members {
-			if member.Failed && !member.Reached && member.Wave == int(revision.Wave) && member.Position < revision.Reach {
+			isInBatch := !member.Reached && member.Wave == int(revision.Wave) && member.Position < revision.Reach
+			if member.Failed && isInBatch {
 				revision.FailedBefore++
 			}
 		}
