@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,10 +15,7 @@ import (
 
 // without returns files without some of them.
 func without(files map[string]string, paths ...string) map[string]string {
-	left := map[string]string{}
-	for path, content := range files {
-		left[path] = content
-	}
+	left := maps.Clone(files)
 	for _, path := range paths {
 		delete(left, path)
 	}

@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -33,10 +34,7 @@ func TestCommitsAreFollowed(t *testing.T) {
 	x.waitExists(binding("follow-prod", "follow-prod.deployers"))
 
 	// A commit with two violations changes nothing.
-	broken := map[string]string{}
-	for path, content := range first {
-		broken[path] = content
-	}
+	broken := maps.Clone(first)
 	broken["shop/follow-dev/namespace.yaml"] = namespaceFile("other")
 	broken["viewers.yaml"] = bindingFile("viewers", "follow-viewer", "eve")
 	broken["shop/role.yaml"] = roleFile("misplaced", "list")

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyRepository is a tree of policies in Git that the cluster follows: nstpl-sync applies each new commit of the tree
-// that breaks no rule, keeps its objects as they are declared, and deletes the objects that it no longer declares.
+// PolicyRepository is a tree of policies in Git that the cluster follows: nstpl-sync applies each new commit of the
+// tree that breaks no rule, keeps its objects as they are declared, and deletes the objects that it no longer declares.
 //
 // Example:
 //
@@ -99,14 +99,14 @@ type PolicyRepositorySpec struct {
 	ExistingNamespaces ExistingNamespaces `json:"existingNamespaces,omitempty"`
 
 	// deletionLimit is how many namespaces one commit deletes without confirmation. If a commit declares fewer
-	// namespaces than that would leave, all its other changes are made, and the namespaces remain until someone confirms
-	// the commit with kubectl nstpl sync confirm.
+	// namespaces than that would leave, all its other changes are made, and the namespaces remain until someone
+	// confirms the commit with kubectl nstpl sync confirm.
 	// +optional
 	DeletionLimit *DeletionLimit `json:"deletionLimit,omitempty"`
 }
 
-// DeletionLimit is how many namespaces are deleted without confirmation. Both limits apply. The last namespace of a tree
-// is never deleted without confirmation.
+// DeletionLimit is how many namespaces are deleted without confirmation. Both limits apply. The last namespace of a
+// tree is never deleted without confirmation.
 type DeletionLimit struct {
 	// namespaces is a number of namespaces. The default is 1. With 0, each deletion needs a confirmation.
 	// +optional
@@ -173,8 +173,8 @@ type SecretReference struct {
 
 // GitVerification says by whom commits must be signed.
 type GitVerification struct {
-	// secretRef names a Secret in the namespace nstpl-system whose values are public keys: PGP keys in armor, or SSH keys
-	// as in authorized_keys. A commit that none of them signed is not applied.
+	// secretRef names a Secret in the namespace nstpl-system whose values are public keys: PGP keys in armor, or SSH
+	// keys as in authorized_keys. A commit that none of them signed is not applied.
 	// +required
 	SecretRef SecretReference `json:"secretRef"`
 }

@@ -1,5 +1,5 @@
-// Package inventory decides how the objects of a tree of policies get from one commit to the next: which are applied, in
-// which order, which are deleted, and which deletions wait for a person.
+// Package inventory decides how the objects of a tree of policies get from one commit to the next: which are applied,
+// in which order, which are deleted, and which deletions wait for a person.
 //
 // The objects of a tree are cluster-scoped. State is what exists: the objects of the kinds that trees declare, and the
 // UIDs of those that were created for the tree. NewPlan compares it with what the tree declares. These rules hold:
@@ -7,6 +7,6 @@
 //   - Only an object that was created for the tree is deleted. Its UID says so, not its label, which users may set.
 //   - An object that existed before is not changed, unless the tree adopts it. An adopted object is never deleted.
 //   - An object of another tree is not changed.
-//   - Nothing is deleted while an object could not be applied, because the deleted one may grant what the other replaces.
+//   - Nothing is deleted while an object could not be applied, because it may replace what would be deleted.
 //   - Namespaces are deleted only within a limit, and never the last one, unless a person has confirmed the commit.
 package inventory

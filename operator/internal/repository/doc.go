@@ -3,11 +3,12 @@
 // # How it works
 //
 // For each PolicyRepository, a follower asks the Git server which commit to follow, fetches that commit, and checks the
-// tree with the rules of package hierarchy. It does so beside the controller, so that a slow server delays nothing else.
-// A commit with a violation is never applied: the commit before it stays in force.
+// tree with the rules of package hierarchy. It does so beside the controller, so that a slow server delays nothing
+// else. A commit with a violation is never applied: the commit before it stays in force.
 //
 // Repositories is the controller. It compares what the last valid commit declares with the objects in the cluster, by
-// package inventory, and applies what differs. Any change of an object of the tree, by whomever, makes it compare again.
+// package inventory, and applies what differs. Any change of an object of the tree, by whomever, makes it compare
+// again.
 //
 // # Which objects may be deleted
 //

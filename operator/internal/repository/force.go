@@ -31,7 +31,8 @@ type failure struct {
 	err error
 }
 
-// isComplete reports whether all objects are as the tree declares them, but for namespaces that wait for a confirmation.
+// isComplete reports whether all objects are as the tree declares them, but for namespaces that wait for a
+// confirmation.
 func (o outcome) isComplete() bool { return len(o.failures) == 0 && len(o.Conflicts) == 0 }
 
 // force makes the objects in the cluster those that a tree declares.

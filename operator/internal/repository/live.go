@@ -126,7 +126,8 @@ func (c *Cluster) apply(ctx context.Context, change inventory.Apply) (*unstructu
 	} else {
 		body.SetUID(change.Live.GetUID())
 	}
-	applied, err := objects.Apply(ctx, body.GetName(), body, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	applied, err := objects.Apply(ctx, body.GetName(), body,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +157,8 @@ func (c *Cluster) delete(ctx context.Context, object *unstructured.Unstructured)
 	return err
 }
 
-// createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "". Anybody
-// can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
+// createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "".
+// Anybody can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
 func (c *Cluster) createdBySync(ctx context.Context, id inventory.ID, tree string) (types.UID, error) {
 	for kind := range resources {
 		if kind.GroupKind() != id.GroupKind {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
@@ -114,7 +113,9 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
-		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to resume"}.
+		condition{
+			reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to resume",
+		}.
 			set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
@@ -159,7 +160,8 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 func (r *Repositories) useUpConfirmation(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, o outcome,
 ) error {
-	if repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] != tree.commit || !o.isComplete() || len(o.Waiting) > 0 {
+	if repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] != tree.commit || !o.isComplete() ||
+		len(o.Waiting) > 0 {
 		return nil
 	}
 	changed := repository.DeepCopy()

@@ -107,7 +107,8 @@ func conditionOf(known answer, o *outcome) condition {
 	message := fmt.Sprintf("commit %s is in force", short(known.tree.commit))
 	if n := len(o.Unmanaged); n > 0 {
 		message += fmt.Sprintf("; %d declared namespaces existed before and are not managed, the first is %s: "+
-			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0], v1alpha1.AdoptAnnotation)
+			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0],
+			v1alpha1.AdoptAnnotation)
 	}
 	return condition{reporting.Current, reasonSynced, message}
 }

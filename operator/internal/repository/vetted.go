@@ -64,7 +64,8 @@ func (e *violationsError) problem() *problem {
 func refusal(commit string, files git.RefusedFiles) error {
 	var violations []hierarchy.Violation
 	for _, file := range files {
-		violations = append(violations, hierarchy.Violation{Path: file.Path, Message: file.Message, Remedy: file.Remedy})
+		violations = append(violations,
+			hierarchy.Violation{Path: file.Path, Message: file.Message, Remedy: file.Remedy})
 	}
 	return &violationsError{commit, violations}
 }
