@@ -10,7 +10,7 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 OLDER := 1.35.4
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-# The name of the operator's image in a release, without a tag.
+# The name of the operator's image in a release, without a tag. The image nstpl-sync is next to it.
 IMAGE ?= nstpl.dev/nstpl-operator
 LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
 
@@ -22,7 +22,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/kubectl-nstpl and bin/nstpl-operator
+build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
@@ -117,7 +117,7 @@ cluster-down: ## Stop the control plane in .cluster and delete its data
 	@go run ./test/controlplane/cluster down
 
 .PHONY: release
-release: ## Build VERSION=v1.2.3 in dist/: archives, image, manifests, SBOMs, checksums; and krew/nstpl.yaml
+release: ## Build VERSION=v1.2.3 in dist/: archives, images, manifests, SBOMs, checksums; and krew/nstpl.yaml
 	go run ./krew/release -version='$(VERSION)' -image='$(IMAGE)'
 	@$(MAKE) --no-print-directory krew-check
 

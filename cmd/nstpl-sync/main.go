@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"go.uber.org/zap/zapcore"
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates of authorities
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 

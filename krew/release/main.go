@@ -1,6 +1,6 @@
-// Command release builds the files of a version of nstpl: archives of the plugin, the operator's image, manifests that
-// install the operator, SBOMs of the programs, SHA256SUMS, and krew's manifest of the plugin. Builds are reproducible:
-// the same commit gives the same bytes.
+// Command release builds the files of a version of nstpl: archives of the plugin, images of the operator and
+// nstpl-sync, manifests that install them, SBOMs of the programs, SHA256SUMS, and krew's manifest of the plugin. Builds
+// are reproducible: the same commit gives the same bytes.
 package main
 
 import (
@@ -36,7 +36,7 @@ type release struct {
 	version string
 	// baseURL is the URL of the folder that has a folder for each version.
 	baseURL string
-	// image is the name of the operator's image, without a tag.
+	// image is the name of the operator's image, without a tag. The image of nstpl-sync is next to it.
 	image string
 	// out is the folder that the files of the release are written to.
 	out string
@@ -59,7 +59,8 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	flags.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
 	flags.StringVar(&r.baseURL, "base-url", "https://nstpl.dev/releases",
 		"URL of the folder that has a folder with the archives of each version")
-	flags.StringVar(&r.image, "image", "nstpl.dev/nstpl-operator", "name of the operator's image, without a tag")
+	flags.StringVar(&r.image, "image", "nstpl.dev/nstpl-operator",
+		"name of the operator's image, without a tag; its last element is replaced by nstpl-sync for the other image")
 	flags.StringVar(&r.out, "out", "dist", "folder for the files of the release")
 	platforms := flags.String("platforms",
 		"linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "comma-separated GOOS/GOARCH")
@@ -85,8 +86,13 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 		return err
 	}
 	all := strings.Split(*platforms, ",")
-	if err := errors.Join(r.buildPlugin(ctx, all), r.buildOperator(ctx, all)); err != nil {
+	if err := r.buildPlugin(ctx, all); err != nil {
 		return err
+	}
+	for _, w := range r.workloads() {
+		if err := r.buildWorkload(ctx, w, all); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(filepath.Join(r.out, checksumsFile), r.checksums.Bytes(), 0o644)
 }

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -29,6 +30,35 @@ func TestCertManagerComponentProvidesTheCertificate(t *testing.T) {
 		require.Equal(t, 2, strings.Count(built, "cert-manager.io/inject-ca-from: nstpl-system/nstpl-operator-webhook"))
 		require.Contains(t, built, "- --webhook-cert-dir=/certificates")
 		require.Contains(t, built, "secretName: nstpl-operator-webhook-cert-manager")
+	}
+}
+
+// The component sync builds with the manifests for all versions, and takes its image from the kustomization. Its
+// objects are in the namespace that the manifests create.
+func TestSyncComponentRunsTheImageOfTheKustomization(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(root, "manifests"), os.DirFS("../../manifests")))
+	for _, folder := range []string{"manifests", "manifests/overlays/before-1.36"} {
+		kustomization := "resources: [" + folder + "]\ncomponents: [manifests/components/sync]\nimages:\n" +
+			"- {name: nstpl-sync, newName: registry.example.com/nstpl-sync, newTag: v1.2.3}\n" +
+			"- {name: nstpl-operator, newName: registry.example.com/nstpl-operator, newTag: v1.2.3}\n"
+		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
+		built, err := sharedCluster.kubectl(t.Context(), "", "kustomize", root)
+		require.NoError(t, err)
+		images := map[string]string{}
+		for document := range strings.SplitSeq(built, "\n---\n") {
+			deployment := &appsv1.Deployment{}
+			require.NoError(t, yaml.Unmarshal([]byte(document), deployment))
+			if deployment.Kind == "Deployment" {
+				require.Equal(t, v1alpha1.OperatorNamespace, deployment.Namespace)
+				images[deployment.Name] = deployment.Spec.Template.Spec.Containers[0].Image
+			}
+		}
+		require.Equal(t, map[string]string{
+			"nstpl-operator": "registry.example.com/nstpl-operator:v1.2.3",
+			"nstpl-sync":     "registry.example.com/nstpl-sync:v1.2.3",
+		}, images, folder)
 	}
 }
 
