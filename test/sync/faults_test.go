@@ -83,7 +83,7 @@ func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
 	b := x.commit(map[string]string{"restart-a/namespace.yaml": namespaceFile("another")})
 	x.waitReason("Violations", b)
 
-	second, err := operator.StartSync(cluster.syncOptionsOf(t)) // knows nothing of what the first one fetched
+	second, err := operator.StartSync(cluster.syncOptionsOf(t)) // has none of the fetched commits
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Stop()) })
 	require.NoError(t, second.AwaitReady(t.Context()))

@@ -16,7 +16,7 @@ import (
 // writes is how many objects are written at the same time.
 const writes = 16
 
-// outcome is what became of a plan.
+// outcome is the result of carrying out a plan.
 type outcome struct {
 	inventory.Plan
 	// failures are the objects that could not be written.

@@ -158,7 +158,7 @@ func (c *Cluster) delete(ctx context.Context, object *unstructured.Unstructured)
 }
 
 // createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "".
-// Anybody can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
+// Every user can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
 func (c *Cluster) createdBySync(ctx context.Context, id inventory.ID, tree string) (types.UID, error) {
 	for kind := range resources {
 		if kind.GroupKind() != id.GroupKind {

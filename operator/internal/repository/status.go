@@ -50,7 +50,7 @@ func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
 	}
 }
 
-// reportOutcome reports what became of a plan.
+// reportOutcome reports the result of carrying out a plan.
 func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outcome, now time.Time) {
 	status.Tree, status.Failures, status.PendingDeletions = tree.root, nil, nil
 	for _, conflict := range o.Conflicts {
