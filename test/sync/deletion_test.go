@@ -116,6 +116,22 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	x.mustExist(space("created"))
 }
 
+// Of two PolicyRepositories with trees of the same name, the older is followed.
+func TestTreesHaveDifferentNames(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "twice")
+	a := x.commit(map[string]string{"twice-a/namespace.yaml": namespaceFile("twice-a")})
+	x.follow()
+	x.waitApplied(a)
+	other := x.repository.DeepCopy()
+	other.ObjectMeta = metav1.ObjectMeta{Name: "twice-again"}
+	other.Spec.Path = "other/twice"
+	require.NoError(t, cluster.client.Create(t.Context(), other))
+	second := &tree{T: t, name: other.Name, repository: other}
+	require.Contains(t, second.waitReason("TreeTaken", ""), "the tree twice is that of the PolicyRepository twice")
+	x.waitApplied(a)
+}
+
 // A ClusterRole that existed before is not changed, and an object of another tree is neither changed nor deleted.
 func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,10 @@ package repository
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"path"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,6 +122,11 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 			set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
+	if other, err := r.sameTree(ctx, repository); err != nil || other != "" {
+		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename the "+
+			"directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
+		return reconcile.Result{RequeueAfter: retryFailed}, errors.Join(err, r.writeStatus(ctx, repository, status))
+	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
 	if known == (answer{}) && len(status.Conditions) > 0 {
 		// The process has just begun. What the status says is true until the first answer.
@@ -127,21 +135,19 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	status.RequestedAt = requested
 	reportProblem(status, known)
 	var result *outcome
-	var failed error
 	if known.tree != nil {
 		o, err := r.force(ctx, repository, known.tree)
 		if err != nil {
-			failed = err
-			o.failures = append(o.failures, failure{err: err})
+			return reconcile.Result{}, err // the status stays true, since nothing is known that contradicts it
 		}
 		reportOutcome(status, known.tree, o, time.Now())
 		result = &o
 		if !o.isComplete() {
 			wait = min(wait, retryFailed)
 		}
-	}
-	if result != nil && failed == nil {
-		failed = r.useUpConfirmation(ctx, repository, known.tree, *result)
+		if err := r.useUpConfirmation(ctx, repository, known.tree, o); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	now := conditionOf(known, result)
 	now.set(status, repository.Generation)
@@ -152,7 +158,28 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	r.record(repository, status, now)
-	return reconcile.Result{RequeueAfter: wait}, failed
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// treeName returns the name of the tree that a PolicyRepository follows.
+func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(repository.Spec.Path) }
+
+// sameTree returns the name of an older PolicyRepository that follows a tree of the same name, or "". The objects of the
+// two could not be told apart by their label.
+func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		order := other.CreationTimestamp.Compare(repository.CreationTimestamp.Time)
+		isOlder := order < 0 || order == 0 && other.Name < repository.Name
+		if isOlder && treeName(other) == treeName(repository) {
+			return other.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // useUpConfirmation removes the confirmation of a commit after its deletions, so that it does not hold when the branch

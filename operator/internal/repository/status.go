@@ -15,8 +15,9 @@ import (
 const (
 	reasonSynced           = "Synced"
 	reasonSuspended        = "Suspended"
-	reasonProgressing      = "Progressing"
 	reasonViolations       = "Violations"
+	reasonTreeTaken        = "TreeTaken"
+	reasonProgressing      = "Progressing"
 	reasonObjectsFailed    = "ObjectsFailed"
 	reasonDeletionsPending = "DeletionsPending"
 )

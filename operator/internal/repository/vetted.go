@@ -51,7 +51,7 @@ func (e *violationsError) Error() string {
 }
 
 func (e *violationsError) problem() *problem {
-	p := &problem{reason: "Violations", message: e.Error(), violationCount: len(e.violations)}
+	p := &problem{reason: reasonViolations, message: e.Error(), violationCount: len(e.violations)}
 	for _, violation := range e.violations[:min(len(e.violations), maxViolations)] {
 		p.violations = append(p.violations, v1alpha1.RepositoryViolation{
 			Path: violation.Path, Line: int32(violation.Line), Rule: violation.Rule, Message: violation.Message, //nolint:gosec // a line of a file
