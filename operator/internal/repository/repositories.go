@@ -116,15 +116,13 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
-		condition{
-			reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to resume",
-		}.
-			set(status, repository.Generation)
+		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to " +
+			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
 	if other, err := r.sameTree(ctx, repository); err != nil || other != "" {
-		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename the "+
-			"directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
+		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
+			"the directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, errors.Join(err, r.writeStatus(ctx, repository, status))
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
