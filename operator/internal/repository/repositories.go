@@ -163,7 +163,7 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(repository.Spec.Path) }
 
 // sameTree returns the name of an older PolicyRepository that follows a tree of the same name, or "". The objects of the
-// two could not be told apart by their label.
+// two would have the same label.
 func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
