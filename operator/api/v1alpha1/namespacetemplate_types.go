@@ -177,6 +177,9 @@ type NamespaceTemplateSpec struct {
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 }
 
+// DefaultRevisionHistoryLimit is the default of spec.revisionHistoryLimit.
+const DefaultRevisionHistoryLimit = 10
+
 // Rollout is how a change of a template reaches namespaces. A change of the fields rollout and revisionHistoryLimit
 // alone is not rolled out.
 type Rollout struct {

@@ -21,9 +21,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
-// defaultHistory is the default of spec.revisionHistoryLimit.
-const defaultHistory = 10
-
 // revisionData is the content of a ControllerRevision: what a rollout distributes.
 type revisionData struct {
 	Spec v1alpha1.NamespaceTemplateSpec `json:"spec"`
@@ -295,7 +292,7 @@ func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.Names
 	if len(revisions) == 0 {
 		return nil
 	}
-	limit := int64(defaultHistory)
+	limit := int64(v1alpha1.DefaultRevisionHistoryLimit)
 	if template.Spec.RevisionHistoryLimit != nil {
 		limit = int64(*template.Spec.RevisionHistoryLimit)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -100,7 +101,20 @@ func compareObject(
 	if reflect.DeepEqual(desired.Object, withoutDefaults(live).Object) {
 		return change
 	}
-	stored, err := objects.Update(ctx, desired, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	var stored *unstructured.Unstructured
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		stored, err = objects.Update(ctx, desired, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		// A controller, such as nstpl's operator, wrote the object since it was listed.
+		latest, missing := objects.Get(ctx, live.GetName(), metav1.GetOptions{})
+		if missing != nil {
+			return missing
+		}
+		live, desired = latest, withDeclared(latest, declared)
+		return err
+	})
 	if err != nil {
 		stored, change.Note = desired, "is an estimate, because the dry run failed: "+err.Error()
 		if apierrors.IsInvalid(err) {
@@ -226,10 +240,11 @@ func withoutDefaults(live *unstructured.Unstructured) *unstructured.Unstructured
 	if live.GetKind() != templateKind.Kind {
 		return stripped
 	}
-	for field, defaultValue := range map[string]string{
+	for field, defaultValue := range map[string]any{
 		"driftPolicy": string(v1alpha1.DriftCorrect), "failurePolicy": string(v1alpha1.FailureFail),
+		"revisionHistoryLimit": int64(v1alpha1.DefaultRevisionHistoryLimit),
 	} {
-		if value, _, _ := unstructured.NestedString(stripped.Object, "spec", field); value == defaultValue {
+		if value, _, _ := unstructured.NestedFieldNoCopy(stripped.Object, "spec", field); value == defaultValue {
 			unstructured.RemoveNestedField(stripped.Object, "spec", field)
 		}
 	}
