@@ -162,8 +162,8 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 // treeName returns the name of the tree that a PolicyRepository follows.
 func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(repository.Spec.Path) }
 
-// sameTree returns the name of an older PolicyRepository that follows a tree of the same name, or "". The objects of the
-// two would have the same label.
+// sameTree returns the name of an older PolicyRepository that follows a tree of the same name, or "". The objects of
+// the two would have the same label.
 func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
