@@ -63,16 +63,16 @@ fmt: ## Format the Go files and sort their imports
 
 .PHONY: unit
 unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
-	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load
+	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load ./test/measure
 
 # -count=1, since these tests run programs that go test does not track as inputs.
 .PHONY: cli
 cli: control-plane ## Run the tests of kubectl nstpl
-	go test -count=1 -timeout 20m ./test/cli/...
+	go test -count=1 -timeout 20m ./test/cli/... ./test/scale
 
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane
-	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/node -e /test/e2e)
+	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/measure -e /test/scale -e /test/node -e /test/e2e)
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are

@@ -2,18 +2,21 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population"
 	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/vetting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
@@ -21,14 +24,15 @@ import (
 
 // setup adds the controllers of all features to a manager, and returns the admission chain.
 func setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients clients, options Options,
+	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients clients, stored *webhook.Stored,
+	options Options,
 ) (webhook.Chain, error) {
-	attributes, err := attribute.Setup(ctx, mgr, leader,
+	attributes, err := attribute.Setup(ctx, mgr, leader, stored,
 		attribute.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups})
 	if err != nil {
 		return nil, err
 	}
-	constraints, err := constraint.Setup(ctx, mgr, leader, clients.set, constraint.Options{
+	constraints, err := constraint.Setup(ctx, mgr, leader, clients.set, stored, constraint.Options{
 		ExemptNamespaces: slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces),
 		Intersection:     options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec, Pool: options.SCCPool,
 	})
@@ -40,21 +44,35 @@ func setup(
 	if err != nil {
 		return nil, err
 	}
+	cached, err := population.NewStored(ctx, mgr)
+	if err != nil {
+		return nil, fmt.Errorf("watch the templates: %w", err)
+	}
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
+		Stored: cached,
 	})
 	if err != nil {
 		return nil, err
 	}
+	if err := selection.Setup(mgr, leader); err != nil {
+		return nil, fmt.Errorf("set up the controller of selectors: %w", err)
+	}
+	selectors := selection.NewAdmission(clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace))
+	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, fmt.Errorf("watch the templates: %w", err)
+	}
 	templates := vetting.NewAdmission(vetting.Options{
-		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Templates: mgr.GetClient(),
-		Live: mgr.GetAPIReader(), Attributes: attributes,
+		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Outlines: outlines,
+		Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,
 	})
 	constraintMutator, constraintValidator := constraints.Plugins()
 
 	chain := webhook.Chain{
 		templates.Plugin(),
+		selectors.Plugin(),
 		attribute.NewRuleAdmission(clients.set, attributes).Plugin(),
 		spaces.Hierarchy,
 		attributes.Plugin(),
@@ -65,7 +83,7 @@ func setup(
 		hold.Plugin(), // last, because it waits, and a request that another plugin denies need not wait
 	}
 	if options.MutateNamespaces {
-		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set).Plugins()...)
+		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set, cached).Plugins()...)
 	}
 	return chain, nil
 }

@@ -26,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/reduce"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/operator/version"
@@ -93,7 +94,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return err
 	}
 	leader, err := leadership.NewLeader(mgr, config, lease, queues,
-		&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{})
+		&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{},
+		&v1alpha1.NamespaceInitializationConfigurationList{})
 	if err != nil {
 		return err
 	}
@@ -101,12 +103,17 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	chain, err := setup(ctx, mgr, leader, clients, options)
+	stored, err := webhook.NewStored(mgr)
+	if err != nil {
+		return err
+	}
+	chain, err := setup(ctx, mgr, leader, clients, stored, options)
 	if err != nil {
 		return err
 	}
 	err = webhook.Setup(mgr, webhook.Options{
-		Leader: leader, Clients: clients.set, Chain: chain, Address: options.WebhookAddress, URL: options.WebhookURL,
+		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Address: options.WebhookAddress,
+		URL:     options.WebhookURL,
 		CertDir: options.WebhookCertDir, ClientCAFile: options.WebhookClientCAFile, Ending: ending,
 	})
 	if err != nil {
@@ -151,28 +158,21 @@ func extend(ctx context.Context, by time.Duration) context.Context {
 	return extended
 }
 
-// stripNamespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the
-// few namespaces without a recorded creator.
-func stripNamespace(object any) (any, error) {
-	if ns, ok := object.(*corev1.Namespace); ok {
-		if _, recorded := ns.Annotations[v1alpha1.CreatorAnnotation]; !recorded {
-			return ns, nil
-		}
-	}
-	return cache.TransformStripManagedFields()(object)
-}
-
 // cacheOptions restricts the cache to the objects and fields that the operator needs.
 func cacheOptions() cache.Options {
 	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			constraint.ServiceAccount(): {Transform: constraint.IdentityOnly},
-			&corev1.Namespace{}:         {Transform: stripNamespace},
+			constraint.ServiceAccount():   {Transform: constraint.IdentityOnly},
+			&corev1.Namespace{}:           {Transform: reduce.Namespace},
+			&v1alpha1.NamespaceTemplate{}: {Transform: reduce.Template},
 			&corev1.ResourceQuota{}: {
 				Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName),
 			},
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{v1alpha1.OperatorNamespace: {
+				FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.SelectorsConfigMap),
+			}}},
 			&admissionregistrationv1.ValidatingWebhookConfiguration{}: own,
 			&admissionregistrationv1.MutatingWebhookConfiguration{}:   own,
 		},

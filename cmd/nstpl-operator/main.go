@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -20,6 +21,7 @@ import (
 )
 
 func main() {
+	memory.Collect(30) // the caches are most of the heap, and change little
 	var options operator.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
 		"elect a leader, so that only one of several replicas writes to the cluster")

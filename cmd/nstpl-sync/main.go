@@ -11,11 +11,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator/gitsync"
 	"nstpl.dev/nstpl/operator/version"
 )
 
 func main() {
+	memory.Collect(20) // a commit is read in one burst, whose memory is garbage afterwards
 	var options gitsync.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
 		"elect a leader, so that only one of several replicas writes to the cluster")
@@ -23,6 +25,8 @@ func main() {
 		"the address of the metrics endpoint, or 0 to disable it")
 	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081",
 		"the address of the endpoints /healthz and /readyz, or 0 to disable them")
+	flag.StringVar(&options.HintAddress, "hint-bind-address", ":8082",
+		"the address of the endpoint /hint/NAME for push hints, or 0 to disable it")
 	flag.StringVar(&options.Dir, "dir", "/tmp/nstpl-sync", "the directory for fetched commits")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}

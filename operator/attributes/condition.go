@@ -4,30 +4,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// maxCondition is about the length of an expression. CEL accepts 100,000 characters.
-const maxCondition = 60_000
-
-// nameSet is a set of names of attributes, by kind.
-type nameSet map[v1alpha1.AttributeKind]map[string]bool
-
-func (n nameSet) add(attribute Attribute) {
-	if n[attribute.Kind] == nil {
-		n[attribute.Kind] = map[string]bool{}
-	}
-	n[attribute.Kind][attribute.Name] = true
-}
+// maxCondition is the largest length of an expression. CEL accepts 100,000 characters.
+const maxCondition = 95_000
 
 // Conditions returns CEL expressions for the matchConditions of webhooks. Each expression selects the requests that may
 // change some of the protected attributes; there is more than one only if there are very many attributes. They also
 // select requests that only reorder a list of templates, which Judge allows. marker is the name of an annotation that
 // they select as well, with which the operator tests whether the API server already uses them.
 func (r *Rules) Conditions(marker string) []string {
-	protected, guarded := []Attribute{}, map[Attribute]bool{}
+	protected, guarded := []Attribute{{v1alpha1.AnnotationAttribute, marker}}, map[Attribute]bool{}
 	r.all(func(rule Rule) {
 		protected = append(protected, rule.Attribute())
 		if rule.GuardDeletion {
@@ -35,21 +26,23 @@ func (r *Rules) Conditions(marker string) []string {
 		}
 	})
 	slices.SortFunc(protected, func(a, b Attribute) int { return strings.Compare(a.String(), b.String()) })
+	return conditions(slices.Compact(protected), guarded)
+}
+
+// conditions returns one expression for all attributes or, if it is too long, those for each half of them.
+func conditions(protected []Attribute, guarded map[Attribute]bool) []string {
 	changed, deleted := nameSet{}, nameSet{}
-	changed.add(Attribute{v1alpha1.AnnotationAttribute, marker})
-	var conditions []string
-	length := 0
-	for _, attribute := range slices.Compact(protected) {
-		if length += 2 * (len(attribute.Name) + 10); length > maxCondition {
-			conditions = append(conditions, condition(changed, deleted))
-			changed, deleted, length = nameSet{}, nameSet{}, 0
-		}
+	for _, attribute := range protected {
 		changed.add(attribute)
 		if guarded[attribute] {
 			deleted.add(attribute)
 		}
 	}
-	return append(conditions, condition(changed, deleted))
+	expression := condition(changed, deleted)
+	if half := len(protected) / 2; len(expression) > maxCondition && half > 0 {
+		return slices.Concat(conditions(protected[:half], guarded), conditions(protected[half:], guarded))
+	}
+	return []string{expression}
 }
 
 // GuardDeletion reports whether any rule has guardDeletion.
@@ -59,36 +52,70 @@ func (r *Rules) GuardDeletion() bool {
 	return guards
 }
 
-// condition returns the expression for some names. The API server evaluates it for every write in the cluster, so it
-// compares the object's own metadata first, and templates only if they differ. It assumes nothing about the structure
-// of custom resources, because an error in the expression would deny the request.
+// condition returns the expression for some names. It assumes nothing about the structure of custom resources, because
+// an error in the expression would deny the request.
+//
+// The API server evaluates the expression for every write in the cluster. So the expression visits templates only if an
+// object has some, and if they differ. The API server also compiles it after every change of the names, while all
+// writes wait. The type checker of CEL takes time that is quadratic in the number of calls of generic functions, to
+// which each element of a list or map counts. So one loop over paths visits all templates, and strings contain paths
+// and names.
 func condition(changed, deleted nameSet) string {
-	names, evicted := literal(changed), ""
+	test, evicted := changed.contain("f", "k"), ""
 	if len(deleted) > 0 {
-		names = "request.operation == 'DELETE' ? " + literal(deleted) + " : " + names
+		test = "(request.operation == 'DELETE' ? " + deleted.contain("f", "k") + " : " + test + ")"
 		// An eviction deletes the Pod, which the request does not contain.
 		evicted = "request.?subResource.orValue('') == 'eviction' || " +
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
-	return evicted + "[" + names +
-		"].exists(names, [[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
-		"names.exists(f, o[0].metadata[?f].orValue({}).exists(k, k in names[f] && o[1].?metadata[?f][?k] != o[0].metadata[f][?k])) || " +
+	// o is the object with the attributes, and the one to which it is compared. p is a path, and r contains the values
+	// of both objects at that path. m is metadata, f the field of metadata, and k the name of an attribute.
+	return evicted + "[[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
 		hasTemplates("o[0]") +
-		" && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) && (" +
-		inTemplates("o[0]", "o[1]") + "))))"
+		" && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) ? '" +
+		paths() + "'.split(';').map(q, q.split('.')) : [[]]).exists(p, [p.size() == 0 ? " +
+		"[[o[0].metadata], [o[1].?metadata.orValue({})]] : o.map(v, [v]" + steps(0, listSteps) +
+		")].exists(r, r[0].exists(v, " +
+		"(type(v) == list && p[" + strconv.Itoa(listSteps) + "] == '" + each + "' ? " +
+		"v.filter(i, !r[1].exists(w, type(w) == list && i in w))" + steps(listSteps+1, allSteps) + " : [v])" +
+		".exists(m, ['labels', 'annotations'].exists(f, " + hasMap("m", "f") + " && m[f].exists(k, !r[1].exists(w, " +
+		hasMap("w", "f") + " && k in w[f] && w[f][k] == m[f][k]) && " + test + ")))))))"
 }
 
-// literal returns a map of maps in CEL. The cost of a lookup does not depend on the number of names.
-func literal(names nameSet) string {
-	var kinds []string
-	for _, kind := range slices.Sorted(maps.Keys(names)) {
-		var keys []string
-		for _, name := range slices.Sorted(maps.Keys(names[kind])) {
-			keys = append(keys, fmt.Sprintf("%q: true", name))
+// All paths of an expression have allSteps fields. If the field before listSteps has a list, the field at listSteps is
+// each, and those after it are fields of the list's elements.
+const listSteps, allSteps = 6, 10
+
+// paths returns the paths of metadata. ';' separates paths, and '.' separates fields, of which the last may be empty.
+func paths() string {
+	var texts []string
+	for _, place := range metadataPaths {
+		path, place := make([]string, allSteps), append(slices.Clone(place), "metadata")
+		list := slices.Index(place, each)
+		if list < 0 {
+			list = len(place)
 		}
-		kinds = append(kinds, fmt.Sprintf("'%s': {%s}", fields[kind], strings.Join(keys, ", ")))
+		copy(path, place[:list])
+		copy(path[listSteps:], place[list:])
+		texts = append(texts, strings.Join(path, "."))
 	}
-	return "{" + strings.Join(kinds, ", ") + "}"
+	return strings.Join(texts, ";")
+}
+
+// steps returns calls that replace the values in a list by the values of their fields p[from] to p[to-1]. They drop a
+// value without such a field, and keep it if the field is empty.
+func steps(from, to int) string {
+	var calls []string
+	for i := from; i < to; i++ {
+		calls = append(calls, fmt.Sprintf(
+			".map(v, p[%[1]d] == '' || type(v) == map && p[%[1]d] in v, p[%[1]d] == '' ? v : v[p[%[1]d]])", i))
+	}
+	return strings.Join(calls, "")
+}
+
+// hasMap returns an expression that reports whether a value is a map of which a field is a map.
+func hasMap(value, field string) string {
+	return fmt.Sprintf("type(%[1]s) == map && %[2]s in %[1]s && type(%[1]s[%[2]s]) == map", value, field)
 }
 
 // hasTemplates returns an expression that reports whether an object has a field that may contain templates.
@@ -102,35 +129,4 @@ func hasTemplates(object string) string {
 	return fmt.Sprintf("('template' in %[1]s || 'data' in %[1]s && type(%[1]s.data) == map && 'spec' in %[1]s.data || "+
 		"'spec' in %[1]s && type(%[1]s.spec) == map && [%[2]s].exists(t, t in %[1]s.spec))",
 		object, strings.Join(slices.Sorted(maps.Keys(inSpec)), ", "))
-}
-
-// inTemplates returns an expression that reports whether the templates of an object have protected attributes that
-// those of another object do not have. It compares the elements of lists as a whole.
-func inTemplates(object, other string) string {
-	const protected = "type(a) == map && names.exists(f, f in a && type(a[f]) == map && a[f].exists(k, k in names[f]"
-	var pairs, lists []string
-	for _, place := range metadataPaths[1:] {
-		i := slices.Index(place, each)
-		if i < 0 {
-			place = append(slices.Clone(place), "metadata")
-			pairs = append(pairs, "["+reach(object, place)+", "+reach(other, place)+"]")
-			continue
-		}
-		list := place[:i]
-		lists = append(lists,
-			" || "+reach(object, list)+".exists(l, type(l) == list && !(l in "+reach(other, list)+") && l.exists(i, "+
-				reach("i", append(slices.Clone(place[i+1:]), "metadata"))+".exists(a, "+protected+")))))")
-	}
-	return "[" + strings.Join(pairs, ", ") + "].exists(m, m[0].exists(a, " + protected +
-		" && !m[1].exists(b, type(b) == map && f in b && type(b[f]) == map && k in b[f] && b[f][k] == a[f][k])))))" +
-		strings.Join(lists, "")
-}
-
-// reach returns an expression for a list with the value at a path, or an empty list if the path does not exist.
-func reach(object string, path []string) string {
-	steps := []string{"[" + object + "]"}
-	for _, field := range path {
-		steps = append(steps, fmt.Sprintf(".map(v, type(v) == map && '%[1]s' in v, v['%[1]s'])", field))
-	}
-	return strings.Join(steps, "")
 }

@@ -2,13 +2,11 @@ package attributes
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -44,16 +42,22 @@ type Rules struct {
 	cluster    map[Attribute][]Rule
 	namespaced map[string]map[Attribute][]Rule
 	revision   string
+	// generations contains the generation of each object, by UID.
+	generations map[types.UID]int64
 }
 
 // NewRules returns the rules of some objects.
 func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha1.ProtectedAttribute) *Rules {
-	r := &Rules{cluster: map[Attribute][]Rule{}, namespaced: map[string]map[Attribute][]Rule{}}
-	var states []string
+	r := &Rules{
+		cluster: map[Attribute][]Rule{}, namespaced: map[string]map[Attribute][]Rule{},
+		generations: map[types.UID]int64{},
+	}
+	var sum Sum
 	for i := range cluster {
 		object := &cluster[i]
 		add(r.cluster, Rule{Object: object.Name, AttributeRule: object.AttributeRule})
-		states = append(states, state(&object.ObjectMeta))
+		r.generations[object.UID] = object.Generation
+		sum.Add(object)
 	}
 	for i := range namespaced {
 		object := &namespaced[i]
@@ -62,30 +66,31 @@ func NewRules(cluster []v1alpha1.ClusterProtectedAttribute, namespaced []v1alpha
 		}
 		add(r.namespaced[object.Namespace],
 			Rule{Namespace: object.Namespace, Object: object.Name, AttributeRule: object.AttributeRule})
-		states = append(states, state(&object.ObjectMeta))
+		r.generations[object.UID] = object.Generation
+		sum.Add(object)
 	}
-	r.revision = digest(states)
+	r.revision = sum.Revision()
+	for _, rules := range r.cluster {
+		slices.SortFunc(rules, byName)
+	}
+	for _, scope := range r.namespaced {
+		for _, rules := range scope {
+			slices.SortFunc(rules, byName)
+		}
+	}
 	return r
 }
 
-// add inserts a rule, in ascending order of names.
 func add(rules map[Attribute][]Rule, rule Rule) {
-	known := rules[rule.Attribute()]
-	i, _ := slices.BinarySearchFunc(known, rule, func(a, b Rule) int { return cmp.Compare(a.Object, b.Object) })
-	rules[rule.Attribute()] = slices.Insert(known, i, rule)
+	rules[rule.Attribute()] = append(rules[rule.Attribute()], rule)
 }
 
-func state(object *metav1.ObjectMeta) string {
-	return fmt.Sprintf("%s %d\n", object.UID, object.Generation)
-}
+func byName(a, b Rule) int { return cmp.Compare(a.Object, b.Object) }
 
-func digest(states []string) string {
-	slices.Sort(states)
-	hash := sha256.New()
-	for _, state := range states {
-		_, _ = hash.Write([]byte(state)) // never fails
-	}
-	return hex.EncodeToString(hash.Sum(nil)[:10])
+// Contain reports whether an object with a rule is among the objects of the rules, with the same generation.
+func (r *Rules) Contain(object metav1.Object) bool {
+	generation, ok := r.generations[object.GetUID()]
+	return ok && generation == object.GetGeneration()
 }
 
 // Revision returns a hash of the rules. It changes whenever a rule is created, changed or deleted.

@@ -8,16 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/repository"
+	"nstpl.dev/nstpl/operator/internal/repository/hint"
 	"nstpl.dev/nstpl/operator/version"
 )
 
@@ -27,12 +28,17 @@ type Options struct {
 	LeaderElect bool
 	// MetricsAddress and ProbeAddress are addresses of endpoints. "0" disables one.
 	MetricsAddress, ProbeAddress string
+	// HintAddress is the address at which push hints are taken. "0" takes none.
+	HintAddress string
 	// Dir is the directory for fetched commits.
 	Dir string
 }
 
 // lease is the name of the Lease of the leader election.
 const lease = "nstpl-sync"
+
+// recorder is the name under which Events are recorded.
+const recorder = "nstpl-sync"
 
 // Run follows all PolicyRepositories until ctx is done.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
@@ -65,26 +71,48 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	objects, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	measured, err := repository.NewMetrics(metrics.Registry, mgr.GetClient())
 	if err != nil {
 		return err
 	}
 	repositories := &repository.Repositories{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Objects: objects},
-		Recorder: mgr.GetEventRecorder("nstpl-sync"),
+		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Config: mgr.GetConfig()},
+		Recorder: mgr.GetEventRecorder(recorder),
+		Metrics:  measured,
 		Dir:      options.Dir,
 	}
 	if err := repositories.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
+	if options.HintAddress != "0" {
+		if err := addHints(mgr, options.HintAddress); err != nil {
+			return fmt.Errorf("set up hints: %w", err)
+		}
+	}
 	return mgr.Start(ctx)
+}
+
+// addHints adds the server of push hints to a manager.
+func addHints(mgr ctrl.Manager, address string) error {
+	results, err := hint.NewResults(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	server := &hint.Server{
+		Address: address, Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Recorder: mgr.GetEventRecorder(recorder), Results: results,
+	}
+	return server.SetupWithManager(mgr)
 }
 
 // withoutStatus is a cache.TransformFunc. It removes what the comparison of trees does not need.
 func withoutStatus(object any) (any, error) {
 	if content, ok := object.(*unstructured.Unstructured); ok {
 		delete(content.Object, "status")
+		if content.GetKind() == "Namespace" { // trees declare only labels and annotations
+			delete(content.Object, "spec")
+		}
 	}
 	return cache.TransformStripManagedFields()(object)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"os"
 	"os/exec"
@@ -85,10 +86,35 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 
 	for _, path := range paths {
 		if filepath.Base(path) == "sync.md" {
-			sh = startSync(t, sh)
+			sh = withSync(t, sh)
 		}
 		playPage(t, sh, path, log)
 	}
+}
+
+// withSync starts nstpl-sync and a Git server, and returns the shell with what the page docs/sync.md presupposes.
+func withSync(t *testing.T, sh shell) shell {
+	t.Helper()
+	home := t.TempDir()
+	sh = sh.withGit(home)
+	// as if Flux were installed
+	require.NoError(t, sh.run(t.Context(), "kubectl create namespace flux-system", t.Output()))
+	sync, err := startSync(t.Context(), sh, home, filepath.Join(t.TempDir(), "sync.log"), func(proxy string) error {
+		ctx, stop := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- serveGit(ctx, home, proxy) }()
+		t.Cleanup(func() {
+			stop()
+			require.NoError(t, <-served)
+		})
+		return nil
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, sync.Process.Kill())
+		_ = sync.Wait() // it says that it was killed
+	})
+	return sh
 }
 
 // playPage runs the commands of a page, compares what they print, and applies the page's examples.

@@ -30,6 +30,7 @@ func TestEndToEnd(t *testing.T) {
 		{"a policyspace's quota limits a real workload", (*site).quota},
 		{"drift is corrected", (*site).drift},
 		{"metrics", (*site).metrics},
+		{"policies in Git are followed over HTTPS and SSH", (*site).sync},
 		{"a replica is killed", (*site).replicaKilled},
 		{"the kubelet is restarted", (*site).kubeletRestarted},
 		{"upgrade", (*site).upgrade},

@@ -67,6 +67,7 @@ func (s *site) in(t *testing.T) *site {
 			for _, args := range []string{
 				"get pods -A -o wide", "describe pods -n nstpl-system",
 				"logs -n nstpl-system -l app.kubernetes.io/name=nstpl-operator --prefix --tail=40",
+				"logs -n nstpl-system -l app.kubernetes.io/name=nstpl-sync --tail=40", "get policyrepositories -o yaml",
 			} {
 				out, _ := s.command(ctx, strings.Fields(args)...).CombinedOutput()
 				t.Logf("kubectl %s\n%s", args, out)

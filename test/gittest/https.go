@@ -1,6 +1,7 @@
 package gittest
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -31,6 +33,8 @@ type HTTPS struct {
 	Wrap func(git http.Handler) http.Handler
 	// Expired makes the server present a certificate that has expired.
 	Expired bool
+	// Address is the host:port of the server. Empty means a free port of 127.0.0.1.
+	Address string
 }
 
 // HTTPSServer is a running server.
@@ -39,13 +43,26 @@ type HTTPSServer struct {
 	URL string
 	// CA is the certificate of the authority that signed the server's, in PEM format.
 	CA []byte
+
+	server *httptest.Server
 }
 
 // ServeHTTPS serves the bare repositories in a directory by git http-backend until the test ends.
 func ServeHTTPS(t testing.TB, root string, o HTTPS) *HTTPSServer {
 	t.Helper()
-	git, err := exec.LookPath("git")
+	server, err := StartHTTPS(t.Context(), root, o)
 	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// StartHTTPS serves the bare repositories in a directory by git http-backend until the server is closed. ctx limits the
+// start only.
+func StartHTTPS(ctx context.Context, root string, o HTTPS) (*HTTPSServer, error) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		return nil, err
+	}
 	var handler http.Handler = &cgi.Handler{
 		Path: git, Args: []string{"http-backend"}, Dir: root,
 		Env:    append([]string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, environment...),
@@ -54,16 +71,35 @@ func ServeHTTPS(t testing.TB, root string, o HTTPS) *HTTPSServer {
 	if o.Wrap != nil {
 		handler = o.Wrap(handler)
 	}
+	listener, err := listen(ctx, o.Address)
+	if err != nil {
+		return nil, err
+	}
+	certificate, ca, err := newCertificate(listener.Addr(), o.Expired)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	server := httptest.NewUnstartedServer(o.authenticate(handler))
+	server.Listener.Close()
+	server.Listener = listener
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	certificate, ca := newCertificate(t, o.Expired)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return &HTTPSServer{URL: server.URL, CA: ca}
+	return &HTTPSServer{URL: server.URL, CA: ca, server: server}, nil
+}
+
+// Close ends all connections and stops the server.
+func (s *HTTPSServer) Close() {
+	s.server.CloseClientConnections()
+	s.server.Close()
+}
+
+// listen listens at a host:port, or at a free port of 127.0.0.1.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
 }
 
 // authenticate answers 401 to requests without the credentials.
@@ -84,9 +120,8 @@ func (o HTTPS) authenticate(next http.Handler) http.Handler {
 // reaches the server by it.
 const ExampleHost = "git.example.com"
 
-// newCertificate returns a certificate for 127.0.0.1, localhost and ExampleHost, and its authority.
-func newCertificate(t testing.TB, expired bool) (tls.Certificate, []byte) {
-	t.Helper()
+// newCertificate returns a certificate for an address, localhost and ExampleHost, and its authority.
+func newCertificate(address net.Addr, expired bool) (tls.Certificate, []byte, error) {
 	until := time.Now().Add(24 * time.Hour)
 	if expired {
 		until = time.Now().Add(-time.Hour)
@@ -96,20 +131,25 @@ func newCertificate(t testing.TB, expired bool) (tls.Certificate, []byte) {
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	caBytes, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	require.NoError(t, err)
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "git"},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost", ExampleHost},
+		IPAddresses: []net.IP{address.(*net.TCPAddr).IP}, DNSNames: []string{"localhost", ExampleHost},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	authority, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
 	content, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
-	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{content}, PrivateKey: key},
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caBytes})
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority}), err
 }

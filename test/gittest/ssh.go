@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +50,8 @@ type SSH struct {
 	Authorized *Key
 	// HostKeys identify the server. Nil means one new key.
 	HostKeys []*Key
+	// Address is the host:port of the server. Empty means a free port of 127.0.0.1.
+	Address string
 	// UploadPack replaces git upload-pack in a directory, if it is not nil.
 	UploadPack func(session ssh.Session, dir string)
 }
@@ -78,7 +79,7 @@ func ServeSSH(t testing.TB, root string, o SSH) *SSHServer {
 			return o.Authorized != nil && ssh.KeysEqual(key, o.Authorized.Signer.PublicKey())
 		},
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := listen(t.Context(), o.Address)
 	require.NoError(t, err)
 	var known strings.Builder
 	for _, key := range o.HostKeys {

@@ -285,7 +285,7 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: s.name("born"), Annotations: map[string]string{key: "true"},
 		}}
-		require.ErrorContains(t, nadia.Create(t.Context(), born), "nstpl-tree-guard")
+		require.ErrorContains(t, nadia.Create(t.Context(), born), "nstpl-namespace-guard")
 	}
 	// The user needs the permission on all three kinds.
 	binding := &rbacv1.RoleBinding{

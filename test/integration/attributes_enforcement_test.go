@@ -59,7 +59,8 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 func (s *testScope) attributeWebhooks() []string {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
+	require.NoError(s.t,
+		s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.AttributeWebhookName}, configuration))
 	var names []string
 	for _, webhook := range configuration.Webhooks {
 		if strings.HasPrefix(webhook.Name, "attributes") {
@@ -538,7 +539,7 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 
 	// Without the webhook configuration, nothing is enforced, and the rule's condition reports that.
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.WebhookName},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AttributeWebhookName},
 	}
 	require.NoError(t, s.client.Delete(t.Context(), configuration))
 	guarded := &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name("env")}}

@@ -264,7 +264,7 @@ func (cluster *testCluster) kubectl(ctx context.Context, stdin string, args ...s
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &stderr)
+		return "", fmt.Errorf("kubectl %s: %w: %s%s", strings.Join(args, " "), err, &stderr, &stdout)
 	}
 	return stdout.String(), nil
 }

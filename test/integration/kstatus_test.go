@@ -6,9 +6,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -189,19 +191,47 @@ func TestKindsThatAreNotReadySayWhoActs(t *testing.T) {
 	s.patchObject(initializers, changesOfKinds["NamespaceInitializationConfiguration"])
 	s.waitCurrent(initializers)
 
-	stored, err := s.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", v1alpha1.WebhookName, "-o",
-		"json")
-	require.NoError(t, err)
-	_, err = s.kubectl(t.Context(), "", "delete", "validatingwebhookconfiguration", v1alpha1.WebhookName)
-	require.NoError(t, err)
-	for _, object := range []*unstructured.Unstructured{namespaced, everywhere, constraint} {
-		s.waitAbnormal(object, v1alpha1.ConditionStalled, "apply the manifests again")
+	for name, kinds := range map[string][]*unstructured.Unstructured{
+		v1alpha1.AttributeWebhookName: {namespaced, everywhere}, v1alpha1.ConstraintWebhookName: {constraint},
+	} {
+		stored, err := s.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", name, "-o", "json")
+		require.NoError(t, err)
+		_, err = s.kubectl(t.Context(), "", "delete", "validatingwebhookconfiguration", name)
+		require.NoError(t, err)
+		for _, object := range kinds {
+			s.waitAbnormal(object, v1alpha1.ConditionStalled, "apply the manifests again")
+		}
+		configuration := &unstructured.Unstructured{}
+		require.NoError(t, configuration.UnmarshalJSON([]byte(stored)))
+		configuration.SetResourceVersion("")
+		require.NoError(t, s.client.Create(t.Context(), configuration))
 	}
-	configuration := &unstructured.Unstructured{}
-	require.NoError(t, configuration.UnmarshalJSON([]byte(stored)))
-	configuration.SetResourceVersion("")
-	require.NoError(t, s.client.Create(t.Context(), configuration))
 	for _, object := range objects {
 		s.waitCurrent(object)
 	}
+}
+
+// The first status of a template that selects no namespace is complete, so that ten thousand templates cost one write
+// each.
+func TestStatusOfATemplateThatSelectsNothingIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.newTemplate("selects-nothing", configMap("a", "v"))
+	require.NoError(t, s.client.Create(t.Context(), template))
+	clients, err := dynamic.NewForConfig(s.controlPlane.RESTConfig())
+	require.NoError(t, err)
+	changes, err := clients.Resource(v1alpha1.NamespaceTemplates).Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + template.Name, ResourceVersion: template.ResourceVersion,
+	})
+	require.NoError(t, err)
+	defer changes.Stop()
+	first := &v1alpha1.NamespaceTemplate{}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(
+		(<-changes.ResultChan()).Object.(*unstructured.Unstructured).Object, first))
+	for _, condition := range []string{v1alpha1.TemplateAccepted, v1alpha1.TemplatePopulated, "Ready"} {
+		require.True(t, apimeta.IsStatusConditionTrue(first.Status.Conditions, condition), "%s: %v", condition,
+			first.Status.Conditions)
+	}
+	require.Equal(t, v1alpha1.RolloutComplete, first.Status.Revisions[0].State)
+	require.Equal(t, template.Generation, first.Status.ObservedGeneration)
 }

@@ -27,7 +27,7 @@ func TestCertManagerComponentProvidesTheCertificate(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
 		built, err := sharedCluster.kubectl(t.Context(), "", "kustomize", root)
 		require.NoError(t, err)
-		require.Equal(t, 2, strings.Count(built, "cert-manager.io/inject-ca-from: nstpl-system/nstpl-operator-webhook"))
+		require.Equal(t, 4, strings.Count(built, "cert-manager.io/inject-ca-from: nstpl-system/nstpl-operator-webhook"))
 		require.Contains(t, built, "- --webhook-cert-dir=/certificates")
 		require.Contains(t, built, "secretName: nstpl-operator-webhook-cert-manager")
 	}

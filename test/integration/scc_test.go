@@ -204,7 +204,8 @@ func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 		none := newPod(ns, "none", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
 		})
-		require.ErrorContains(t, operator.Create(t.Context(), none), "SecurityContextConstraints of this name do not exist")
+		require.ErrorContains(t, operator.Create(t.Context(), none),
+			"SecurityContextConstraints of this name do not exist")
 	})
 
 	t.Run("users can exec into and attach to pods that they could have created", func(t *testing.T) {
@@ -250,7 +251,8 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	hooks := func() (names []string) {
 		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{},
 			&admissionregistrationv1.MutatingWebhookConfiguration{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, validating))
+		require.NoError(t,
+			s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.ConstraintWebhookName}, validating))
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, mutating))
 		for _, webhook := range validating.Webhooks {
 			names = append(names, webhook.Name)
@@ -402,7 +404,8 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 		s.patchNamespace(second,
 			fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,
 				first.Annotations[v1alpha1.UIDRangeAnnotation]))
-		s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired", "overlap with those of namespace "+first.Name)
+		s.waitEvent(second, corev1.EventTypeWarning, "AllocationRepaired",
+			"overlap with those of namespace "+first.Name)
 		s.eventually(unique)
 	})
 

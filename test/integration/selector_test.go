@@ -43,7 +43,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 	jane, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 
-	named := regexp.MustCompile(`may not use NamespaceTemplate (\S+),`)
+	named := regexp.MustCompile(`may not use NamespaceTemplate (.+), which`)
 	selecting := func(name string, set labels.Set) []string {
 		warnings.take()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
@@ -56,10 +56,10 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 		for _, warning := range warnings.take() {
 			found := named.FindStringSubmatch(warning)
 			require.NotNil(t, found, "%s", warning)
-			names = append(names, found[1])
+			names = append(names, strings.Split(found[1], " or ")...)
 		}
 		slices.Sort(names)
-		return names
+		return slices.Compact(names) // some warnings name the same templates
 	}
 	const seed = 42
 	g := selectorGenerator{rand.New(rand.NewPCG(seed, 0))}
@@ -146,31 +146,11 @@ func (g selectorGenerator) template(name string, selector *metav1.LabelSelector)
 	return template
 }
 
-// All policies that evaluate selectors contain the tested expression.
-func TestAdmissionPoliciesUseOneSelectorExpression(t *testing.T) {
-	t.Parallel()
-	one := func(text string) string {
-		return strings.NewReplacer("oldObject.", "object.", "params.spec.namespaces.labelSelector", "selector",
-			"i.namespaceSelector", "selector", " ", "", "\n", "").Replace(text)
-	}
-	read := func(file string) string {
-		t.Helper()
-		text, err := os.ReadFile("../../manifests/admission/" + file)
-		require.NoError(t, err)
-		return one(string(text))
-	}
-	use := read("template-use.yaml")
-	selected := regexp.MustCompile(`selector\.\?matchLabels.*?'DoesNotExist'.*?hasValue\(\)\)`).FindString(use)
-	require.NotEmpty(t, selected)
-	require.Equal(t, 2, strings.Count(use, selected), "for the new and the old namespace")
-	require.Equal(t, 2, strings.Count(read("initialization.yaml"), selected), "for templates and for initializers")
-}
-
 // All policies that exclude the system's namespaces list the same ones as Go.
 func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
 	t.Parallel()
 	lists := regexp.MustCompile(`\['kube-[^\]]*\]`)
-	for file, count := range map[string]int{"initialization.yaml": 3, "template-use.yaml": 2} {
+	for file, count := range map[string]int{"initialization.yaml": 1, "template-use.yaml": 1, "guards.yaml": 1} {
 		text, err := os.ReadFile("../../manifests/admission/" + file)
 		require.NoError(t, err)
 		found := lists.FindAllString(string(text), -1)

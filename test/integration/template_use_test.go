@@ -2,15 +2,16 @@ package integration_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -132,94 +133,161 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 	}
 }
 
-// unknownParamKind is the API server's error while it does not know the kind of a policy's parameters.
-const unknownParamKind = "failed to find resource referenced by paramKind"
-
-// setParamKind changes the kind of the parameters of the policy nstpl-template-use. It returns when the API server
-// denies new namespaces for that reason, or allows them.
-func (s *testScope) setParamKind(kind string, refused bool) {
-	s.t.Helper()
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},
+// A namespace may be selected by more guarded templates than the API server can check permission for one by one: it
+// limits the cost of a policy. Up to 20 are checked, and for more the user needs permission for all templates.
+func TestTemplateUseIsRequiredForEachOfManyTemplates(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	some, all := s.newUser(s.name("some")), s.newUser(s.name("all"))
+	all.grantUseOfAllTemplates()
+	admin := testUser{Interface: kubernetes.NewForConfigOrDie(s.controlPlane.RESTConfig()), scope: s}
+	create := func(user testUser) error {
+		_, err := user.CoreV1().Namespaces().Create(t.Context(), s.newNamespace("never"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
 	}
-	patch := `{"spec": {"paramKind": {"kind": "` + kind + `"}}}`
-	require.NoError(s.t, s.client.Patch(s.t.Context(), policy, mergePatch(patch)))
-	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Create(s.t.Context(), s.newNamespace("probe"), client.DryRunAll)
-		if refused {
-			assert.ErrorContains(c, err, unknownParamKind)
-		} else {
-			assert.NoError(c, err)
+	const most = 20
+	for i := range most + 1 {
+		template := s.createTemplate(fmt.Sprint("guarded-", i), configMap(fmt.Sprint("c-", i), "v"), requiresUse)
+		message := "namespacetemplates/" + template.Name
+		if i == most {
+			message = "more than 20 NamespaceTemplates that require permission select this namespace"
 		}
-	})
+		s.eventually(func(c *assert.CollectT) { // until the API server knows the template
+			assert.ErrorContains(c, create(some), message)
+		})
+		require.NoError(t, create(all), "%d templates", i+1)
+		require.NoError(t, create(admin), "%d templates", i+1)
+		if i == most {
+			break
+		}
+		s.grant(template.Name, userSubject(some.name), rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
+			ResourceNames: []string{template.Name}, Verbs: []string{"use"},
+		})
+		s.eventually(func(c *assert.CollectT) { // until the API server knows the permission
+			assert.NoError(c, create(some), "%d templates", i+1)
+		})
+	}
 }
 
-// expectOperatorNotDenied fails if the API server denied a request of the operator because of unknown parameters.
-func (s *testScope) expectOperatorNotDenied() {
-	s.t.Helper()
-	requests, err := s.audit.Read()
-	require.NoError(s.t, err)
-	for _, r := range requests {
-		if r.User.Username == operatorUser {
-			require.NotContains(s.t, r.ResponseStatus.Message, unknownParamKind, "%s %s", r.Verb, r.RequestURI)
-		}
-	}
-}
-
-// After its start, the API server may not know the kind of the parameters for some time. Until it does, it denies
-// everything that may have a namespace selected. Namespaces are still populated, reported on, initialized and deleted.
-func TestTemplateUseIsDeniedUntilTemplatesAreKnown(t *testing.T) {
+// A user without the verb use never gets a namespace that a guarded template selects: neither right after the template
+// was stored, nor while other templates are written, nor while no operator runs.
+func TestTemplateUseIsRequiredOnceATemplateIsStored(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	template := s.createTemplate("defaults", configMap("a", "v"), continuesAfterFailures)
-	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	held, deleted := s.createNamespace("held"), s.createNamespace("deleted")
-	s.waitPending(held, s.name("network"))
-	s.waitPending(deleted, s.name("network"))
-
-	s.setParamKind("NotInstalledYet", true)
-	require.ErrorContains(t, s.client.Create(t.Context(), s.newNamespace("never")), unknownParamKind,
-		"the namespace could not be held")
-	labelled := mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)
-	require.ErrorContains(t, s.client.Patch(t.Context(), held.DeepCopy(), labelled), unknownParamKind)
 	jane := s.newUser("jane")
-	err := jane.trySubresource("status", held.Name, "labels", "a", new("b"))
-	require.ErrorContains(t, err, "ask for the verb use on all namespacetemplates")
-
-	s.updateTemplate(template, withObjects(t, documents(configMap("a", "w"), failingObject)))
-	s.waitPresent(held, configMap("a", "w"))
-	s.waitNotPopulated(held, "resourcequota/bad")
-	s.updateTemplate(template, withObjects(t, configMap("a", "x")))
-	s.waitPopulated(held)
-	finished := mergePatch(`{"metadata": {"annotations": {"` + v1alpha1.PendingAnnotation + `": null}}}`)
-	require.NoError(t, s.client.Status().Patch(t.Context(), held.DeepCopy(), finished))
-	s.waitInitialized(held)
-	s.delete(deleted)
-	s.waitDeleted(deleted)
-	s.expectOperatorNotDenied()
-
-	s.setParamKind("NamespaceTemplate", false)
+	create := func(name, value string) error {
+		_, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: s.name(name), Labels: map[string]string{"guarded": value}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	others, stop := s.writeOtherTemplates()
+	for i := range 20 {
+		value := fmt.Sprint("v", i)
+		guarded := s.newTemplate("guarded-"+value, configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel("guarded", value)
+			if i%2 == 0 {
+				requiresUse(template)
+			}
+		})
+		require.NoError(t, s.client.Create(t.Context(), guarded))
+		if i%2 == 1 { // a template that exists becomes guarded
+			s.patchTemplate(guarded, requiresUse)
+		}
+		require.ErrorContains(t, create("a-"+value, value), "may not use NamespaceTemplate "+guarded.Name)
+		s.patchTemplate(guarded, func(template *v1alpha1.NamespaceTemplate) { // and selects others
+			template.Spec.Namespaces = selectLabel("guarded", "also-"+value)
+		})
+		require.ErrorContains(t, create("b-"+value, "also-"+value), "may not use NamespaceTemplate "+guarded.Name)
+		s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("c-"+value, value)) })
+	}
+	stop()
+	require.Positive(t, *others)
+	require.NoError(t, s.operator.Stop())
+	require.ErrorContains(t, create("d", "also-v0"), "may not use NamespaceTemplate")
+	require.NoError(t, create("e", "free"))
 }
 
-// The operator continues after a restart of the API server, whether or not that knows the kind of the parameters at
-// once.
-func TestOperatorContinuesAfterAPIServerRestart(t *testing.T) {
+// writeOtherTemplates creates, changes and deletes templates until stop is called. It counts them.
+func (s *testScope) writeOtherTemplates() (written *int, stop func()) {
+	written = new(int)
+	stopped := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for !isClosed(stopped) {
+			template := s.newTemplate(fmt.Sprint("other-", *written), configMap("b", "v"), requiresUse,
+				func(template *v1alpha1.NamespaceTemplate) {
+					template.Spec.Namespaces = selectLabel("other", fmt.Sprint("o", *written))
+				})
+			if !assert.NoError(s.t, s.client.Create(s.t.Context(), template)) ||
+				!assert.NoError(s.t, s.client.Delete(s.t.Context(), template)) {
+				return
+			}
+			*written++
+		}
+	})
+	return written, func() {
+		close(stopped)
+		writing.Wait()
+	}
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
+// The operator restores the record of selectors, while it runs and when it starts.
+func TestTemplateUseIsRequiredAfterTheRecordWasEmptied(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	guarded := s.createTemplate("guarded", configMap("a", "v"), requiresUse)
+	jane := s.newUser("jane")
+	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.SelectorsConfigMap,
+	}}
+	expectDenied := func() {
+		t.Helper()
+		s.eventually(func(c *assert.CollectT) { // until the API server knows
+			_, err := jane.createNamespace("denied", nil, nil)
+			assert.ErrorContains(c, err, "may not use NamespaceTemplate "+guarded.Name)
+		})
+	}
+	expectDenied()
+	require.NoError(t, s.client.Patch(t.Context(), record.DeepCopy(), mergePatch(`{"data": null}`)))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(record), record))
+		assert.NotEmpty(c, record.Data)
+	})
+	expectDenied()
+	require.NoError(t, s.operator.Stop())
+	require.NoError(t, s.client.Patch(t.Context(), record.DeepCopy(), mergePatch(`{"data": null}`)))
+	require.NoError(t, s.startOperator(t.Context()))
+	expectDenied()
+}
+
+// The API server knows the parameters of the policies at once after a restart, and denies no request for their sake.
+func TestNamespacesAreCreatedAfterAPIServerRestarts(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	template := s.createTemplate("defaults", configMap("a", "0"), continuesAfterFailures)
 	ns := s.createPopulatedNamespace("a")
 	for _, value := range []string{"1", "2"} {
 		require.NoError(t, s.controlPlane.Restart(t.Context(), "kube-apiserver"))
+		next := s.newNamespace("created-" + value)
+		require.NoError(t, s.client.Create(t.Context(), next))
+		require.Contains(t, next.Labels, v1alpha1.InitializingLabel)
 		s.updateTemplate(template, withObjects(t, documents(configMap("a", value), failingObject)))
 		s.waitPresent(ns, configMap("a", value))
 		s.waitNotPopulated(ns, "resourcequota/bad")
 		s.updateTemplate(template, withObjects(t, configMap("a", value)))
 		s.waitPopulated(ns)
-		next := s.newNamespace("created-" + value)
-		s.eventually(func(c *assert.CollectT) { // namespaces may be denied for half a minute
-			assert.NoError(c, s.client.Create(t.Context(), next))
-		})
 		s.waitPresent(next, configMap("a", value))
 	}
-	s.expectOperatorNotDenied()
 }

@@ -3,44 +3,39 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"time"
+	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // admissionTemplates is the number of templates that admission evaluates for each new namespace. None of them matches,
 // so that only the creation itself is measured. Every other one requires permission.
 const admissionTemplates = 100
 
-// creations creates namespaces that no template matches, one by one, and returns the durations of the requests.
-func (b *bench) creations(ctx context.Context, what string) ([]time.Duration, error) {
-	const warmUp = 20
-	var took []time.Duration
-	for i := range warmUp + b.sizes.Creations {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%05d", what, i), Labels: map[string]string{"tier": "test", "team": "a"},
-		}}
-		start := time.Now()
-		if _, err := b.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-			return nil, err
-		}
-		if i >= warmUp {
-			took = append(took, time.Since(start))
-		}
+// admission measures how nstpl slows down the creation of namespaces that no template selects, compared with a bare
+// control plane on the same machine at the same time.
+func (b *bench) admission(ctx context.Context) (err error) {
+	b.printProgress("%d creations without templates and with %d, and as many on a bare control plane", b.sizes.Creations,
+		admissionTemplates)
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Progress: io.Discard})
+	if err != nil {
+		return err
 	}
-	return took, nil
-}
-
-// admission measures how templates slow down the creation of namespaces, compared with the cluster before the
-// installation.
-func (b *bench) admission(ctx context.Context) error {
-	b.printProgress("%d creations with %d templates", b.sizes.Creations, admissionTemplates)
-	if err := b.compareCreations(ctx, "without-templates", "nstpl without templates"); err != nil {
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	bare, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		return err
+	}
+	if err := b.compareCreations(ctx, bare, "without-templates", "nstpl without templates"); err != nil {
 		return err
 	}
 	all, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": unmatched()})
@@ -54,20 +49,31 @@ func (b *bench) admission(ctx context.Context) error {
 		return err
 	}
 	what := fmt.Sprintf("%d templates", admissionTemplates)
-	if err := b.compareCreations(ctx, "with-templates", what); err != nil {
+	if err := b.compareCreations(ctx, bare, "with-templates", what); err != nil {
 		return err
 	}
 	return b.kubectl(ctx, all, "delete", "--filename=-")
 }
 
-func (b *bench) compareCreations(ctx context.Context, name, what string) error {
-	took, err := b.creations(ctx, name)
+// compareCreations creates namespaces one by one, in turn on the bare control plane and on the other.
+func (b *bench) compareCreations(ctx context.Context, bare kubernetes.Interface, prefix, what string) error {
+	const warmUp = 20
+	create := func(client kubernetes.Interface) func(int) error {
+		return func(index int) error {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s-%05d", prefix, warmUp+index), Labels: map[string]string{"tier": "test", "team": "a"},
+			}}
+			_, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+			return err
+		}
+	}
+	floor, took, err := measure.Alternately(warmUp, b.sizes.Creations, create(bare), create(b.client))
 	if err != nil {
 		return err
 	}
 	for _, p := range []int{50, 95} {
 		b.table.compare(fmt.Sprintf("a namespace's creation, %s: p%d", what, p), "ms",
-			milliseconds(percentile(b.bare, p)), milliseconds(percentile(took, p)), "")
+			measure.Milliseconds(measure.Percentile(floor, p)), measure.Milliseconds(measure.Percentile(took, p)), "")
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // side is a program that populates namespaces. Its value is a label of the namespaces.
@@ -47,21 +48,15 @@ type bench struct {
 	client   kubernetes.Interface
 	operator *operator
 	// populated has the times at which namespaces of both sides are populated.
-	populated *sightings
+	populated *measure.Sightings
 	made      map[side]int
-	// bare has the durations of creations before anything was installed.
-	bare  []time.Duration
-	table table
+	table     table
 	// fail ends the run.
 	fail context.CancelCauseFunc
 }
 
 // start installs the operator and starts both sides, which end with ctx.
 func (b *bench) start(ctx context.Context) (err error) {
-	b.printProgress("%d creations before anything is installed", b.sizes.Creations)
-	if b.bare, err = b.creations(ctx, "bare"); err != nil {
-		return err
-	}
 	folder, _, err := controlplane.Manifests(controlplane.Version())
 	if err != nil {
 		return err
@@ -73,20 +68,26 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := newFloor(config) // so that the API server handles its requests in the same way as the operator's
+	declared, err := objects("a")
 	if err != nil {
 		return err
 	}
-	created, err := b.watch(ctx, sideLabel+"="+string(floorSide), f.client.Resource(namespaces).Watch)
+	// so that the API server handles its requests in the same way as the operator's
+	f, err := measure.NewFloor(config, declared, floorSide.condition())
 	if err != nil {
 		return err
 	}
-	go f.run(ctx, created, b.fail)
-	changed, err := b.watch(ctx, sideLabel, b.client.CoreV1().Namespaces().Watch)
+	created, err := measure.Watch(ctx, b.client, sideLabel+"="+string(floorSide),
+		f.Client.Resource(measure.Namespaces).Watch)
 	if err != nil {
 		return err
 	}
-	go func() { b.fail(follow(ctx, changed, b.look)) }()
+	go f.Run(ctx, created, b.fail)
+	changed, err := measure.Watch(ctx, b.client, sideLabel, b.client.CoreV1().Namespaces().Watch)
+	if err != nil {
+		return err
+	}
+	go func() { b.fail(measure.Follow(ctx, changed, b.look)) }()
 	if err := b.startOperator(ctx); err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (b *bench) look(event watch.Event) {
 	}
 	for _, condition := range ns.Status.Conditions {
 		if condition.Type == side(ns.Labels[sideLabel]).condition() && condition.Status == corev1.ConditionTrue {
-			b.populated.see(ns.Name)
+			b.populated.See(ns.Name)
 		}
 	}
 }
@@ -138,7 +139,7 @@ func name(of side, number int) string {
 
 // create creates a namespace. The returned channel receives the time at which it is populated.
 func (b *bench) create(ctx context.Context, of side, number int) (<-chan time.Time, error) {
-	seen := b.populated.expect(name(of, number))
+	seen := b.populated.Expect(name(of, number))
 	_, err := b.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: name(of, number), Labels: map[string]string{sideLabel: string(of)}},
 	}, metav1.CreateOptions{})
@@ -160,7 +161,7 @@ func (b *bench) createConcurrently(ctx context.Context, of side, count, writers 
 		if errs[i] != nil {
 			return 0, errs[i]
 		}
-		at, err := await(ctx, "namespace "+name(of, first+i)+" populated", seen[i])
+		at, err := measure.Await(ctx, "namespace "+name(of, first+i)+" populated", seen[i])
 		if err != nil {
 			return 0, err
 		}

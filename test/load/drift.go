@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // edit is a change of a populated object by another client.
@@ -26,15 +27,16 @@ func (b *bench) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	corrected := newSightings()
+	corrected := measure.NewSightings()
 	for _, object := range all {
-		changed, err := b.watch(ctx, v1alpha1.TemplateNameLabel, editor.Resource(resourceOf(object)).Watch)
+		changed, err := measure.Watch(ctx, b.client, v1alpha1.TemplateNameLabel,
+			editor.Resource(measure.ResourceOf(object)).Watch)
 		if err != nil {
 			return err
 		}
 		edited := map[string]bool{}
 		go func() {
-			b.fail(follow(ctx, changed, func(event watch.Event) {
+			b.fail(measure.Follow(ctx, changed, func(event watch.Event) {
 				seen, ok := event.Object.(*metav1.PartialObjectMetadata)
 				if !ok {
 					return
@@ -43,7 +45,7 @@ func (b *bench) drift(ctx context.Context) error {
 					edited[seen.Namespace] = true
 				} else if edited[seen.Namespace] {
 					delete(edited, seen.Namespace)
-					corrected.see(seen.Namespace + "/" + object.GetKind())
+					corrected.See(seen.Namespace + "/" + object.GetKind())
 				}
 			}))
 		}()
@@ -52,21 +54,22 @@ func (b *bench) drift(ctx context.Context) error {
 	for i := range b.sizes.Edits {
 		object := all[i%len(all)]
 		namespace := name(operatorSide, i%b.made[operatorSide])
-		seen := corrected.expect(namespace + "/" + object.GetKind())
+		seen := corrected.Expect(namespace + "/" + object.GetKind())
 		start := time.Now()
-		_, err := editor.Resource(resourceOf(object)).Namespace(namespace).
+		_, err := editor.Resource(measure.ResourceOf(object)).Namespace(namespace).
 			Patch(ctx, object.GetName(), types.MergePatchType, []byte(edit),
 				metav1.PatchOptions{FieldManager: "somebody"})
 		if err != nil {
 			return err
 		}
-		at, err := await(ctx, object.GetKind()+" in namespace "+namespace+" corrected", seen)
+		at, err := measure.Await(ctx, object.GetKind()+" in namespace "+namespace+" corrected", seen)
 		if err != nil {
 			return err
 		}
 		took = append(took, at.Sub(start))
 	}
-	b.table.add("an edited object corrected: p50", "ms", milliseconds(percentile(took, 50)), "")
-	b.table.add("an edited object corrected: p99", "ms", milliseconds(percentile(took, 99)), "at most 1000")
+	b.table.add("an edited object corrected: p50", "ms", measure.Milliseconds(measure.Percentile(took, 50)), "")
+	b.table.add("an edited object corrected: p99", "ms", measure.Milliseconds(measure.Percentile(took, 99)),
+		"at most 1000")
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // flood creates many namespaces at once, alternating between floor and operator, and measures the cost.
@@ -18,25 +20,27 @@ func (b *bench) flood(ctx context.Context) error {
 			return err
 		}
 	}
-	b.printProgress("requests of the floor: %v\nand of the operator: %v", floor.requests.ofBothSides(),
-		operator.requests.ofBothSides())
+	b.printProgress("requests of the floor: %v\nand of the operator: %v", ofBothSides(floor.Requests),
+		ofBothSides(operator.Requests))
 	count := float64(b.sizes.Flood * b.sizes.Rounds)
-	compare := func(measure, unit string, of func(cost) float64, goal string) {
-		b.table.compare(measure, unit, of(floor), of(operator), goal)
+	compare := func(what, unit string, of func(cost) float64, goal string) {
+		b.table.compare(what, unit, of(floor), of(operator), goal)
 	}
 	compare(fmt.Sprintf("%d namespaces at once: per second", b.sizes.Flood), "1/s",
 		func(c cost) float64 { return count / c.took.Seconds() }, "at least 0.9x")
 	compare("writes for a namespace and 5 objects", "",
-		func(c cost) float64 { return c.requests.ofBothSides().writes() / count }, "6")
-	compare("reads for them", "", func(c cost) float64 { return c.requests.ofBothSides().reads() / count }, "")
-	compare("API server's CPU time for them", "ms", func(c cost) float64 { return milliseconds(c.cpu) / count }, "")
-	b.table.add("operator's CPU time for them", "ms", milliseconds(operator.operator)/count, "")
+		func(c cost) float64 { return ofBothSides(c.Requests).Writes() / count }, "6")
+	compare("reads for them", "", func(c cost) float64 { return ofBothSides(c.Requests).Reads() / count }, "")
+	compare("API server's CPU time for them", "ms", func(c cost) float64 {
+		return measure.Milliseconds(c.CPU) / count
+	}, "")
+	b.table.add("operator's CPU time for them", "ms", measure.Milliseconds(operator.operator)/count, "")
 	return nil
 }
 
 // cost is the total cost of all namespaces of a side.
 type cost struct {
-	work
+	measure.Work
 	took, operator time.Duration
 }
 
@@ -45,7 +49,7 @@ func (b *bench) floodOnce(ctx context.Context, of side, total *cost) error {
 	if err != nil {
 		return err
 	}
-	done, err := b.during(ctx, func() error {
+	done, err := measure.During(ctx, b.client, func() error {
 		took, err := b.createConcurrently(ctx, of, b.sizes.Flood, b.sizes.Writers)
 		total.took += took
 		return err
@@ -54,7 +58,7 @@ func (b *bench) floodOnce(ctx context.Context, of side, total *cost) error {
 		return err
 	}
 	after, err := b.operator.metrics(ctx)
-	total.work = total.plus(done)
-	total.operator += after.cpu() - before.cpu()
+	total.Work = total.Plus(done)
+	total.operator += after.CPU() - before.CPU()
 	return err
 }

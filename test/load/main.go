@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // sizes are the sizes of the phases.
@@ -74,7 +75,7 @@ func run(s sizes, output string, out, progress io.Writer) (err error) {
 	}
 	b := &bench{
 		sizes: s, progress: progress, dir: dir, cluster: cluster, client: client,
-		populated: newSightings(), made: map[side]int{}, fail: fail,
+		populated: measure.NewSightings(), made: map[side]int{}, fail: fail,
 	}
 	defer func() { b.operator.end() }()
 	if err = b.start(ctx); err == nil {
@@ -117,7 +118,9 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	b.table.latencies("new namespace during a rollout", busy, nil)
-	slowdown := func(of side) float64 { return float64(percentile(busy[of], 95)) / float64(percentile(idle[of], 95)) }
+	slowdown := func(of side) float64 {
+		return float64(measure.Percentile(busy[of], 95)) / float64(measure.Percentile(idle[of], 95))
+	}
 	b.table.compare("new namespace during a rollout: p95 to that of idle", "x", slowdown(floorSide),
 		slowdown(operatorSide), "at most 2")
 	if err := b.drift(ctx); err != nil {

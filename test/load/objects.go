@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -42,11 +40,6 @@ func objects(stage string) ([]*unstructured.Unstructured, error) {
 		object.SetLabels(map[string]string{stageLabel: stage})
 		all = append(all, object)
 	}
-}
-
-func resourceOf(object *unstructured.Unstructured) schema.GroupVersionResource {
-	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
-	return resource
 }
 
 // template returns a template that declares the objects for the namespaces of a side.

@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
 	"nstpl.dev/nstpl/test/process"
 )
 
@@ -78,7 +79,7 @@ func (o *operator) end() {
 }
 
 // metrics returns the operator's metrics.
-func (o *operator) metrics(ctx context.Context) (families, error) {
+func (o *operator) metrics(ctx context.Context) (measure.Families, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.address+"/metrics", nil)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (o *operator) metrics(ctx context.Context) (families, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	return parse(answer.Body)
+	return measure.Parse(answer.Body)
 }
 
 func (b *bench) operatorKubeconfig() string {

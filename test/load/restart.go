@@ -6,13 +6,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // idle counts the writes while nothing happens.
 func (b *bench) idle(ctx context.Context) error {
 	b.printProgress("idle for %s", b.sizes.Idle)
-	done, err := b.during(ctx, func() error { return pause(ctx, b.sizes.Idle) })
-	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", done.requests.ofBothSides().writes(), "0")
+	done, err := measure.During(ctx, b.client, func() error { return measure.Pause(ctx, b.sizes.Idle) })
+	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", ofBothSides(done.Requests).Writes(), "0")
 	return err
 }
 
@@ -26,14 +28,14 @@ func (b *bench) restart(ctx context.Context) error {
 	b.printProgress("restart with %d namespaces, of which the operator has populated %d", len(list.Items), populated)
 	b.operator.end()
 	var took time.Duration
-	done, err := b.during(ctx, func() error {
+	done, err := measure.During(ctx, b.client, func() error {
 		start := time.Now()
 		defer func() { took = time.Since(start) }()
 		if err := b.startOperator(ctx); err != nil {
 			return err
 		}
 		for !b.operator.hasReconciled(ctx, len(list.Items)) {
-			if err := pause(ctx, 10*time.Millisecond); err != nil {
+			if err := measure.Pause(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -42,10 +44,10 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made := done.requests.ofBothSides()
+	made := ofBothSides(done.Requests)
 	b.printProgress("requests of the restart: %v", made)
 	what := fmt.Sprintf("restart, %d x 5 objects in sync: ", populated)
-	b.table.add(what+"writes", "", made.writes(), "0, but the leader's Event")
+	b.table.add(what+"writes", "", made.Writes(), "0, but the leader's Event")
 	b.table.add(what+"until all was reconciled", "s", took.Seconds(), "seconds")
 	return b.memory(ctx, what+"memory")
 }
@@ -54,14 +56,14 @@ func (b *bench) restart(ctx context.Context) error {
 func (o *operator) hasReconciled(ctx context.Context, namespaces int) bool {
 	all, err := o.metrics(ctx)
 	return err == nil && // the operator may not listen yet
-		all.sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
-		all.sum("controller_runtime_active_workers", "namespace") == 0 &&
-		all.sum("workqueue_depth", "namespace") == 0
+		all.Sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
+		all.Sum("controller_runtime_active_workers", "namespace") == 0 &&
+		all.Sum("workqueue_depth", "namespace") == 0
 }
 
 // memory adds a line with the operator's resident memory.
 func (b *bench) memory(ctx context.Context, what string) error {
 	all, err := b.operator.metrics(ctx)
-	b.table.add(what, "MiB", all.sum("process_resident_memory_bytes", "")/(1<<20), "at most 256")
+	b.table.add(what, "MiB", all.Sum("process_resident_memory_bytes", "")/(1<<20), "at most 256")
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // rollout creates namespaces one by one while a changed template is rolled out to many others.
@@ -20,7 +21,7 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 	all := latencies{}
 	var took time.Duration
 	for round := range b.sizes.Rounds {
-		if _, err := b.settle(ctx); err != nil {
+		if _, err := measure.Settle(ctx, b.client); err != nil {
 			return nil, err
 		}
 		b.printProgress("rollout %d", round+1)
@@ -49,14 +50,15 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 // watchRollout returns a channel that receives the time at which the last namespace has the change.
 func (b *bench) watchRollout(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
 	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=" + templateName(rolloutSide)
-	changed, err := b.watch(ctx, selector, b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)
+	changed, err := measure.Watch(ctx, b.client, selector,
+		b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)
 	if err != nil {
 		return nil, err
 	}
 	over := &atomic.Pointer[time.Time]{}
 	left := b.made[rolloutSide]
 	go func() {
-		b.fail(follow(ctx, changed, func(event watch.Event) {
+		b.fail(measure.Follow(ctx, changed, func(event watch.Event) {
 			if event.Type == watch.Added {
 				left--
 			}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // table has the results of the measurements.
@@ -28,13 +28,13 @@ type row struct {
 }
 
 // add adds a figure without a floor.
-func (t *table) add(measure, unit string, operator float64, goal string) {
-	*t = append(*t, row{Measure: measure, Unit: unit, Operator: operator, Goal: goal})
+func (t *table) add(what, unit string, operator float64, goal string) {
+	*t = append(*t, row{Measure: what, Unit: unit, Operator: operator, Goal: goal})
 }
 
 // compare adds a figure of both sides.
-func (t *table) compare(measure, unit string, floor, operator float64, goal string) {
-	r := row{Measure: measure, Unit: unit, Floor: &floor, Operator: operator, Goal: goal}
+func (t *table) compare(what, unit string, floor, operator float64, goal string) {
+	r := row{Measure: what, Unit: unit, Floor: &floor, Operator: operator, Goal: goal}
 	if floor != 0 {
 		r.Ratio = new(operator / floor)
 	}
@@ -42,10 +42,11 @@ func (t *table) compare(measure, unit string, floor, operator float64, goal stri
 }
 
 // latencies adds percentiles of both sides with their goals.
-func (t *table) latencies(measure string, all latencies, goals map[int]string) {
+func (t *table) latencies(what string, all latencies, goals map[int]string) {
 	for _, p := range []int{50, 95, 99} {
-		t.compare(fmt.Sprintf("%s: p%d", measure, p), "ms",
-			milliseconds(percentile(all[floorSide], p)), milliseconds(percentile(all[operatorSide], p)), goals[p])
+		t.compare(fmt.Sprintf("%s: p%d", what, p), "ms",
+			measure.Milliseconds(measure.Percentile(all[floorSide], p)),
+			measure.Milliseconds(measure.Percentile(all[operatorSide], p)), goals[p])
 	}
 }
 
@@ -56,34 +57,14 @@ func (t table) print(out io.Writer) error {
 	for _, r := range t {
 		floor, ratio := "-", "-"
 		if r.Floor != nil {
-			floor = figure(*r.Floor)
+			floor = measure.Figure(*r.Floor)
 		}
 		if r.Ratio != nil {
 			ratio = strconv.FormatFloat(*r.Ratio, 'f', 2, 64) + "x"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Measure, cmp.Or(r.Unit, "-"), floor, figure(r.Operator), ratio,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Measure, cmp.Or(r.Unit, "-"), floor, measure.Figure(r.Operator),
+			ratio,
 			cmp.Or(r.Goal, "-"))
 	}
 	return w.Flush()
-}
-
-// figure formats a number with its significant digits.
-func figure(number float64) string {
-	if number == math.Trunc(number) || number >= 100 {
-		return strconv.FormatFloat(number, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(number, 'f', 2, 64)
-}
-
-// percentile returns the smallest value that p percent of the values do not exceed, or zero if there are no values.
-func percentile(values []time.Duration, p int) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[max(0, (len(sorted)*p+99)/100-1)]
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d) / float64(time.Millisecond)
 }

@@ -10,6 +10,9 @@ import (
 // linkBits is the prefix length of a link's network.
 const linkBits = "/30"
 
+// MachineAddress returns the IP address at which pods reach this machine.
+func (c *Cluster) MachineAddress() string { return c.place.machineAddress() }
+
 // connect connects the node's network, with the bridge of the pods, to this machine's, with the control plane. The link
 // is deleted with the node's network.
 func (c *Cluster) connect(ctx context.Context) error {

@@ -39,8 +39,8 @@ type Options struct {
 
 // Process is a running operator. It ends with the process that started it, even if that is killed.
 type Process struct {
-	// Metrics, Probes and Webhooks are each a host:port.
-	Metrics, Probes, Webhooks string
+	// Metrics, Probes, Webhooks and, of nstpl-sync, Hints are each a host:port.
+	Metrics, Probes, Webhooks, Hints string
 	// Exited is closed when the process has ended.
 	Exited chan struct{}
 
@@ -77,12 +77,12 @@ func Start(options Options) (*Process, error) {
 
 // StartSync starts nstpl-sync and returns at once: see AwaitReady. The options about webhooks have no effect.
 func StartSync(options Options) (*Process, error) {
-	addresses, err := process.FreeAddresses(2)
+	addresses, err := process.FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Metrics: addresses[0], Probes: addresses[1]}
-	if err := p.start(options, nil); err != nil {
+	p := &Process{Metrics: addresses[0], Probes: addresses[1], Hints: addresses[2]}
+	if err := p.start(options, []string{"--hint-bind-address=" + p.Hints}); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -51,6 +51,18 @@ func TestDeletionOfNamespacesNeedsAConfirmation(t *testing.T) {
 	x.waitGone(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "limit-a"}})
 	x.mustExist(namespace("limit-one"))
 
+	// The confirmation of a commit does not hold for the next one.
+	last := b
+	b = x.commit(with(fewer, "viewers.yaml", bindingFile("viewers", "view", "ann")))
+	x.waitReason("DeletionsPending", b)
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, last)
+	x.request()
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, x.repository.Annotations[v1alpha1.SyncRequestedAnnotation], status.RequestedAt)
+	})
+	x.mustExist(namespace("limit-one"))
+	x.mustExist(namespace("limit-two"))
+
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, b)
 	x.waitGone(namespace("limit-one"))
 	x.waitGone(namespace("limit-two"))
@@ -98,7 +110,8 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	a := x.commit(files)
 	x.follow()
 	message := x.waitReason("Synced", a)
-	require.Contains(t, message, "1 declared namespaces existed before and are not managed, the first is created-existing")
+	require.Contains(t, message,
+		"1 declared namespaces existed before and are not managed, the first is created-existing")
 	x.waitExists(binding("created-adopted", "created.viewers"))
 	x.mustExist(existing)
 	require.NotContains(t, existing.Labels, v1alpha1.TreeLabel)
@@ -127,25 +140,27 @@ func TestTreesHaveDifferentNames(t *testing.T) {
 	other.ObjectMeta = metav1.ObjectMeta{Name: "twice-again"}
 	other.Spec.Path = "other/twice"
 	require.NoError(t, cluster.client.Create(t.Context(), other))
-	second := &tree{T: t, name: other.Name, repository: other}
+	second := &tree{TB: t, name: other.Name, repository: other}
 	require.Contains(t, second.waitReason("TreeTaken", ""), "the tree twice is that of the PolicyRepository twice")
 	x.waitApplied(a)
 }
 
-// A ClusterRole that existed before is not changed, and an object of another tree is neither changed nor deleted.
+// A PolicySpace that existed before is not changed, and an object of another tree is neither changed nor deleted.
 func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	t.Parallel()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "others-existing"}}
-	require.NoError(t, cluster.client.Create(t.Context(), role))
+	existing := space("others-existing")
+	existing.Spec.Parent = "others-parent"
+	require.NoError(t, cluster.client.Create(t.Context(), existing))
 	one, two := newTree(t, "others-one"), newTree(t, "others-two")
 	a := one.commit(map[string]string{"others-shared/namespace.yaml": namespaceFile("others-shared")})
 	one.follow()
 	one.waitApplied(a)
-	b := two.commit(map[string]string{
-		"role.yaml":                    roleFile("others-existing", "delete"),
+	files := map[string]string{
+		"others-existing/quota.yaml":   quotaFile("quota", "1"),
 		"others-shared/namespace.yaml": namespaceFile("others-shared"),
 		"others-own/namespace.yaml":    namespaceFile("others-own"),
-	})
+	}
+	b := two.commit(files)
 	two.follow(func(r *v1alpha1.PolicyRepository) { r.Spec.ExistingNamespaces = v1alpha1.ExistingAdopt })
 	two.waitReason("ObjectsFailed", b)
 	two.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
@@ -154,16 +169,26 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 			objects = append(objects, failed.Object+": "+failed.Message)
 		}
 		assert.Equal(c, []string{
-			"clusterrole.rbac.authorization.k8s.io/others-existing: existed before the tree others-two: delete it, rename " +
+			"policyspace.policy.nstpl.dev/others-existing: existed before the tree others-two: delete it, rename " +
 				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it",
 			"namespace/others-shared: belongs to the tree others-one: remove it from one of the two trees",
 		}, objects)
 		assert.Empty(c, status.Commits.Applied)
 	})
-	two.waitExists(namespace("others-own"))
-	two.mustExist(role)
-	require.Empty(t, role.Rules)
+	two.mustNotExist(namespace("others-own")) // its policies may depend on the PolicySpace
+	two.mustExist(existing)
+	require.Equal(t, "others-parent", existing.Spec.Parent)
+	require.Nil(t, existing.Spec.Quota)
 	shared := namespace("others-shared")
 	two.mustExist(shared)
 	require.Equal(t, "others-one", shared.Labels[v1alpha1.PolicySpaceLabel])
+	// A namespace of another tree delays no other.
+	files["others-new/quota.yaml"] = files["others-existing/quota.yaml"]
+	delete(files, "others-existing/quota.yaml")
+	two.commit(files)
+	two.waitExists(namespace("others-own"))
+	delete(files, "others-shared/namespace.yaml")
+	two.apply(files)
+	two.mustExist(existing)
+	one.mustExist(shared)
 }

@@ -76,7 +76,9 @@ func TestFailuresOfTheServerChangeNothing(t *testing.T) {
 func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "restart")
-	files := map[string]string{"role.yaml": roleFile("restart-a", "get"), "restart-a/namespace.yaml": namespaceFile("restart-a")}
+	files := map[string]string{
+		"role.yaml": roleFile("restart-a", "get"), "restart-a/namespace.yaml": namespaceFile("restart-a"),
+	}
 	a := x.commit(files)
 	x.follow()
 	x.waitApplied(a)
@@ -126,8 +128,10 @@ func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "before")
 	both := gittest.Commit{Files: map[string]string{
-		"before/before-a/namespace.yaml": namespaceFile("before-a"), "before/viewers.yaml": bindingFile("viewers", "view", "ann"),
-		"after/before-a/namespace.yaml": namespaceFile("before-a"), "after/viewers.yaml": bindingFile("viewers", "view", "ann"),
+		"before/before-a/namespace.yaml": namespaceFile("before-a"),
+		"before/viewers.yaml":            bindingFile("viewers", "view", "ann"),
+		"after/before-a/namespace.yaml":  namespaceFile("before-a"),
+		"after/viewers.yaml":             bindingFile("viewers", "view", "ann"),
 	}}
 	a := x.git.Commit(t, both)
 	x.follow()
@@ -136,7 +140,8 @@ func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	x.mustExist(ns)
 	uid := ns.UID
 	body := []byte(`{"spec": {"path": "after"}}`)
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch("application/merge-patch+json", body)))
+	require.NoError(t,
+		cluster.client.Patch(t.Context(), x.repository, client.RawPatch("application/merge-patch+json", body)))
 	x.waitExists(space("after"))
 	x.waitGone(space("before"))
 	x.waitExists(binding("before-a", "after.viewers"))

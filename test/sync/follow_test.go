@@ -59,7 +59,9 @@ func TestCommitsAreFollowed(t *testing.T) {
 
 	// The correction renames a policyspace and removes a RoleBinding.
 	delete(first, "viewers.yaml")
-	for _, path := range []string{"follow-dev/namespace.yaml", "follow-prod/namespace.yaml", "follow-prod/deployers.yaml", "README.md"} {
+	for _, path := range []string{
+		"follow-dev/namespace.yaml", "follow-prod/namespace.yaml", "follow-prod/deployers.yaml", "README.md",
+	} {
 		first["store/"+path] = first["shop/"+path]
 		delete(first, "shop/"+path)
 	}

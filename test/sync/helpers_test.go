@@ -23,7 +23,7 @@ import (
 
 // tree is a tree of policies in a Git repository, and the PolicyRepository with which the cluster follows it.
 type tree struct {
-	*testing.T
+	testing.TB
 	// name is the name of the tree, the PolicyRepository and the Git repository.
 	name       string
 	git        *gittest.Repository
@@ -35,17 +35,17 @@ type tree struct {
 const timeout = 30 * time.Second
 
 // newTree creates an empty Git repository.
-func newTree(t *testing.T, name string) *tree {
+func newTree(t testing.TB, name string) *tree {
 	t.Helper()
 	return newTreeBehind(t, name, nil)
 }
 
 // newTreeBehind creates an empty Git repository on a server with a handler in front of Git's.
-func newTreeBehind(t *testing.T, name string, wrap func(git http.Handler) http.Handler) *tree {
+func newTreeBehind(t testing.TB, name string, wrap func(git http.Handler) http.Handler) *tree {
 	t.Helper()
 	root := t.TempDir()
 	server := gittest.ServeHTTPS(t, root, gittest.HTTPS{Username: "sync", Password: "secret", Wrap: wrap})
-	return &tree{T: t, name: name, git: gittest.Init(t, root, name+".git"), server: server}
+	return &tree{TB: t, name: name, git: gittest.Init(t, root, name+".git"), server: server}
 }
 
 // follow creates the PolicyRepository. It asks every ten seconds, which no test waits for: see commit.
@@ -56,15 +56,18 @@ func (x *tree) follow(changes ...func(*v1alpha1.PolicyRepository)) {
 		StringData: map[string]string{"username": "sync", "password": "secret", "ca.crt": string(x.server.CA)},
 	}
 	require.NoError(x, cluster.client.Create(x.Context(), secret))
-	x.repository = &v1alpha1.PolicyRepository{
-		ObjectMeta: metav1.ObjectMeta{Name: x.name},
-		Spec: v1alpha1.PolicyRepositorySpec{
-			Git: v1alpha1.GitSource{
-				URL: x.server.URL + "/" + x.name + ".git", SecretRef: &v1alpha1.SecretReference{Name: secret.Name},
-			},
-			Path: x.name,
+	x.followSpec(v1alpha1.PolicyRepositorySpec{
+		Git: &v1alpha1.GitSource{
+			URL: x.server.URL + "/" + x.name + ".git", SecretRef: &v1alpha1.SecretReference{Name: secret.Name},
 		},
-	}
+		Path: x.name,
+	}, changes...)
+}
+
+// followSpec creates the PolicyRepository.
+func (x *tree) followSpec(spec v1alpha1.PolicyRepositorySpec, changes ...func(*v1alpha1.PolicyRepository)) {
+	x.Helper()
+	x.repository = &v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: x.name}, Spec: spec}
 	for _, change := range changes {
 		change(x.repository)
 	}
@@ -82,25 +85,32 @@ func (x *tree) explain() {
 		{"get", "policyrepositories", x.name, "--output=yaml"},
 		{"get", "namespaces", "--selector=" + v1alpha1.TreeLabel + "=" + x.name, "--output=yaml"},
 		{"get", "namespacetemplates", "--selector=" + v1alpha1.TreeLabel + "=" + x.name, "--output=wide"},
+		{"get", "namespacetemplates", "--selector=" + v1alpha1.TreeLabel + "=" + x.name, "--output=yaml"},
 	} {
 		out, err := kubectl(context.Background(), args...)
 		x.Log(out, err)
 	}
 	x.Log(cluster.sync.Log(""))
+	x.Log(cluster.operator.Log(""))
 }
 
 // commit commits files of the tree, whose paths are relative to it, and asks for a synchronization.
 func (x *tree) commit(files map[string]string) string {
 	x.Helper()
-	all := map[string]string{}
-	for path, content := range files {
-		all[x.name+"/"+path] = content
-	}
-	hash := x.git.Commit(x, gittest.Commit{Files: all, Message: fmt.Sprintf("Commit %d files", len(files))})
+	hash := x.git.Commit(x, x.commitOf(files))
 	if x.repository != nil {
 		x.request()
 	}
 	return hash
+}
+
+// commitOf returns a commit of files of the tree, whose paths are relative to it.
+func (x *tree) commitOf(files map[string]string) gittest.Commit {
+	all := map[string]string{}
+	for path, content := range files {
+		all[x.name+"/"+path] = content
+	}
+	return gittest.Commit{Files: all, Message: fmt.Sprintf("Commit %d files", len(files))}
 }
 
 // request asks for a synchronization now.
@@ -112,7 +122,8 @@ func (x *tree) request() {
 func (x *tree) annotate(key, value string) {
 	x.Helper()
 	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value)
-	require.NoError(x, cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
+	require.NoError(x,
+		cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
 }
 
 // waitStatus waits until a status is as expected.
@@ -153,6 +164,14 @@ func (x *tree) waitApplied(commit string) {
 			assert.Equal(c, metav1.ConditionTrue, condition.Status, "%s: %s", condition.Reason, condition.Message)
 		}
 	})
+}
+
+// conditionReady returns the Ready condition of a status, or an empty one.
+func conditionReady(status v1alpha1.PolicyRepositoryStatus) metav1.Condition {
+	if found := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); found != nil {
+		return *found
+	}
+	return metav1.Condition{}
 }
 
 // waitExists waits until an object exists.

@@ -32,9 +32,9 @@ type testCluster struct {
 	*controlplane.Cluster
 	// client has the permissions of an administrator.
 	client client.Client
-	// syncOptions start nstpl-sync.
-	syncOptions operator.Options
-	sync        *operator.Process
+	// operatorOptions start the operator, and syncOptions start nstpl-sync.
+	operatorOptions, syncOptions operator.Options
+	operator, sync               *operator.Process
 }
 
 // syncOptionsOf returns the options of another nstpl-sync, with a directory of its own.
@@ -76,21 +76,22 @@ func run(m *testing.M) (code int, err error) {
 	if err := operator.WriteKubeconfig(ctx, cluster.Cluster, kubeconfig); err != nil {
 		return 1, err
 	}
-	process, err := operator.Start(operator.Options{
+	cluster.operatorOptions = operator.Options{
 		Binary: filepath.Join(dir, "nstpl-operator"), Dir: dir, Kubeconfig: kubeconfig,
-	})
-	if err != nil {
+	}
+	if cluster.operator, err = operator.Start(cluster.operatorOptions); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, process.Stop()) }()
-	if err := process.AwaitReady(ctx); err != nil {
+	defer func() { err = errors.Join(err, cluster.operator.Stop()) }()
+	if err := cluster.operator.AwaitReady(ctx); err != nil {
 		return 1, err
 	}
 	cluster.syncOptions = operator.Options{
 		Binary: filepath.Join(dir, "nstpl-sync"), Dir: dir, Kubeconfig: filepath.Join(dir, "sync.kubeconfig"),
 		Flags: []string{"--leader-elect=false", "--dir=" + filepath.Join(dir, "commits")},
 	}
-	if err := operator.WriteKubeconfigOf(ctx, cluster.Cluster, "nstpl-sync", cluster.syncOptions.Kubeconfig); err != nil {
+	if err := operator.WriteKubeconfigOf(ctx, cluster.Cluster, "nstpl-sync",
+		cluster.syncOptions.Kubeconfig); err != nil {
 		return 1, err
 	}
 	if cluster.sync, err = operator.StartSync(cluster.syncOptions); err != nil {
@@ -123,6 +124,7 @@ func install(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"apply", "--kustomize", filepath.Join("../..", folder)},
 		{"apply", "--filename", "../../manifests/components/sync/rbac.yaml"},
+		{"apply", "--filename", "testdata/flux.yaml"},
 		{"create", "serviceaccount", "nstpl-sync", "--namespace", v1alpha1.OperatorNamespace},
 		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"},
 	} {

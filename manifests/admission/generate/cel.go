@@ -10,19 +10,80 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// selects returns a CEL expression for whether a label selector selects an object. Both are CEL expressions themselves.
-// The result is that of metav1.LabelSelectorAsSelector for every valid selector.
-func selects(selector, object string) string {
-	return strings.NewReplacer("SELECTOR", selector, "OBJECT", object).Replace(
-		`SELECTOR.?matchLabels.orValue({}).all(k,
-  OBJECT.metadata.?labels[?k] == optional.of(SELECTOR.matchLabels[k])) &&
-SELECTOR.?matchExpressions.orValue([]).all(e,
-  e.operator == 'In' ?
-    OBJECT.metadata.?labels[?e.key].hasValue() && OBJECT.metadata.labels[e.key] in e.?values.orValue([]) :
-  e.operator == 'NotIn' ?
-    !OBJECT.metadata.?labels[?e.key].hasValue() || !(OBJECT.metadata.labels[e.key] in e.?values.orValue([])) :
-  e.operator == 'Exists' ? OBJECT.metadata.?labels[?e.key].hasValue() :
-  e.operator == 'DoesNotExist' && !OBJECT.metadata.?labels[?e.key].hasValue())`)
+// hasRule returns a CEL expression for whether a rule in the ConfigMap nstpl-selectors, which is the parameter of the
+// policy, selects an object with the given labels, and condition holds for the rule r. Package selectors
+// describes the rules. The expression is evaluated for every namespace, and most have no rule, so it looks for a label
+// before it splits a text.
+func hasRule(labels, condition string) string {
+	rule := strings.NewReplacer("SELECTS", selects("r", "labels"), "CONDITION", condition).Replace(
+		`[text.split('\n', 2)[0]].exists(r,
+    r != '' && CONDITION &&
+    SELECTS)`)
+	return strings.NewReplacer("LABELS", labels, "RULE", rule).Replace(`has(params.data) && [LABELS].exists(labels,
+  labels.exists(k, ['label.' + labels[k].substring(labels[k] == '' ? 0 : size(labels[k]) - 1)].exists(key,
+    key in params.data && ['\n' + k + '=' + labels[k] + ' '].exists(begin,
+    params.data[key].contains(begin) && params.data[key].split(begin).exists(text, RULE)))) ||
+  'any' in params.data && labels.exists(k, ['\n' + k + ' '].exists(begin,
+    params.data.any.contains(begin) && params.data.any.split(begin).exists(text, RULE))) ||
+  'all' in params.data && params.data.all.split('\n').exists(text, RULE))`)
+}
+
+// initializes returns a CEL expression for whether a new namespace waits because of rule r, which selects it: the rule
+// is one of an initializer, or of a template that is not disabled in a namespace that is not opted out.
+func initializes() string {
+	return `(r.startsWith('i:') ||
+    (r.startsWith('t:') || r.startsWith('g:')) && !variables.optedOut)`
+}
+
+// guards returns a CEL expression for whether r is a rule of a template that requires permission.
+func guards() string {
+	return "(r.startsWith('g:') || r.startsWith('d:'))"
+}
+
+// maxCheckedTemplates is the number of templates up to which permission for each of them is checked in a request. The
+// API server limits the cost of a policy to 10,000,000, and counts a check as 350,000.
+const maxCheckedTemplates = 20
+
+// checkedTemplates returns the indices of the templates that each validation checks.
+func checkedTemplates() [][2]int {
+	var pairs [][2]int
+	for i := 0; i < maxCheckedTemplates; i += 2 {
+		pairs = append(pairs, [2]int{i, i + 1})
+	}
+	return pairs
+}
+
+// selectingRules returns a CEL expression for the list of rules for which condition holds and that select an object
+// with the given labels. Both are CEL expressions, and condition is about the rule r.
+func selectingRules(labels, condition string) string {
+	return strings.NewReplacer("LISTS", ruleLists(labels), "SELECTS", selects("r", labels), "CONDITION",
+		condition).Replace(
+		`(LISTS).map(list, list.map(text, text.split('\n', 2)[0]).filter(r,
+  r != '' && CONDITION &&
+  SELECTS)).filter(list, size(list) > 0)`)
+}
+
+// ruleLists returns a CEL expression for lists of texts. The first line of each text is empty or a rule that may select
+// an object with the given labels.
+func ruleLists(labels string) string {
+	return strings.ReplaceAll(`LABELS.map(k,
+    params.?data[?'label.' + LABELS[k].substring(LABELS[k] == '' ? 0 : size(LABELS[k]) - 1)].orValue('')
+    .split('\n' + k + '=' + LABELS[k] + ' ')) +
+  LABELS.map(k, params.?data.any.orValue('').split('\n' + k + ' ')) +
+  [params.?data.all.orValue('').split('\n')]`, "LABELS", labels)
+}
+
+// selects returns a CEL expression for whether a rule selects an object with the given labels. Its first word contains
+// a colon, and each of the others is a requirement.
+func selects(rule, labels string) string {
+	return strings.NewReplacer("RULE", rule, "LABELS", labels).Replace(`RULE.split(' ').all(word,
+      word.contains(':') ||
+      (word.startsWith('!') ? !(word.substring(1) in LABELS) :
+      word.contains('~') ? !(word.split('~')[0] in LABELS &&
+        LABELS[word.split('~')[0]] in word.split('~')[1].split('|')) :
+      word.contains('=') ? word.split('=')[0] in LABELS &&
+        LABELS[word.split('=')[0]] in word.split('=')[1].split('|') :
+      word in LABELS))`)
 }
 
 // systemNamespaces returns a CEL list of the namespaces that are never populated. match.IsSystemNamespace lists the
@@ -40,13 +101,14 @@ func pendingInitializers() string {
 .map(list, list.split(',')).flatten().filter(name, name != '')`
 }
 
-// isListed returns a CEL expression for whether the ConfigMap nstpl-auto-opt-out, which is the parameter of the policy,
-// lists the requesting user or one of the user's groups.
+// isListed returns a CEL expression for whether the copy of the lists in nstpl-auto-opt-out that is in the ConfigMap
+// nstpl-selectors has the requesting user or one of the user's groups. Each name is a line of its own. A name that
+// contains an end of line is not listed.
 func isListed() string {
-	return `params.?data.users.orValue('').split('\n').exists(user,
-  user.trim() != '' && user.trim() == request.userInfo.username) ||
-params.?data.groups.orValue('').split('\n').exists(group,
-  group.trim() != '' && group.trim() in request.userInfo.?groups.orValue([]))`
+	return `params.?data.users.orValue('').contains('\n' + request.userInfo.username + '\n') &&
+  !request.userInfo.username.contains('\n') ||
+request.userInfo.?groups.orValue([]).exists(group, !group.contains('\n') &&
+  params.?data.groups.orValue('').contains('\n' + group + '\n'))`
 }
 
 // operatorEntries returns a CEL expression for the list of the operator's managedFields entries of an object. The API

@@ -18,10 +18,16 @@ var policies embed.FS
 
 // functions are the functions that templates can call.
 var functions = template.FuncMap{
+	"hasRule":             hasRule,
+	"selectingRules":      selectingRules,
 	"selects":             selects,
+	"initializes":         initializes,
+	"guards":              guards,
 	"systemNamespaces":    systemNamespaces,
 	"pendingInitializers": pendingInitializers,
 	"isListed":            isListed,
+	"checkedTemplates":    checkedTemplates,
+	"maxCheckedTemplates": func() int { return maxCheckedTemplates },
 	"operatorEntries":     operatorEntries,
 	"onlyRemovesFields":   onlyRemovesFields,
 	"indent":              indent,

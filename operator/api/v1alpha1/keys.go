@@ -166,11 +166,19 @@ const (
 	OperatorNamespace = "nstpl-system"
 	OperatorUser      = "system:serviceaccount:" + OperatorNamespace + ":nstpl-operator"
 	OperatorLease     = "nstpl-operator"
-	WebhookName       = "nstpl-operator"
-	WebhookService    = "nstpl-operator-webhook"
-	WebhookSecret     = "nstpl-operator-webhook"
+	// WebhookName is the name of both webhook configurations of all plugins that have no configuration of their own.
+	WebhookName = "nstpl-operator"
+	// AttributeWebhookName and ConstraintWebhookName are the names of the ValidatingWebhookConfigurations of
+	// ProtectedAttributes and of SecurityContextConstraints.
+	AttributeWebhookName  = "nstpl-operator-attributes"
+	ConstraintWebhookName = "nstpl-operator-constraints"
+
+	WebhookService = "nstpl-operator-webhook"
+	WebhookSecret  = "nstpl-operator-webhook"
 	// AutoOptOutConfigMap lists users and groups whose new namespaces are opted out.
 	AutoOptOutConfigMap = "nstpl-auto-opt-out"
+	// SelectorsConfigMap has the selectors of templates and initializers, for the admission policies.
+	SelectorsConfigMap = "nstpl-selectors"
 	// AllocationsConfigMap records which block of user IDs is allocated next.
 	AllocationsConfigMap = "nstpl-allocations"
 )

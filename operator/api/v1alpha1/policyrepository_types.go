@@ -4,8 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyRepository is a tree of policies in Git that the cluster follows: nstpl-sync applies each new commit of the
-// tree that breaks no rule, keeps its objects as they are declared, and deletes the objects that it no longer declares.
+// PolicyRepository is a tree of policies, in Git or in an artifact of Flux, that the cluster follows: nstpl-sync
+// applies each new commit of the tree that breaks no rule, keeps its objects as they are declared, and deletes the
+// objects that it no longer declares.
 //
 // Example:
 //
@@ -67,29 +68,48 @@ const (
 )
 
 // PolicyRepositorySpec says where a tree of policies is, and how the cluster follows it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.git) != has(self.sourceRef)",message="spec has exactly one of git and sourceRef"
 type PolicyRepositorySpec struct {
-	// git is the repository with the tree.
-	// +required
-	Git GitSource `json:"git"`
+	// git is the Git repository with the tree, which nstpl-sync fetches itself.
+	// +optional
+	Git *GitSource `json:"git,omitempty"`
 
-	// path is the directory of the tree in the repository, for example clusters/foo-corp. Its last element is the name
-	// of the tree and of its root PolicySpace. Directories in it are PolicySpaces and namespaces.
+	// sourceRef names an object of Flux whose artifact contains the tree. nstpl-sync follows each new artifact of it.
+	// +optional
+	SourceRef *ArtifactSource `json:"sourceRef,omitempty"`
+
+	// path is the directory of the tree in the repository or artifact, for example clusters/foo-corp. Its last element
+	// is the name of the tree and of its root PolicySpace. Directories in it are PolicySpaces and namespaces.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(part, part == '' || part == '.' || part == '..')",message="path is relative to the root of the repository, has no empty, . or .. element, and does not end with /"
 	Path string `json:"path"`
 
-	// interval is how often the repository is asked for a new commit. The default is one minute, the minimum ten
-	// seconds.
+	// interval is how often the source is asked for a new commit. The default is one minute, the minimum ten seconds.
+	// The objects of Flux that sourceRef names are watched besides, so that a new artifact is followed at once.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="interval is between 10s and 24h"
 	Interval *metav1.Duration `json:"interval,omitempty"`
+
+	// hint lets the Git server say that there is a new commit, which is then fetched at once: by POST /hint/NAME to the
+	// Service nstpl-sync, where NAME is the name of the PolicyRepository.
+	// +optional
+	Hint *RepositoryHint `json:"hint,omitempty"`
 
 	// suspend stops the synchronization until it is set to false: no commit is fetched, and nothing is repaired or
 	// deleted.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+
+	// serviceAccountName names a ServiceAccount in the namespace nstpl-system with whose permissions the objects of the
+	// tree are created, changed and deleted. The default is that of nstpl-sync, which may write everything that a tree
+	// can declare. A commit that needs more than the ServiceAccount may do fails, and status.failures says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self != 'nstpl-operator'",message="nstpl-operator is the ServiceAccount of the operator, whose requests are not checked: use another one"
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// existingNamespaces says what a declared namespace becomes that exists already. With Ignore, which is the default,
 	// it stays as it is, and the status lists it. With Adopt, it becomes a part of the tree, and undeclared Roles,
@@ -142,6 +162,31 @@ type GitSource struct {
 	Verify *GitVerification `json:"verify,omitempty"`
 }
 
+// ArtifactSource names an object of Flux: a GitRepository, OCIRepository, Bucket or ExternalArtifact. Its
+// status.artifact must have a digest.
+type ArtifactSource struct {
+	// apiVersion is source.toolkit.fluxcd.io/v1.
+	// +required
+	// +kubebuilder:validation:Enum=source.toolkit.fluxcd.io/v1
+	APIVersion string `json:"apiVersion"`
+	// kind is the kind of the object.
+	// +required
+	// +kubebuilder:validation:Enum=GitRepository;OCIRepository;Bucket;ExternalArtifact
+	Kind string `json:"kind"`
+	// name is the name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// namespace is the namespace of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+}
+
 // GitReference says which commit of a repository to follow. At most one field is set.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.commit)].filter(isSet, isSet).size() == 1",message="ref has exactly one of branch, tag and commit"
@@ -169,6 +214,16 @@ type SecretReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+}
+
+// RepositoryHint says who may hint at a new commit.
+type RepositoryHint struct {
+	// secretRef names a Secret in the namespace nstpl-system. Its key token is a text that the Git server knows too: as
+	// the secret of a webhook of GitHub, Gitea, Forgejo or Bitbucket, or as the signing token or secret token of a
+	// webhook of GitLab. Other senders write sha256= and the HMAC of the body in hexadecimal digits into the header
+	// X-Signature. A changed token is in force after at most 30 seconds.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
 }
 
 // GitVerification says by whom commits must be signed.
@@ -244,7 +299,8 @@ type PolicyRepositoryStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RepositoryCommits are commits, each named by its hash.
+// RepositoryCommits are commits, each named by its hash. For a sourceRef to a GitRepository whose artifact contains
+// one commit as it is, that is the hash of this commit. For other artifacts, it is the digest, such as sha256:1a2b….
 type RepositoryCommits struct {
 	// fetched is the newest commit that was downloaded.
 	// +optional
@@ -293,12 +349,12 @@ type RepositoryFailure struct {
 
 // AppliedCommit is a commit that was in force.
 type AppliedCommit struct {
-	// commit is the hash.
+	// commit is the hash, or the digest of an artifact.
 	Commit string `json:"commit"`
 	// author is the name of the author.
 	// +optional
 	Author string `json:"author,omitempty"`
-	// subject is the first line of the message, at most 72 characters.
+	// subject is the first line of the message, or the revision of an artifact, at most 72 characters.
 	// +optional
 	Subject string `json:"subject,omitempty"`
 	// time is when it was applied.

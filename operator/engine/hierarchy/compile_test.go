@@ -178,3 +178,29 @@ func TestPlacedSetsTheDepthLabels(t *testing.T) {
 		})
 	}
 }
+
+// Fields that the API server or a controller would change are compiled as they will be in the cluster.
+func TestCompileSetsDefaults(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, object := range compile(t, fstest.MapFS{
+		"role.yaml": {Data: []byte("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: all}, " +
+			"aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}, rules: []}")},
+		"binding.yaml": {Data: []byte("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, " +
+			"metadata: {name: all}, roleRef: {kind: ClusterRole, name: all}, subjects: [{kind: User, name: ann}, " +
+			"{kind: ServiceAccount, namespace: ns, name: sa}]}")},
+	}) {
+		if strings.HasPrefix(object.GetKind(), "Cluster") {
+			object.SetLabels(nil)
+			got = append(got, written(t, object.Object))
+		}
+	}
+	require.Equal(t, []string{
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"all"},` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},` +
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"ann"},` +
+			`{"kind":"ServiceAccount","name":"sa","namespace":"ns"}]}`,
+		`{"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]},` +
+			`"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"all"}}`,
+	}, got)
+}

@@ -188,6 +188,7 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 		}
 	}
 	l.checkSchema(object)
+	setDefaults(typed)
 	return object
 }
 

@@ -64,29 +64,48 @@ func hasFieldsOnly(content []byte) bool {
 	return false
 }
 
-// file returns the objects of a file, or none if the file is not a manifest. It reports invalid manifests as
-// violations.
-func (l *loader) file(at, shown string) ([]Object, error) {
-	content, size, err := l.read(at)
+// file is a file of a tree, and what was found in it.
+type file struct {
+	directory *Directory
+	shown     string
+	content   []byte
+	size      int64
+	// named reports whether the name of the file is that of a manifest.
+	named bool
+
+	objects []Object
+	result  Result
+}
+
+// open returns a file of a directory with its content.
+func (w *walker) open(at, shown string, directory *Directory) (*file, error) {
+	content, size, err := w.read(at)
 	if err != nil {
 		return nil, err
 	}
-	documents := manifest.Split(manifest.Normalize(content))
 	// Files whose names begin with a dot are usually settings of tools, many of them in YAML.
 	named := hasManifestName(at) && !strings.HasPrefix(path.Base(at), ".")
-	if !named && !looksLikeManifest(documents) {
-		return nil, nil
+	return &file{directory: directory, shown: shown, content: content, size: size, named: named}, nil
+}
+
+// parse sets the objects of a file, or none if the file is not a manifest. It reports invalid manifests as violations.
+func (f *file) parse(root string) {
+	l := &loader{root: root, result: &f.result}
+	documents := manifest.Split(manifest.Normalize(f.content))
+	f.content = nil
+	if !f.named && !looksLikeManifest(documents) {
+		return
 	}
-	if size > maxFileSize {
-		l.violate("parse", shown, 0, fmt.Sprintf("it has %d bytes, more than the allowed %d", size, maxFileSize),
+	if f.size > maxFileSize {
+		l.violate("parse", f.shown, 0, fmt.Sprintf("it has %d bytes, more than the allowed %d", f.size, maxFileSize),
 			"split it into several files")
-		return nil, nil
+		return
 	}
-	var objects []Object
 	for _, document := range documents {
-		objects = append(objects, l.document(shown, document)...)
+		for _, object := range l.document(f.shown, document) {
+			f.objects = append(f.objects, object.withoutLines())
+		}
 	}
-	return objects, nil
 }
 
 // namespaceKind finds the kind of a Namespace in a document that cannot be parsed.
@@ -125,8 +144,8 @@ func (l *loader) document(shown string, d manifest.Document) []Object {
 
 // read returns the content and the size of a file. If the file is too large for a manifest, it returns only the
 // beginning of the content.
-func (l *loader) read(at string) ([]byte, int64, error) {
-	file, err := l.files.Open(at)
+func (w *walker) read(at string) ([]byte, int64, error) {
+	file, err := w.files.Open(at)
 	if err != nil {
 		return nil, 0, err
 	}

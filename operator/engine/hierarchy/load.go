@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +16,11 @@ import (
 )
 
 // Load reads the tree at the root of a file system. name is the name of the root directory. The result has everything
-// that is wrong with the tree, ordered by path and line. Load returns an error only if it cannot read a file.
+// that is wrong with the tree, ordered by path and line. Load returns an error only if it cannot read a file. It reads
+// one file at a time, and parses several at a time.
 func Load(files fs.FS, name string) (*Result, error) {
-	l := &loader{files: files, root: name, result: &Result{}}
-	root, err := l.directory(".", name, nil)
+	l := &loader{root: name, result: &Result{}}
+	root, err := l.read(files)
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +38,39 @@ func Load(files fs.FS, name string) (*Result, error) {
 	return l.result, nil
 }
 
+// loader collects what is wrong with a tree, or with one of its files.
 type loader struct {
-	files  fs.FS
 	root   string
 	result *Result
 }
+
+// read reads all directories and files, and returns the root directory with the objects of the files.
+func (l *loader) read(files fs.FS) (*Directory, error) {
+	w := &walker{loader: l, files: files, unparsed: make(chan *file, parsers())}
+	var parsing sync.WaitGroup
+	for range parsers() {
+		parsing.Go(func() {
+			for f := range w.unparsed {
+				f.parse(l.root)
+			}
+		})
+	}
+	root, err := w.directory(".", l.root, nil)
+	close(w.unparsed)
+	parsing.Wait()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range w.found {
+		f.directory.objects = append(f.directory.objects, f.objects...)
+		l.result.Violations = append(l.result.Violations, f.result.Violations...)
+		l.result.Warnings = append(l.result.Warnings, f.result.Warnings...)
+	}
+	return root, nil
+}
+
+// parsers returns how many files are parsed at a time.
+func parsers() int { return runtime.GOMAXPROCS(0) }
 
 func (l *loader) violate(rule, path string, line int, message, remedy string) {
 	l.result.Violations = append(l.result.Violations,
@@ -53,14 +84,23 @@ func (l *loader) warn(path string, line int, message string) {
 // maxDepth is the number of levels of directories below the root.
 const maxDepth = 64
 
+// walker reads the directories and files of a tree.
+type walker struct {
+	*loader
+	files fs.FS
+	// unparsed takes the files that were read, and found has all of them in the order of the tree.
+	unparsed chan *file
+	found    []*file
+}
+
 // directory reads a directory and everything below it. Directories whose names begin with a dot, such as .git, are
 // ignored, because they belong to tools.
-func (l *loader) directory(at, name string, parent *Directory) (*Directory, error) {
+func (w *walker) directory(at, name string, parent *Directory) (*Directory, error) {
 	directory := &Directory{Name: name, Path: name, Parent: parent}
 	if parent != nil {
 		directory.Path = path.Join(parent.Path, name)
 	}
-	entries, err := fs.ReadDir(l.files, at)
+	entries, err := fs.ReadDir(w.files, at)
 	if err != nil {
 		return nil, err
 	}
@@ -69,26 +109,27 @@ func (l *loader) directory(at, name string, parent *Directory) (*Directory, erro
 			path.Join(directory.Path, strings.ToValidUTF8(entry.Name(), "\ufffd"))
 		switch kind := entry.Type(); {
 		case kind&fs.ModeSymlink != 0:
-			l.violate("symlink", shown, 0, "it is a symbolic link, which may point outside of the tree",
+			w.violate("symlink", shown, 0, "it is a symbolic link, which may point outside of the tree",
 				"replace it with the file or directory itself")
 		case kind.IsDir() && strings.HasPrefix(entry.Name(), "."):
 		case !utf8.ValidString(entry.Name()):
-			l.invalidFileName(shown, kind.IsDir())
+			w.invalidFileName(shown, kind.IsDir())
 		case kind.IsDir() && strings.Count(inside, "/") >= maxDepth:
-			l.violate("parse", shown, 0, fmt.Sprintf("directories are nested more than %d levels deep", maxDepth),
+			w.violate("parse", shown, 0, fmt.Sprintf("directories are nested more than %d levels deep", maxDepth),
 				"use fewer levels")
 		case kind.IsDir():
-			child, err := l.directory(inside, entry.Name(), directory)
+			child, err := w.directory(inside, entry.Name(), directory)
 			if err != nil {
 				return nil, err
 			}
 			directory.Children = append(directory.Children, child)
 		case kind.IsRegular():
-			objects, err := l.file(inside, shown)
+			f, err := w.open(inside, shown, directory)
 			if err != nil {
 				return nil, err
 			}
-			directory.objects = append(directory.objects, objects...)
+			w.found = append(w.found, f)
+			w.unparsed <- f
 		}
 	}
 	return directory, nil

@@ -70,19 +70,19 @@ func (l *loader) checkNamespace(d *Directory) {
 	for _, object := range d.objects {
 		switch {
 		case object.kind == kindNamespace && object.name != d.Name && object.name != "":
-			l.violate("ns-name-match", object.Path, object.lines.Of("metadata", "name"),
+			l.violate("ns-name-match", object.Path, object.positions.name,
 				fmt.Sprintf("Namespace %s is in directory %s", object.name, d.Name), "give both the same name")
 		case object.kind == kindNamespace, slices.Contains(rootOnly, object.kind):
 		case !slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, object.kind):
 			l.violate("ns-kind", object.Path, object.Line, object.describe()+" is not allowed in a namespace directory",
 				"move it out: only Namespace, Role, RoleBinding and ResourceQuota are allowed there")
 		case object.namespace != "" && object.namespace != d.Name:
-			l.violate("ns-name-match", object.Path, object.lines.Of("metadata", "namespace"),
+			l.violate("ns-name-match", object.Path, object.positions.namespace,
 				fmt.Sprintf("%s has metadata.namespace %s in directory %s", object.describe(), object.namespace,
 					d.Name),
 				"remove metadata.namespace, or use the name of the directory")
 		case object.kind == kindResourceQuota && object.name == v1alpha1.QuotaName:
-			l.violate("name-reserved", object.Path, object.lines.Of("metadata", "name"),
+			l.violate("name-reserved", object.Path, object.positions.name,
 				object.describe()+" has a name that is reserved for the operator", "rename it")
 		}
 	}
@@ -92,7 +92,7 @@ func (l *loader) checkPolicyspace(d *Directory) {
 	for _, object := range d.objects {
 		if quota, ok := object.Object.(*corev1.ResourceQuota); ok &&
 			(len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil) {
-			l.violate("ps-quota-scopes", object.Path, object.lines.Of("spec", "scopes"),
+			l.violate("ps-quota-scopes", object.Path, object.positions.scopes,
 				fmt.Sprintf("ResourceQuota %s of a policyspace has scopes, which are only allowed in namespaces",
 					object.name),
 				"remove scopes and scopeSelector")
@@ -108,7 +108,7 @@ func (l *loader) checkPolicyspace(d *Directory) {
 				object.describe()+" is not allowed in a policyspace directory",
 				"move it out: only RoleBinding and ResourceQuota are allowed there")
 		case object.namespace != "":
-			l.violate("ps-namespace-field", object.Path, object.lines.Of("metadata", "namespace"),
+			l.violate("ps-namespace-field", object.Path, object.positions.namespace,
 				fmt.Sprintf("%s has metadata.namespace %s in a policyspace, which has many namespaces",
 					object.describe(), object.namespace),
 				"remove metadata.namespace")

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -84,10 +85,13 @@ func (l *loader) checkSchema(o Object) {
 // checkLimits reports what prevents an object with a valid name from being populated: labels and annotations that the
 // API server or kustomize would reject, and those that are reserved.
 func (l *loader) checkLimits(o Object) {
-	fields, err := toFields(o.Object)
-	if err != nil {
-		l.violate("schema", o.Path, o.Line, o.describe()+": "+err.Error(), "correct the object")
-		return
+	fields := o.identifyingFields()
+	if o.size > maxSmall {
+		var err error
+		if fields, err = toFields(o.Object); err != nil {
+			l.violate("schema", o.Path, o.Line, o.describe()+": "+err.Error(), "correct the object")
+			return
+		}
 	}
 	escaped, _ := render.Escaped(fields).(map[string]any)
 	object := &unstructured.Unstructured{Object: escaped}
@@ -107,6 +111,21 @@ func (l *loader) checkLimits(o Object) {
 		l.violate("schema", o.Path, o.lines.Of(manifest.SplitField(at)...), o.describe()+": "+message,
 			cmp.Or(problem.Remedy, "correct or remove it"))
 	}
+}
+
+// maxSmall is the size, in bytes, up to which an object certainly fits into the API server's limits. The limits of such
+// an object depend on its name, labels and annotations only.
+const maxSmall = 32 << 10
+
+// identifyingFields returns the apiVersion, the kind, the name, the labels and the annotations of an object.
+func (o Object) identifyingFields() map[string]any {
+	typed := o.Object.(metav1.Object)
+	fields := &unstructured.Unstructured{Object: map[string]any{}}
+	fields.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+	fields.SetName(typed.GetName())
+	fields.SetLabels(typed.GetLabels())
+	fields.SetAnnotations(typed.GetAnnotations())
+	return fields.Object
 }
 
 // checkClusterLevel reports a metadata.namespace on a cluster-scoped object, and warns about the roles and bindings of

@@ -41,9 +41,24 @@ type Object struct {
 	Line int
 
 	kind, name, namespace string
-	lines                 manifest.Lines
 	// size is its size as JSON, in bytes.
 	size int
+	// lines has the lines of its fields while its file is read. positions remain, because the lines of a whole tree
+	// would take more memory than its objects.
+	lines     manifest.Lines
+	positions positions
+}
+
+// positions are the lines of those fields that the rules about directories refer to.
+type positions struct{ name, namespace, scopes int }
+
+// withoutLines returns an object with its positions instead of its lines.
+func (o Object) withoutLines() Object {
+	o.positions = positions{
+		o.lines.Of("metadata", "name"), o.lines.Of("metadata", "namespace"), o.lines.Of("spec", "scopes"),
+	}
+	o.lines = manifest.Lines{}
+	return o
 }
 
 // describe returns the kind and the name of an object, for messages.

@@ -5,8 +5,12 @@
 // UIDs of those that were created for the tree. NewPlan compares it with what the tree declares. These rules hold:
 //
 //   - Only an object that was created for the tree is deleted. Its UID says so, not its label, which users may set.
-//   - An object that existed before is not changed, unless the tree adopts it. An adopted object is never deleted.
+//   - A ClusterRole or ClusterRoleBinding that existed before is changed to what the tree declares, and never deleted.
+//     The role of a binding cannot be changed, so a binding of another role is replaced.
+//   - Any other object that existed before is not changed, unless the tree adopts it. An adopted object is never
+//     deleted.
 //   - An object of another tree is not changed.
+//   - After a phase with an object that cannot be applied, no later phase begins: its objects may depend on that one.
 //   - Nothing is deleted while an object could not be applied, because it may replace what would be deleted.
 //   - Namespaces are deleted only within a limit, and never the last one, unless a person has confirmed the commit.
 package inventory

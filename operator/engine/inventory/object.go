@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -33,11 +34,12 @@ func (id ID) String() string { return strings.ToLower(id.GroupKind.String()) + "
 var (
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	spaceKind     = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "PolicySpace"}
+	bindingKind   = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
 	templateKind  = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}
 )
 
-// Phase is when objects of a kind are applied: a phase begins when all objects of the phases before it are applied.
-// Objects are deleted in the reverse order.
+// Phase is when objects of a kind are applied: a phase begins when all objects of the phases before it are applied. See
+// Apply.Step. Objects are deleted in the reverse order.
 type Phase int
 
 // The phases.
@@ -96,8 +98,7 @@ func withAnnotation(object *unstructured.Unstructured, key, value string) *unstr
 
 // IsInForce reports whether an object in the cluster has all declared fields, and was applied from this declaration.
 func IsInForce(declared, live *unstructured.Unstructured) bool {
-	return live.GetAnnotations()[v1alpha1.HashAnnotation] == declared.GetAnnotations()[v1alpha1.HashAnnotation] &&
-		contains(live.Object, declared.Object)
+	return hashOf(live) == hashOf(declared) && contains(live.Object, declared.Object)
 }
 
 // contains reports whether live has the value declared, and possibly more fields. Items of lists are compared one by

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,14 +34,35 @@ type Options struct {
 // Apply is an object to be applied.
 type Apply struct {
 	Declared *unstructured.Unstructured
-	// Live is the object in the cluster, or nil if there is none.
+	// Live is the object in the cluster, or nil if the declared one must be created.
 	Live *unstructured.Unstructured
+	// Replaced is the object that must be deleted before, or nil.
+	Replaced *unstructured.Unstructured
+}
+
+// Step returns when the object is applied: a step begins when all applies of the steps before it have succeeded. In
+// each phase, objects are created and repaired in a first step, and changed to what a new commit declares in a second
+// one: what an object loses by the change may be in one that is created.
+func (a Apply) Step() int {
+	step := firstStep(PhaseOf(IDOf(a.Declared).GroupKind))
+	if a.Replaced != nil || a.Live != nil && hashOf(a.Live) != hashOf(a.Declared) {
+		step++
+	}
+	return step
+}
+
+func firstStep(phase Phase) int { return 2 * int(phase) }
+
+func hashOf(object *unstructured.Unstructured) string {
+	return object.GetAnnotations()[v1alpha1.HashAnnotation]
 }
 
 // Conflict is a declared object that cannot be applied.
 type Conflict struct {
 	ID
 	Reason string
+	// Passes is true if no person needs to act.
+	Passes bool
 }
 
 // Plan is what to do about the objects of a tree.
@@ -66,9 +88,8 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 		isDeclared[IDOf(object)] = true
 		plan.add(object, state, options)
 	}
-	slices.SortStableFunc(plan.Applies, func(a, b Apply) int {
-		return int(PhaseOf(IDOf(a.Declared).GroupKind)) - int(PhaseOf(IDOf(b.Declared).GroupKind))
-	})
+	plan.waitForConflicts()
+	slices.SortStableFunc(plan.Applies, func(a, b Apply) int { return a.Step() - b.Step() })
 	var namespaces []*unstructured.Unstructured
 	for id, live := range state.Live {
 		switch {
@@ -114,13 +135,15 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 		return
 	}
 	if isBeingDeleted(live) {
-		p.Conflicts = append(p.Conflicts, Conflict{id, "is being deleted: it is created again when it is gone"})
+		p.Conflicts = append(p.Conflicts, Conflict{
+			ID: id, Reason: "is being deleted: it is created again when it is gone", Passes: true,
+		})
 		return
 	}
 	if !state.Created[live.GetUID()] {
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
 		case tree != "" && tree != options.Tree:
-			p.Conflicts = append(p.Conflicts, Conflict{id, fmt.Sprintf(
+			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Reason: fmt.Sprintf(
 				"belongs to the tree %s: remove it from one of the two trees", tree)})
 			return
 		case id.GroupKind == namespaceKind && options.Adopt:
@@ -128,17 +151,37 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 		case id.GroupKind == namespaceKind && !consents(live):
 			p.Unmanaged = append(p.Unmanaged, id.Name)
 			return
-		case id.GroupKind != namespaceKind && tree == "" && live.GetAnnotations()[v1alpha1.AdoptAnnotation] != "true":
-			p.Conflicts = append(p.Conflicts, Conflict{id, fmt.Sprintf("existed before the tree %s: delete it, rename "+
-				"the declared object, or annotate it with %s=true, which has the tree change it", options.Tree,
-				v1alpha1.AdoptAnnotation)})
+		case isOfNstpl(id) && tree == "" && live.GetAnnotations()[v1alpha1.AdoptAnnotation] != "true":
+			p.Conflicts = append(p.Conflicts,
+				Conflict{ID: id, Reason: fmt.Sprintf("existed before the tree %s: delete it, "+
+					"rename the declared object, or annotate it with %s=true, which has the tree change it", options.Tree,
+					v1alpha1.AdoptAnnotation)})
 			return
 		}
 	}
-	if !IsInForce(object, live) {
-		p.Applies = append(p.Applies, Apply{object, live})
+	switch {
+	case IsInForce(object, live):
+	case id.GroupKind == bindingKind && !equality.Semantic.DeepEqual(live.Object["roleRef"], object.Object["roleRef"]):
+		// The API server rejects a change of the roleRef.
+		p.Applies = append(p.Applies, Apply{Declared: object, Replaced: live})
+	default:
+		p.Applies = append(p.Applies, Apply{Declared: object, Live: live})
 	}
 }
+
+// waitForConflicts removes the applies of all steps after a creation that a conflict prevents. If a namespace moved to
+// a policyspace whose template cannot be applied, it would lose what it inherits and get nothing instead.
+func (p *Plan) waitForConflicts() {
+	for _, conflict := range p.Conflicts {
+		p.Applies = slices.DeleteFunc(p.Applies, func(apply Apply) bool {
+			return apply.Step() > firstStep(PhaseOf(conflict.GroupKind))
+		})
+	}
+}
+
+// isOfNstpl reports whether an object is of a kind of nstpl, so that a person or another tool has made it for other
+// namespaces than those of a tree.
+func isOfNstpl(id ID) bool { return id.GroupKind == templateKind || id.GroupKind == spaceKind }
 
 // consents reports whether a namespace that existed before may become a part of a tree. A label says nothing, because
 // every user who may update the namespace can set it. The two annotations are guarded.

@@ -42,6 +42,12 @@ func role(name string, changes ...change) *unstructured.Unstructured {
 	return object("rbac.authorization.k8s.io/v1", "ClusterRole", name, changes...)
 }
 
+func clusterBinding(name, role string, changes ...change) *unstructured.Unstructured {
+	o := object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name, changes...)
+	o.Object["roleRef"] = map[string]any{"kind": "ClusterRole", "name": role}
+	return o
+}
+
 func uid(uid string) change {
 	return func(o *unstructured.Unstructured) { o.SetUID(types.UID(uid)) }
 }
@@ -73,12 +79,16 @@ func stateOf(created []string, live ...*unstructured.Unstructured) State {
 	return state
 }
 
-// summary returns the plan in short: + for applies, - for deletions, ~ for releases, ? for waiting deletions, ! for
-// unmanaged namespaces and x for conflicts.
+// summary returns the plan in short: + for applies, = for replacements, - for deletions, ~ for releases, ? for waiting
+// deletions, ! for unmanaged namespaces and x for conflicts.
 func summary(p Plan) []string {
 	var lines []string
 	for _, apply := range p.Applies {
-		lines = append(lines, "+"+IDOf(apply.Declared).String())
+		sign := "+"
+		if apply.Replaced != nil && apply.Live == nil {
+			sign = "="
+		}
+		lines = append(lines, sign+IDOf(apply.Declared).String())
 	}
 	for _, object := range p.Deletes {
 		lines = append(lines, "-"+IDOf(object).String())
@@ -111,6 +121,13 @@ func stored(t *testing.T, id string, o *unstructured.Unstructured) *unstructured
 	live := declare(t, o)[0].DeepCopy()
 	live.SetUID(types.UID(id))
 	return live
+}
+
+// edited returns an object as someone has edited it.
+func edited(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o.SetLabels(nil)
+	o.Object["spec"] = "edited"
+	return o
 }
 
 func TestPlan(t *testing.T) {
@@ -148,7 +165,8 @@ func TestPlan(t *testing.T) {
 		"undeclared objects are deleted in the reverse order": {
 			declared: []*unstructured.Unstructured{namespace("stays")},
 			state: stateOf([]string{"1", "2", "3", "4", "5", "6"}, role("r", uid("1")), template("t", uid("2")),
-				space("s", uid("3")), namespace("n", uid("4")), stored(t, "5", namespace("stays")), role("a", uid("6"))),
+				space("s", uid("3")), namespace("n", uid("4")), stored(t, "5", namespace("stays")),
+				role("a", uid("6"))),
 			want: []string{
 				"-namespace/n", "-policyspace.policy.nstpl.dev/s", "-namespacetemplate.policy.nstpl.dev/t",
 				"-clusterrole.rbac.authorization.k8s.io/a", "-clusterrole.rbac.authorization.k8s.io/r",
@@ -161,16 +179,30 @@ func TestPlan(t *testing.T) {
 		"an object that was created again by others is not deleted": {
 			state: stateOf([]string{"1"}, role("r", uid("2"), ofTree("foo"))),
 		},
-		"an object that existed before is a conflict": {
-			declared: []*unstructured.Unstructured{role("admin")},
-			state:    stateOf(nil, role("admin", uid("1"))),
-			want: []string{"xclusterrole.rbac.authorization.k8s.io/admin existed before the tree foo: delete it, rename " +
+		"a template that existed before is a conflict": {
+			declared: []*unstructured.Unstructured{template("admin")},
+			state:    stateOf(nil, template("admin", uid("1"))),
+			want: []string{"xnamespacetemplate.policy.nstpl.dev/admin existed before the tree foo: delete it, rename " +
 				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it"},
 		},
-		"an object that existed before is applied if it is annotated": {
+		"a template that existed before is applied if it is annotated": {
+			declared: []*unstructured.Unstructured{template("admin")},
+			state:    stateOf(nil, template("admin", uid("1"), annotated(v1alpha1.AdoptAnnotation, "true"))),
+			want:     []string{"+namespacetemplate.policy.nstpl.dev/admin"},
+		},
+		"a ClusterRole that existed before is applied, and not deleted later": {
 			declared: []*unstructured.Unstructured{role("admin")},
-			state:    stateOf(nil, role("admin", uid("1"), annotated(v1alpha1.AdoptAnnotation, "true"))),
+			state:    stateOf(nil, role("admin", uid("1")), stored(t, "2", role("former", ofTree("foo")))),
 			want:     []string{"+clusterrole.rbac.authorization.k8s.io/admin"},
+		},
+		"a binding is replaced if its roleRef changes": {
+			declared: []*unstructured.Unstructured{clusterBinding("same", "view"), clusterBinding("other", "edit")},
+			state: stateOf([]string{"2"}, clusterBinding("same", "view", uid("1")),
+				clusterBinding("other", "view", uid("2"))),
+			want: []string{
+				"+clusterrolebinding.rbac.authorization.k8s.io/same",
+				"=clusterrolebinding.rbac.authorization.k8s.io/other",
+			},
 		},
 		"an object that kubectl applied from the tree is applied, and not deleted later": {
 			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"))},
@@ -206,6 +238,39 @@ func TestPlan(t *testing.T) {
 			state:    stateOf([]string{"1", "2"}, space("s", uid("1"), deleting), space("old", uid("2"), deleting)),
 			want: []string{
 				"xpolicyspace.policy.nstpl.dev/s is being deleted: it is created again when it is gone",
+			},
+		},
+		"objects are created and repaired before others are changed": {
+			declared: []*unstructured.Unstructured{
+				template("changed"), template("new"), template("edited", ofTree("foo")), role("r"),
+			},
+			state: stateOf([]string{"1", "2", "3"},
+				stored(t, "1", template("changed", ofTree("foo"))), stored(t, "3", role("r", ofTree("foo"))),
+				edited(stored(t, "2", template("edited", ofTree("foo"))))),
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/r",
+				"+namespacetemplate.policy.nstpl.dev/new",
+				"+namespacetemplate.policy.nstpl.dev/edited",
+				"+namespacetemplate.policy.nstpl.dev/changed",
+			},
+		},
+		"objects are repaired and not changed until all others of their phase are created": {
+			declared: []*unstructured.Unstructured{
+				template("changed"), template("taken"), template("edited", ofTree("foo")),
+			},
+			state: stateOf([]string{"1", "2"}, stored(t, "1", template("changed", ofTree("foo"))),
+				edited(stored(t, "2", template("edited", ofTree("foo")))), template("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"+namespacetemplate.policy.nstpl.dev/edited",
+				"xnamespacetemplate.policy.nstpl.dev/taken belongs to the tree bar: remove it from one of the two trees",
+			},
+		},
+		"namespaces stay where they are until all templates and policyspaces are applied": {
+			declared: []*unstructured.Unstructured{role("r"), template("s"), space("s"), space("t"), namespace("n")},
+			state:    stateOf([]string{"1"}, template("s", uid("1"), deleting)),
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/r",
+				"xnamespacetemplate.policy.nstpl.dev/s is being deleted: it is created again when it is gone",
 			},
 		},
 		"a renamed tree keeps its namespaces": {
@@ -245,7 +310,10 @@ func TestDeletionOfNamespacesIsLimited(t *testing.T) {
 		{declared: 0, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(9), Percent: number(100)}},
 		{declared: 17, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5)}},
 		{declared: 27, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5)}, deleted: 3},
-		{declared: 7, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5), Percent: number(50)}, deleted: 3},
+		{
+			declared: 7, undeclared: 3, limit: &v1alpha1.DeletionLimit{Namespaces: number(5), Percent: number(50)},
+			deleted: 3,
+		},
 		{declared: 5, undeclared: 1, limit: &v1alpha1.DeletionLimit{Namespaces: number(0)}},
 	} {
 		state := stateOf(nil)
@@ -259,7 +327,8 @@ func TestDeletionOfNamespacesIsLimited(t *testing.T) {
 			live := stored(t, id, ns)
 			state.Live[IDOf(live)], state.Created[live.GetUID()] = live, true
 		}
-		plan := NewPlan(declare(t, declared...), state, Options{Tree: "foo", Limit: test.limit, Confirmed: test.confirmed})
+		plan := NewPlan(declare(t, declared...), state,
+			Options{Tree: "foo", Limit: test.limit, Confirmed: test.confirmed})
 		require.Len(t, plan.Deletes, test.deleted, "%+v", test)
 		require.Len(t, plan.Waiting, test.undeclared-test.deleted, "%+v", test)
 	}

@@ -51,6 +51,10 @@ func (d Document) Parse() (Manifest, error) {
 	case node.Kind != kyaml.MappingNode:
 		return parsed, nil
 	default:
+		var plain bool
+		if parsed.JSON, plain = plainJSON(node, d.Content); plain {
+			break
+		}
 		if parsed.JSON, err = yaml.YAMLToJSON(d.Content); err != nil {
 			return Manifest{}, d.syntaxError(err)
 		}

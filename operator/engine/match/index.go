@@ -15,26 +15,32 @@ import (
 )
 
 // Index finds the templates that select a namespace without trying every template: it keeps a template whose selector
-// requires one exact label, such as the namespace's name, under that label. Index is safe for concurrent use.
+// requires a label, such as the namespace's name or the label of a policy space, under that label, with each of the
+// values that the selector allows. Index is safe for concurrent use.
 type Index struct {
 	mu        sync.RWMutex
 	templates map[string]indexed
 	byLabel   map[label]map[string]struct{}
-	// scanned are the templates that require no exact label. Match tries each of them.
+	// scanned are the templates that require no label. Match tries each of them.
 	scanned map[string]struct{}
 }
 
-type label struct{ key, value string }
+// label is a label that a selector requires.
+type label struct {
+	key, value string
+	// anyValue reports whether the selector allows any value, or more than maxValues. The value is empty then.
+	anyValue bool
+}
 
 type indexed struct {
 	template *v1alpha1.NamespaceTemplate
 	layers   rollout.Layers
-	// selectors are those of the layers, and exact the labels under which the template is found.
+	// selectors are those of the layers, and required the labels under which the template is found.
 	selectors []labels.Selector
 	// guard is the selector of the stored spec of a template that requires permission, and nil for other templates.
 	// Admission checks the permission by this selector, so a namespace must match it whichever revision it has.
-	guard labels.Selector
-	exact []label
+	guard    labels.Selector
+	required []label
 }
 
 // NewIndex returns an index of templates whose spec is in force in every namespace.
@@ -72,22 +78,22 @@ func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.L
 		selector := labels.Nothing()
 		if parsed, err := Selector(layer.Template.Spec.Namespaces); err == nil && DisabledReason(template) == "" {
 			selector = parsed
-			if exact := exactLabel(selector); exact == nil {
+			if required := requiredLabels(selector); required == nil {
 				x.scanned[template.Name] = struct{}{}
 			} else {
-				entry.exact = append(entry.exact, *exact)
+				entry.required = append(entry.required, required...)
 			}
 		}
 		entry.selectors = append(entry.selectors, selector)
 	}
 	if _, isScanned := x.scanned[template.Name]; isScanned {
-		entry.exact = nil
+		entry.required = nil
 	}
-	for _, exact := range entry.exact {
-		if x.byLabel[exact] == nil {
-			x.byLabel[exact] = map[string]struct{}{}
+	for _, required := range entry.required {
+		if x.byLabel[required] == nil {
+			x.byLabel[required] = map[string]struct{}{}
 		}
-		x.byLabel[exact][template.Name] = struct{}{}
+		x.byLabel[required][template.Name] = struct{}{}
 	}
 	x.templates[template.Name] = entry
 }
@@ -106,10 +112,10 @@ func (x *Index) remove(name string) {
 	}
 	delete(x.templates, name)
 	delete(x.scanned, name)
-	for _, exact := range entry.exact {
-		delete(x.byLabel[exact], name)
-		if len(x.byLabel[exact]) == 0 {
-			delete(x.byLabel, exact)
+	for _, required := range entry.required {
+		delete(x.byLabel[required], name)
+		if len(x.byLabel[required]) == 0 {
+			delete(x.byLabel, required)
 		}
 	}
 }
@@ -181,7 +187,8 @@ func (x *Index) find(
 	}
 	try(x.scanned)
 	for key, value := range set {
-		try(x.byLabel[label{key, value}])
+		try(x.byLabel[label{key: key, value: value}])
+		try(x.byLabel[label{key: key, anyValue: true}])
 	}
 	slices.SortFunc(found, func(a, b *v1alpha1.NamespaceTemplate) int { return strings.Compare(a.Name, b.Name) })
 	// Two revisions may be found by different labels.
@@ -201,19 +208,46 @@ func (e indexed) selects(layer *rollout.Layer, set labels.Set) bool {
 	return false
 }
 
-// exactLabel returns a label that all selected namespaces have, or nil if the selector requires none. It prefers the
-// label with the namespace's name, because a single namespace has it.
-func exactLabel(selector labels.Selector) *label {
-	var exact *label
+// maxValues is the greatest number of values of a label under which a template is kept.
+const maxValues = 100
+
+// requiredLabels returns labels of which all selected namespaces have one, or nil if the selector requires none. It
+// prefers the fewest values, and the label with the namespace's name to all others, because a single namespace has it.
+func requiredLabels(selector labels.Selector) []label {
+	var found []label
 	requirements, _ := selector.Requirements()
 	for _, requirement := range requirements {
-		values := requirement.ValuesUnsorted()
-		switch requirement.Operator() {
+		var required []label
+		switch values := requirement.ValuesUnsorted(); requirement.Operator() {
 		case selection.In, selection.Equals, selection.DoubleEquals:
-			if len(values) == 1 && (exact == nil || requirement.Key() == corev1.LabelMetadataName) {
-				exact = &label{requirement.Key(), values[0]}
+			if len(values) == 0 || len(values) > maxValues {
+				required = []label{{key: requirement.Key(), anyValue: true}}
+				break
 			}
+			for _, value := range values {
+				required = append(required, label{key: requirement.Key(), value: value})
+			}
+		case selection.Exists, selection.GreaterThan, selection.LessThan:
+			required = []label{{key: requirement.Key(), anyValue: true}}
+		default:
+			continue // a namespace without the label is selected, too
+		}
+		if found == nil || isRarer(required, found) {
+			found = required
 		}
 	}
-	return exact
+	return found
+}
+
+// isRarer reports whether fewer namespaces can be expected to have one of some labels than one of others. The labels of
+// each list have the same key.
+func isRarer(labels, others []label) bool {
+	if labels[0].anyValue != others[0].anyValue {
+		return others[0].anyValue
+	}
+	isName := labels[0].key == corev1.LabelMetadataName
+	if isName != (others[0].key == corev1.LabelMetadataName) {
+		return isName
+	}
+	return len(labels) < len(others)
 }

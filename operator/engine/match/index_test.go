@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,22 +75,46 @@ func TestSetReplacesAndDeleteRemoves(t *testing.T) {
 	require.Equal(t, NewIndex(), index, "Delete leaves nothing behind")
 }
 
-func TestSelectorsThatRequireOneLabelAreIndexedUnderIt(t *testing.T) {
+func TestSelectorsThatRequireALabelAreIndexedUnderIt(t *testing.T) {
 	tests := []struct {
 		selector string
-		under    *label
+		under    []label
 	}{
 		{"{}", nil},
-		{"{matchLabels: {tier: test}}", &label{"tier", "test"}},
+		{"{matchLabels: {tier: test}}", []label{{key: "tier", value: "test"}}},
 		{
 			"{matchLabels: {a: b, kubernetes.io/metadata.name: team-a, z: z}}",
-			&label{corev1.LabelMetadataName, "team-a"},
+			[]label{{key: corev1.LabelMetadataName, value: "team-a"}},
 		},
 		{"{matchLabels: {tier: test}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a]}]}",
-			&label{corev1.LabelMetadataName, "team-a"}},
-		{"{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}", nil},
+			[]label{{key: corev1.LabelMetadataName, value: "team-a"}}},
+		{
+			"{matchExpressions: [{key: tier, operator: In, values: [test, dev]}]}",
+			[]label{{key: "tier", value: "test"}, {key: "tier", value: "dev"}},
+		},
+		{"{matchExpressions: [{key: tier, operator: Exists}]}", []label{{key: "tier", anyValue: true}}},
+		{
+			"{matchExpressions: [{key: a, operator: Exists}, {key: tier, operator: In, values: [test]}]}",
+			[]label{{key: "tier", value: "test"}},
+		},
+		{
+			"{matchExpressions: [{key: kubernetes.io/metadata.name, operator: Exists}, {key: z, operator: In, values: [b]}]}",
+			[]label{{key: "z", value: "b"}},
+		},
+		{
+			"{matchExpressions: [{key: a, operator: In, values: [b, c]}, {key: tier, operator: In, values: [test]}]}",
+			[]label{{key: "tier", value: "test"}},
+		},
+		{
+			"{matchLabels: {a: b}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a, team-b]}]}",
+			[]label{{key: corev1.LabelMetadataName, value: "team-a"}, {key: corev1.LabelMetadataName, value: "team-b"}},
+		},
+		{
+			fmt.Sprintf("{matchExpressions: [{key: tier, operator: In, values: [%s]}]}", numbers(maxValues+1)),
+			[]label{{key: "tier", anyValue: true}},
+		},
 		{"{matchExpressions: [{key: tier, operator: NotIn, values: [test]}]}", nil},
-		{"{matchExpressions: [{key: tier, operator: Exists}]}", nil},
+		{"{matchExpressions: [{key: tier, operator: DoesNotExist}]}", nil},
 	}
 	for _, test := range tests {
 		t.Run(test.selector, func(t *testing.T) {
@@ -99,9 +124,21 @@ func TestSelectorsThatRequireOneLabelAreIndexedUnderIt(t *testing.T) {
 				return
 			}
 			require.Empty(t, index.scanned)
-			require.Contains(t, index.byLabel[*test.under], "a")
+			for _, under := range test.under {
+				require.Contains(t, index.byLabel[under], "a")
+			}
+			require.Len(t, index.byLabel, len(test.under))
 		})
 	}
+}
+
+// numbers returns the numbers below n as the values of a list in YAML.
+func numbers(n int) string {
+	var values []string
+	for i := range n {
+		values = append(values, fmt.Sprintf("n%d", i))
+	}
+	return strings.Join(values, ", ")
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // In a namespace that a tree does not manage, no undeclared objects are deleted if a template of the tree is
@@ -57,4 +58,18 @@ func TestTemplatesOfATreeDeleteUndeclaredObjectsOnlyInItsNamespaces(t *testing.T
 			require.Equal(t, test.action == Prune, deletes(declared, schema.GroupKind{Kind: "ConfigMap"}))
 		})
 	}
+}
+
+// An object that a deleted template left is undeclared, also if there is a template of that name again.
+func TestObjectsOfAnEarlierTemplateOfTheSameNameAreUndeclared(t *testing.T) {
+	t.Parallel()
+	orphan := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
+	again := templateOf(t, "a", limits)
+	again.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	index := match.NewIndex(again)
+	declared := declare(teamA(), again)
+	changes := NewPlan(declared, index, Observed{Objects: []*metav1.PartialObjectMetadata{orphan}}).Changes
+	require.Len(t, changes, 2)
+	require.Equal(t, Prune, changes[1].Action, changes[1].Reason)
+	require.True(t, changes[1].Undeclared)
 }

@@ -3,6 +3,7 @@ package populate
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,8 @@ import (
 type Observer struct {
 	Client metadata.Interface
 	Mapper meta.RESTMapper
+	// ChunkSize is how many objects a request returns at most. Zero means no limit.
+	ChunkSize int64
 }
 
 // Label selectors of the objects that have a template's label, and of those that do not.
@@ -25,8 +28,8 @@ const (
 	Unlabelled = "!" + v1alpha1.TemplateNameLabel
 )
 
-// Observe returns the objects of a kind that a label selector selects, by namespace. An empty namespace means all
-// namespaces. If the cluster does not have the kind, the result is empty.
+// Observe returns the objects of a kind that a label selector selects, by namespace, with the metadata that plans read.
+// An empty namespace means all namespaces. If the cluster does not have the kind, the result is empty.
 func (o *Observer) Observe(
 	ctx context.Context, kind schema.GroupKind, namespace, selector string,
 ) (map[string][]*metav1.PartialObjectMetadata, error) {
@@ -41,14 +44,19 @@ func (o *Observer) Observe(
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return objects.List(ctx, options)
 	})
-	byNamespace := map[string][]*metav1.PartialObjectMetadata{}
-	err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(item runtime.Object) error {
-		object := item.(*metav1.PartialObjectMetadata)
-		object.SetGroupVersionKind(mapping.GroupVersionKind)
-		byNamespace[object.Namespace] = append(byNamespace[object.Namespace], object)
-		return nil
-	})
-	return byNamespace, err
+	list.PageSize = o.ChunkSize
+	for {
+		byNamespace, reduced := map[string][]*metav1.PartialObjectMetadata{}, newReducer(mapping.GroupVersionKind)
+		err = list.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(item runtime.Object) error {
+			object := reduced.metadata(item.(*metav1.PartialObjectMetadata))
+			byNamespace[object.Namespace] = append(byNamespace[object.Namespace], object)
+			return nil
+		})
+		if !apierrors.IsResourceExpired(err) || list.PageSize == 0 {
+			return byNamespace, err
+		}
+		list.PageSize = 0 // the API server forgot the state of the list, so all objects are listed at once
+	}
 }
 
 // KindsToObserve returns the kinds of which objects of templates may exist: the declared kinds and those that were

@@ -97,15 +97,27 @@ func IsOwnEntry(entry *metav1.ManagedFieldsEntry) bool {
 		entry.Subresource == ""
 }
 
-// lostFields returns the sorted paths of the declared fields that an entry does not own. It needs no schema, because
-// FieldsV1 itself shows which maps and lists the API server treats as atomic.
-func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]string, error) {
+// ownedFields returns the fields that an entry owns.
+func ownedFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 	owned := fieldSet{}
-	if entry.FieldsV1 != nil {
-		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned); err != nil {
-			return nil, err
-		}
+	if entry.FieldsV1 == nil {
+		return owned, nil
 	}
+	return owned, json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned)
+}
+
+// lostFields returns the sorted paths of the declared fields that an entry does not own.
+func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]string, error) {
+	owned, err := ownedFields(entry)
+	if err != nil {
+		return nil, err
+	}
+	return owned.lostOf(declared), nil
+}
+
+// lostOf returns the sorted paths of the declared fields that are not in the set. It needs no schema, because FieldsV1
+// itself shows which maps and lists the API server treats as atomic.
+func (s fieldSet) lostOf(declared map[string]any) []string {
 	var lost []string
 	for _, field := range slices.Sorted(maps.Keys(declared)) {
 		switch field {
@@ -113,13 +125,13 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 			// An apply never owns these. The API server drops a status that is not written through the subresource.
 		case "metadata":
 			if metadata, ok := declared[field].(map[string]any); ok {
-				lost = append(lost, lostMetadata(metadata, owned.child("f:metadata"))...)
+				lost = append(lost, lostMetadata(metadata, s.child("f:metadata"))...)
 			}
 		default:
-			lost = append(lost, owned.lost(field, "f:"+field, declared[field])...)
+			lost = append(lost, s.lost(field, "f:"+field, declared[field])...)
 		}
 	}
-	return lost, nil
+	return lost
 }
 
 // lostMetadata skips the fields for which the API server never records an owner. Templates may contain some of them,

@@ -228,18 +228,21 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	case entry == nil:
 		change.Action, change.Reason = Create, "exists but is not managed by nstpl yet"
 		return change
-	case observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && ownsHash(entry):
+	}
+	owned, err := ownedFields(entry)
+	isHashOwned := err == nil && owned.hasHash()
+	if observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && isHashOwned {
 		change.Action, change.Reason = Configure, "its declaration changed"
 		return change
 	}
-	unowned, err := lostFields(object.Object, entry)
+	unowned := owned.lostOf(object.Object)
 	missing := without(unowned, recordOf(observed).unowned)
 	switch {
 	case err != nil:
 		return drift(change, "its managedFields can't be read: "+err.Error())
 	case len(missing) > 0:
 		return drift(change, lostReason(missing, observed))
-	case !ownsHash(entry):
+	case !isHashOwned:
 		return drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
 	case joinFields(unowned) != joinFields(splitFields(recordOf(observed).unowned)):
 		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
@@ -266,12 +269,11 @@ func without(lost []string, unowned string) []string {
 	return slices.DeleteFunc(slices.Clone(lost), func(field string) bool { return slices.Contains(neverOwned, field) })
 }
 
-// ownsHash reports whether nstpl was the last client that wrote the applied-hash annotation.
-func ownsHash(entry *metav1.ManagedFieldsEntry) bool {
-	lost, err := lostFields(map[string]any{
+// hasHash reports whether the set has the applied-hash annotation: nstpl was the last client that wrote it.
+func (s fieldSet) hasHash() bool {
+	return len(s.lostOf(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}},
-	}, entry)
-	return err == nil && len(lost) == 0
+	})) == 0
 }
 
 // lostReason returns the fields that were changed and the managers that may have changed them.
@@ -312,7 +314,9 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 		change.Reason = fmt.Sprintf("template %s does not exist", name)
 		return planUndeclared(declared, change)
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
+		// An earlier template of that name may have applied it, and was deleted.
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
+		return planUndeclared(declared, change)
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return b.Template.Name == name }):
 		change.Reason = fmt.Sprintf("template %s can't be rendered", name)
 	case omits(declared, name, kind.GroupKind()):

@@ -7,16 +7,21 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Cache compiles a template once for each generation and set of overlays. Several generations of a template may be in
-// use, until Keep or Forget drops them. It is safe for concurrent use. NewCache returns a Cache; the zero value cannot
-// be used.
+// mostCompiled is how many compiled templates a Cache keeps. One with two RoleBindings takes some 6 KiB.
+const mostCompiled = 1024
+
+// Cache compiles a template once for each generation and set of overlays, as long as it is among the templates that
+// were used last. Several generations of a template may be in use, until Keep or Forget drops them. It is safe for
+// concurrent use. NewCache returns a Cache; the zero value cannot be used.
 type Cache struct {
-	mu        sync.Mutex
-	templates map[string]*generations
+	mu sync.Mutex
+	// templates are *generations by the names of templates.
+	templates *lru.Cache
 }
 
 // generations are the compiled generations of a template.
@@ -34,7 +39,7 @@ type generation struct {
 
 // NewCache returns an empty cache.
 func NewCache() *Cache {
-	return &Cache{templates: map[string]*generations{}}
+	return &Cache{templates: lru.New(mostCompiled)}
 }
 
 // Compile returns a template compiled with the named overlays. If any overlay of the template is invalid, Compile
@@ -43,10 +48,10 @@ func NewCache() *Cache {
 func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string) (*Compiled, error) {
 	key := strings.Join(overlays, "\x00")
 	c.mu.Lock()
-	known := c.templates[template.Name]
+	known := c.known(template.Name)
 	if known == nil || known.uid != template.UID {
 		known = &generations{uid: template.UID, byNumber: map[int64]*generation{}}
-		c.templates[template.Name] = known
+		c.templates.Add(template.Name, known)
 	}
 	current := known.byNumber[template.Generation]
 	if current == nil {
@@ -77,7 +82,7 @@ func (c *Cache) Compile(template *v1alpha1.NamespaceTemplate, overlays []string)
 func (c *Cache) Keep(name string, numbers ...int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.templates[name]; known != nil {
+	if known := c.known(name); known != nil {
 		maps.DeleteFunc(known.byNumber, func(number int64, _ *generation) bool {
 			return !slices.Contains(numbers, number)
 		})
@@ -88,5 +93,13 @@ func (c *Cache) Keep(name string, numbers ...int64) {
 func (c *Cache) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.templates, name)
+	c.templates.Remove(name)
+}
+
+// known returns the compiled generations of a template, or nil. The caller holds the lock.
+func (c *Cache) known(name string) *generations {
+	if known, ok := c.templates.Get(name); ok {
+		return known.(*generations)
+	}
+	return nil
 }

@@ -120,3 +120,20 @@ func TestCacheCompilesOnceForConcurrentCallers(t *testing.T) {
 		}
 	}
 }
+
+func TestCacheKeepsTheTemplatesThatWereUsedLast(t *testing.T) {
+	cache := NewCache()
+	compile := func(name string) *Compiled {
+		template := templateOf(t, configMap)
+		template.Name = name
+		compiled, err := cache.Compile(template, nil)
+		require.NoError(t, err)
+		return compiled
+	}
+	common, rare := compile("common"), compile("rare")
+	for i := range mostCompiled {
+		compile(fmt.Sprintf("other-%d", i))
+		require.Same(t, common, compile("common"))
+	}
+	require.NotSame(t, rare, compile("rare"))
+}

@@ -2,12 +2,10 @@ package render
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/kustomize/api/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -54,19 +52,17 @@ func parseTemplate(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstru
 	return objects, join(slices.Concat(checkSelectors(template), problems))
 }
 
-// finish adds the label and the namespace, which no overlay may change, and returns the compiled template.
+// finish adds the label and the namespace, which no overlay may change, and returns the compiled template. It changes
+// the objects.
 func finish(
 	canceled canceledFunc, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured,
 ) (*Compiled, error) {
-	top, err := finalKustomization(template.Name)
-	if err != nil {
-		return nil, err
-	}
-	if objects, err = build(canceled, top, objects); err != nil {
+	if err := canceled(); err != nil {
 		return nil, err
 	}
 	compiled := &Compiled{Template: template.Name}
 	for _, object := range objects {
+		setOwn(object, template.Name)
 		declareRules(object)
 		compiled.objects = append(compiled.objects, compiledObject{
 			Unstructured: *object,
@@ -76,21 +72,34 @@ func finish(
 	return compiled, nil
 }
 
-// finalKustomization sets what no overlay may change: the label with the name of the template, and the namespace.
-// ServiceAccounts among a binding's subjects get the namespace only if they name none. By default, kustomize would also
-// change those that name another namespace.
-func finalKustomization(name string) (types.Kustomization, error) {
-	namespace, err := json.Marshal(map[string]any{
-		"apiVersion":             "builtin",
-		"kind":                   "NamespaceTransformer",
-		"metadata":               map[string]string{"name": "namespace", "namespace": NamespaceToken},
-		"unsetOnly":              true,
-		"setRoleBindingSubjects": "allServiceAccounts",
-	})
-	return types.Kustomization{
-		Labels:       []types.Label{{Pairs: map[string]string{v1alpha1.TemplateNameLabel: name}}},
-		Transformers: []string{string(namespace)},
-	}, err
+// setOwn sets what no overlay may change: the label with the name of the template, and the namespace. ServiceAccounts
+// among a binding's subjects get the namespace if they name none. kustomize does the same, but a build takes some
+// milliseconds, and a replica that starts compiles every template.
+func setOwn(object *unstructured.Unstructured, template string) {
+	metadata, ok := object.Object["metadata"].(map[string]any)
+	if !ok {
+		return // checkDeclared has refused it
+	}
+	metadata["namespace"] = NamespaceToken
+	labels, ok := metadata["labels"].(map[string]any)
+	if !ok {
+		labels = map[string]any{}
+		metadata["labels"] = labels
+	}
+	labels[v1alpha1.TemplateNameLabel] = template
+	if annotations, _ := metadata["annotations"].(map[string]any); len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+	if object.GetKind() != "RoleBinding" {
+		return
+	}
+	subjects, _ := object.Object["subjects"].([]any)
+	for _, item := range subjects {
+		subject, ok := item.(map[string]any)
+		if ok && subject["kind"] == "ServiceAccount" && (subject["namespace"] == nil || subject["namespace"] == "") {
+			subject["namespace"] = NamespaceToken
+		}
+	}
 }
 
 // declareRules adds an empty list of rules to a Role without rules. Server-side apply does not change a field that is

@@ -99,11 +99,13 @@ func Literal(s string) (text string, constant bool) {
 	return Values{}.expand(s), !containsToken(s, NamespaceToken) && !containsToken(s, CreatorToken)
 }
 
+var escaper = strings.NewReplacer(NamespaceToken, "$"+NamespaceToken, CreatorToken, "$"+CreatorToken)
+
 // Escaped returns a JSON value with the tokens in its strings escaped. In a template, the result means the same text.
 func Escaped(value any) any {
 	switch value := value.(type) {
 	case string:
-		return strings.NewReplacer(NamespaceToken, "$"+NamespaceToken, CreatorToken, "$"+CreatorToken).Replace(value)
+		return escaper.Replace(value)
 	case []any:
 		escaped := make([]any, len(value))
 		for i, item := range value {

@@ -206,8 +206,12 @@ func inOrder(problems []Problem) []Problem {
 	return slices.Compact(problems)
 }
 
-// checkOverlays returns why a template cannot be compiled, by itself or with one of its overlays alone.
+// checkOverlays returns why a template with overlays cannot be compiled, by itself or with one of its overlays alone.
+// A template without overlays is not compiled here.
 func checkOverlays(canceled canceledFunc, template *v1alpha1.NamespaceTemplate) error {
+	if len(template.Spec.Overlays) == 0 {
+		return nil
+	}
 	_, err := compileEachOverlay(canceled, template)
 	return err
 }

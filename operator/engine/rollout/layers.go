@@ -46,11 +46,15 @@ func New(
 		if spec == nil {
 			continue
 		}
-		// The metadata is that of the stored template, which says whether the template is disabled.
-		withSpec := *template
-		withSpec.Spec, withSpec.Generation = *spec, revision.Generation
+		layered := template
+		if revision.Generation != template.Generation {
+			// The metadata is that of the stored template, which says whether the template is disabled.
+			withSpec := *template
+			withSpec.Spec, withSpec.Generation = *spec, revision.Generation
+			layered = &withSpec
+		}
 		layers = append(layers,
-			Layer{TemplateRevision: revision, Template: &withSpec, waves: selectors(revision.Waves)})
+			Layer{TemplateRevision: revision, Template: layered, waves: selectors(revision.Waves)})
 	}
 	if len(layers) == 0 {
 		return Single(template)

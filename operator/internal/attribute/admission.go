@@ -55,6 +55,7 @@ func (a *Admission) Plugin() webhook.Plugin {
 		},
 		FailurePolicy:  admissionregistrationv1.Fail, // other policies select objects by these attributes
 		TimeoutSeconds: 10,
+		Configuration:  v1alpha1.AttributeWebhookName,
 		Webhooks:       a.Webhooks, Changes: &a.rules.changes,
 	}
 }
@@ -87,11 +88,11 @@ func (a *Admission) Start(ctx context.Context) error {
 			return nil
 		case <-changed:
 		}
-		rules, err := a.rules.Cached(ctx)
+		found, err := a.rules.any(ctx)
 		switch {
 		case err != nil:
 			ctrl.LoggerFrom(ctx).Error(err, "cannot read the rules about protected attributes")
-		case rules.Empty():
+		case !found:
 			a.bindings.Stop()
 		default:
 			a.bindings.Start() //nolint:contextcheck // it has the operator's context
@@ -120,17 +121,14 @@ func (a *Admission) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	if rules.GuardDeletion() {
 		operations = append(operations, admissionregistrationv1.Delete)
 	}
+	a.rules.remember(rules)
 	marker := Marker(rules.Revision())
 	var webhooks []webhook.Webhook
 	for _, changes := range rules.Conditions(marker) {
 		webhooks = append(webhooks, webhook.Webhook{
 			Rules: []admissionregistrationv1.RuleWithOperations{webhook.AllObjects(operations...)},
-			MatchConditions: []admissionregistrationv1.MatchCondition{
-				a.exempt.matchCondition(marker),
-				webhook.NotMirrorPod(),
-				webhook.NotNeededToRecover(),
-				{Name: "changes-a-protected-attribute", Expression: changes},
-			},
+			MatchConditions: webhook.Every("changes-a-protected-attribute",
+				a.exempt.condition(marker), webhook.NotMirrorPod(), webhook.NotNeededToRecover(), changes),
 			Revision: rules.Revision(),
 		})
 	}

@@ -10,6 +10,17 @@
 //     so that its author needs the right to create ClusterProtectedAttributes.
 //   - Enforcement reports in the condition Enforced of each rule whether the API server enforces it.
 //
+// # What a change of rules costs
+//
+// After every write of a webhook configuration, the API server compiles the match conditions of all its webhooks again,
+// and all writes in the cluster wait. So these webhooks have a ValidatingWebhookConfiguration of their own. Its
+// expressions have few calls of generic functions, for which CEL's type checker takes quadratic time, and contain names
+// in long strings: see package attributes. webhook.Configurations writes the first change at once, and gathers those
+// that follow. The configuration is replaced in one write, so that every other rule is in it before and after.
+//
+// RuleAdmission finds the rules about an attribute by an index. Enforcement writes each status once per generation, and
+// reports on the rules from which the stored webhooks were generated, even if other rules have changed meanwhile.
+//
 // Package vetting asks Admission about the attributes that NamespaceTemplates set. The operator is exempt when it
 // populates namespaces, as Kubernetes' controllers are when they copy pod templates: the author of the template was
 // checked instead.

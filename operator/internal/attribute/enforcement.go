@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +15,10 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -26,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 // Reasons of the Enforced condition.
@@ -37,6 +39,13 @@ const (
 // probeInterval is the time between two probes while the API server does not use a new configuration yet.
 const probeInterval = 20 * time.Millisecond
 
+// gatherInterval is how long Enforcement gathers changes of rules. The webhooks of a new rule are written at once,
+// which the watch of the webhook configuration reports.
+const gatherInterval = 200 * time.Millisecond
+
+// statusWriters is the number of statuses that are written at the same time.
+const statusWriters = 8
+
 // probeTolerance is how long probes may fail before the conditions report it. A replica that has just started serves
 // its certificate within that time.
 const probeTolerance = time.Second
@@ -45,6 +54,8 @@ const probeTolerance = time.Second
 // attributes. It is a controller of the leader.
 type Enforcement struct {
 	Client client.Client
+	// Stored has the webhook configuration.
+	Stored *webhook.Stored
 	// Rules are the rules that Admission enforces.
 	Rules *RuleCache
 	// Queues creates the queue of the controller.
@@ -56,16 +67,14 @@ type Enforcement struct {
 	failingSince time.Time
 }
 
-// SetupWithManager adds a controller that reconciles all rules together when one of them changes, and when the webhook
+// SetupWithManager adds a controller that reconciles all rules together when some of them change, and when the webhook
 // configuration changes.
 func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
+	all := func(context.Context) []reconcile.Request { return []reconcile.Request{{}} }
 	return ctrl.NewControllerManagedBy(mgr).Named("protectedattribute").
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
+		WatchesRawSource(r.Stored.Source(v1alpha1.AttributeWebhookName, all)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.Rules.changes.Listen(func() { queue.Add(reconcile.Request{}) })
+			r.Rules.changes.Listen(func() { queue.AddAfter(reconcile.Request{}, gatherInterval) })
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
@@ -76,21 +85,17 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	failingSince := r.failingSince
 	r.failingSince = time.Time{}
-	rules, err := r.Rules.Cached(ctx)
-	if err != nil || rules.Empty() {
+	state, rules, err := r.configured(ctx)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	revision := rules.Revision()
-	state, err := r.configured(ctx, Marker(revision))
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case state == configurationDeleted || state == webhookMissing && r.enforced == revision:
-		r.enforced = ""
-		return reconcile.Result{}, r.report(ctx, rules, state.kstatus(), string(state))
-	case state == webhookMissing:
-		return reconcile.Result{}, nil // the operator is about to write it, and the watch reports that
-	case r.enforced != revision:
+	if state != webhookConfigured {
+		return reconcile.Result{}, r.notConfigured(ctx, state)
+	}
+	if rules == nil {
+		return reconcile.Result{}, nil // the operator is about to write the webhooks, and the watch reports that
+	}
+	if revision := rules.Revision(); r.enforced != revision {
 		asked, err := r.probe(ctx, revision)
 		if err != nil {
 			return reconcile.Result{}, r.probeFailed(ctx, rules, failingSince, err)
@@ -102,6 +107,17 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	}
 	return reconcile.Result{},
 		r.report(ctx, rules, reporting.Current, "the API server enforces the rule")
+}
+
+// notConfigured reports that the webhook configuration does not exist, or no longer has the webhooks of rules that have
+// not changed. Otherwise the operator is about to write the webhooks, and the watch reports that.
+func (r *Enforcement) notConfigured(ctx context.Context, state configuration) error {
+	rules, err := r.Rules.Cached(ctx)
+	if err != nil || rules.Empty() || state == webhookMissing && r.enforced != rules.Revision() {
+		return err
+	}
+	r.enforced = ""
+	return r.report(ctx, rules, state.kstatus(), string(state))
 }
 
 // probeFailed returns the error of a probe, so that it is repeated. Once probes have failed for probeTolerance, the
@@ -124,9 +140,9 @@ type configuration string
 
 const (
 	webhookConfigured    configuration = ""
-	configurationDeleted configuration = "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+	configurationDeleted configuration = "ValidatingWebhookConfiguration " + v1alpha1.AttributeWebhookName +
 		" does not exist, so the API server enforces no rule: apply the manifests again"
-	webhookMissing configuration = "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+	webhookMissing configuration = "ValidatingWebhookConfiguration " + v1alpha1.AttributeWebhookName +
 		" lacks the webhook of the rules: wait until the operator has written it again"
 )
 
@@ -143,24 +159,26 @@ func (c configuration) kstatus() reporting.Kstatus {
 	return reporting.InProgress
 }
 
-// configured returns whether the webhook configuration contains the webhook with a marker.
-func (r *Enforcement) configured(ctx context.Context, marker string) (configuration, error) {
-	stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored)
+// configured returns the state of the webhook configuration, and the rules from which its webhooks were generated; nil
+// if they are those of an earlier leader.
+func (r *Enforcement) configured(ctx context.Context) (configuration, *attributes.Rules, error) {
+	stored, err := r.Stored.Get(ctx, v1alpha1.AttributeWebhookName)
 	if apierrors.IsNotFound(err) {
-		return configurationDeleted, nil
+		return configurationDeleted, nil, nil
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	for _, webhook := range stored.Webhooks {
-		for _, condition := range webhook.MatchConditions {
-			if strings.Contains(condition.Expression, marker) {
-				return webhookConfigured, nil
-			}
-		}
+	if len(stored.Webhooks) == 0 {
+		return webhookMissing, nil, nil
 	}
-	return webhookMissing, nil
+	return webhookConfigured, r.Rules.ofWebhooks(func(revision string) bool {
+		return slices.ContainsFunc(stored.Webhooks, func(webhook admissionregistrationv1.ValidatingWebhook) bool {
+			return slices.ContainsFunc(webhook.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool {
+				return strings.Contains(c.Expression, Marker(revision))
+			})
+		})
+	}), nil
 }
 
 // probe reports whether the API server enforces the rules of a revision. It tries to set the marker, which Admission
@@ -179,36 +197,48 @@ func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) 
 	return false, fmt.Errorf("probe whether the API server enforces protected attributes: %w", err)
 }
 
-// report writes the conditions of all rules. If the rules have changed meanwhile, it writes nothing: the change has
-// enqueued them again.
+// report writes the conditions of the objects with some rules. It leaves out those that have changed meanwhile: their
+// webhooks will be written, and then enqueue them again.
 func (r *Enforcement) report(
 	ctx context.Context, rules *attributes.Rules, is reporting.Kstatus, message string,
 ) error {
+	var changed []client.Object
 	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
-	if err := errors.Join(r.Client.List(ctx, cluster), r.Client.List(ctx, namespaced)); err != nil {
+	if err := errors.Join(r.Client.List(ctx, cluster, client.UnsafeDisableDeepCopy),
+		r.Client.List(ctx, namespaced, client.UnsafeDisableDeepCopy)); err != nil {
 		return err
 	}
-	if attributes.NewRules(cluster.Items, namespaced.Items).Revision() != rules.Revision() {
-		return nil
-	}
-	var errs []error
 	for i := range cluster.Items {
-		before := cluster.Items[i].DeepCopy()
-		errs = append(errs, r.write(ctx, &cluster.Items[i], before, &cluster.Items[i].Status, is, message))
+		if object := &cluster.Items[i]; rules.Contain(object) {
+			changed = append(changed, object)
+		}
 	}
 	for i := range namespaced.Items {
-		before := namespaced.Items[i].DeepCopy()
-		errs = append(errs, r.write(ctx, &namespaced.Items[i], before, &namespaced.Items[i].Status, is, message))
+		if object := &namespaced.Items[i]; rules.Contain(object) {
+			changed = append(changed, object)
+		}
 	}
+	changed = slices.DeleteFunc(changed, func(object client.Object) bool {
+		return equality.Semantic.DeepEqual(statusOf(object), newStatus(object, is, message))
+	})
+	errs := make([]error, len(changed))
+	workqueue.ParallelizeUntil(ctx, statusWriters, len(changed), func(i int) {
+		errs[i] = r.write(ctx, changed[i], newStatus(changed[i], is, message))
+	})
 	return errors.Join(errs...)
 }
 
-// write writes the status of an object if the conditions change it.
-func (r *Enforcement) write(
-	ctx context.Context, object, before client.Object, status *v1alpha1.ProtectedAttributeStatus,
-	is reporting.Kstatus, message string,
-) error {
-	stored := status.DeepCopy()
+// statusOf returns the status of an object with a rule.
+func statusOf(object client.Object) *v1alpha1.ProtectedAttributeStatus {
+	if rule, ok := object.(*v1alpha1.ClusterProtectedAttribute); ok {
+		return &rule.Status
+	}
+	return &object.(*v1alpha1.ProtectedAttribute).Status
+}
+
+// newStatus returns the status that an object gets. It does not change the object.
+func newStatus(object client.Object, is reporting.Kstatus, message string) *v1alpha1.ProtectedAttributeStatus {
+	status := statusOf(object).DeepCopy()
 	enforced := metav1.Condition{
 		Type: v1alpha1.AttributeEnforced, ObservedGeneration: object.GetGeneration(), Status: metav1.ConditionTrue,
 		Reason: reasonEnforced, Message: message,
@@ -219,11 +249,17 @@ func (r *Enforcement) write(
 	status.ObservedGeneration = object.GetGeneration()
 	apimeta.SetStatusCondition(&status.Conditions, enforced)
 	reporting.SetKstatus(&status.Conditions, object.GetGeneration(), is, enforced.Reason, message)
-	if equality.Semantic.DeepEqual(stored, status) {
-		return nil
-	}
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, object, patch.WhileUnchanged(before))); err != nil {
-		return fmt.Errorf("write the status of %T %s: %w", before, client.ObjectKeyFromObject(before), err)
+	return status
+}
+
+// write writes the status of an object.
+func (r *Enforcement) write(
+	ctx context.Context, object client.Object, status *v1alpha1.ProtectedAttributeStatus,
+) error {
+	changed := object.DeepCopyObject().(client.Object)
+	*statusOf(changed) = *status
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(object))); err != nil {
+		return fmt.Errorf("write the status of %T %s: %w", object, client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

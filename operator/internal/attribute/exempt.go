@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
@@ -30,12 +28,12 @@ func (e Exempt) includes(who attributes.Requester) bool {
 	return false
 }
 
-// matchCondition returns a match condition that excludes the requests of exempt users, unless they set the marker.
-func (e Exempt) matchCondition(marker string) admissionregistrationv1.MatchCondition {
-	return admissionregistrationv1.MatchCondition{Name: "not-exempt", Expression: fmt.Sprintf(
+// condition returns an expression that excludes the requests of exempt users, unless they set the marker.
+func (e Exempt) condition(marker string) string {
+	return fmt.Sprintf(
 		"!(request.userInfo.username in %s || request.userInfo.?groups.orValue([]).exists(group, group in %s)) || "+
 			"object != null && %q in object.metadata.?annotations.orValue({})",
-		celList(e.Users), celList(e.Groups), marker)}
+		celList(e.Users), celList(e.Groups), marker)
 }
 
 // celList returns a list of strings in CEL.

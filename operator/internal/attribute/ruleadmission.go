@@ -60,7 +60,7 @@ func (r *RuleAdmission) Validate(ctx context.Context, request *webhook.Request) 
 			return nil
 		}
 	}
-	others, err := r.rules.At(ctx, request.Revision)
+	others, err := r.rules.concerning(ctx, rule)
 	if err != nil {
 		return err
 	}

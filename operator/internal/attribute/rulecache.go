@@ -3,8 +3,10 @@ package attribute
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,8 +16,15 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// maxReached is the number of revisions that a RuleCache remembers. A revision that it has dropped costs one read.
-const maxReached = 1000
+const (
+	// maxReached is the number of revisions that a RuleCache remembers. A revision that it has dropped costs one read.
+	maxReached = 10_000
+	// maxRemembered is the number of versions of the rules that a RuleCache remembers for Enforcement, which needs the
+	// one from which the stored webhooks were generated.
+	maxRemembered = 4
+	// attributeField is the index of rules by their attribute.
+	attributeField = "attribute"
+)
 
 // RuleCache provides the rules of the cluster. It follows the informers of a cache.
 type RuleCache struct {
@@ -26,8 +35,12 @@ type RuleCache struct {
 	mu sync.Mutex
 	// rules are the cached ones, or nil after a change.
 	rules *attributes.Rules
+	// sum is the sum of all rules that the informers have reported.
+	sum attributes.Sum
 	// reached contains the revisions than which the cache is not older.
 	reached map[string]bool
+	// remembered are the rules from which webhooks were generated last, in this order.
+	remembered []*attributes.Rules
 }
 
 // newRuleCache returns a cache of the rules that uses the informers of cached. live reads from the API server.
@@ -39,14 +52,24 @@ func newRuleCache(ctx context.Context, cached cache.Cache, live client.Reader) (
 			return nil, err
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { c.reset() },
+			AddFunc: func(added any) { c.replace(nil, added) },
 			UpdateFunc: func(old, updated any) {
 				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() ||
 					before.GetGeneration() != now.GetGeneration() {
-					c.reset()
+					c.replace(old, updated)
 				}
 			},
-			DeleteFunc: func(any) { c.reset() },
+			DeleteFunc: func(deleted any) {
+				if tombstone, ok := deleted.(toolscache.DeletedFinalStateUnknown); ok {
+					deleted = tombstone.Obj
+				}
+				c.replace(deleted, nil)
+			},
+		}); err != nil {
+			return nil, err
+		}
+		if err := cached.IndexField(ctx, kind, attributeField, func(object client.Object) []string {
+			return []string{attributeOf(object).String()}
 		}); err != nil {
 			return nil, err
 		}
@@ -54,11 +77,85 @@ func newRuleCache(ctx context.Context, cached cache.Cache, live client.Reader) (
 	return c, nil
 }
 
-func (c *RuleCache) reset() {
+func attributeOf(rule client.Object) attributes.Attribute {
+	switch rule := rule.(type) {
+	case *v1alpha1.ClusterProtectedAttribute:
+		return attributes.Rule{AttributeRule: rule.AttributeRule}.Attribute()
+	case *v1alpha1.ProtectedAttribute:
+		return attributes.Rule{AttributeRule: rule.AttributeRule}.Attribute()
+	}
+	return attributes.Attribute{}
+}
+
+// replace records that an informer has replaced an object by another. Either may be nil.
+func (c *RuleCache) replace(before, now any) {
 	c.mu.Lock()
+	if object, ok := before.(client.Object); ok {
+		c.sum.Remove(object)
+	}
+	if object, ok := now.(client.Object); ok {
+		c.sum.Add(object)
+	}
 	c.rules = nil
+	c.addReached(c.sum.Revision())
 	c.mu.Unlock()
 	c.changes.Notify()
+}
+
+// any reports whether there are rules.
+func (c *RuleCache) any(ctx context.Context) (bool, error) {
+	for _, list := range []client.ObjectList{
+		&v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{},
+	} {
+		if err := c.cached.List(ctx, list, client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
+			return false, err
+		}
+		if apimeta.LenList(list) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// concerning returns the rules of the cache that RuleAdmission needs to decide about a rule: those of the cluster about
+// the same attribute and, if the rule is one of the cluster, those of namespaces.
+func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attributes.Rules, error) {
+	same := client.MatchingFields{attributeField: rule.Attribute().String()}
+	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
+	if err := c.cached.List(ctx, cluster, same, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
+	}
+	if rule.Namespace == "" && len(cluster.Items) == 0 {
+		if err := c.cached.List(ctx, namespaced, same, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list ProtectedAttributes: %w", err)
+		}
+	}
+	return attributes.NewRules(cluster.Items, namespaced.Items), nil
+}
+
+// remember keeps rules from which webhooks are generated.
+func (c *RuleCache) remember(rules *attributes.Rules) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remembered = slices.DeleteFunc(c.remembered, func(r *attributes.Rules) bool {
+		return r.Revision() == rules.Revision()
+	})
+	if len(c.remembered) == maxRemembered {
+		c.remembered = slices.Delete(c.remembered, 0, 1)
+	}
+	c.remembered = append(c.remembered, rules)
+}
+
+// ofWebhooks returns the rules from which the first of some webhooks that the cache remembers was generated, or nil.
+func (c *RuleCache) ofWebhooks(generatedFrom func(revision string) bool) *attributes.Rules {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rules := range slices.Backward(c.remembered) {
+		if generatedFrom(rules.Revision()) {
+			return rules
+		}
+	}
+	return nil
 }
 
 // Cached returns the rules of the cache.

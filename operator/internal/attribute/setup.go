@@ -11,10 +11,13 @@ import (
 
 	"nstpl.dev/nstpl/operator/internal/bindings"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 // Setup adds the enforcement of protected attributes to a manager, and returns the validator.
-func Setup(ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, exempt Exempt) (*Admission, error) {
+func Setup(
+	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, stored *webhook.Stored, exempt Exempt,
+) (*Admission, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
 	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
@@ -26,7 +29,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, exe
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &Enforcement{Client: leader.Client, Rules: admission.rules, Queues: leader.Queues}
+	enforcement := &Enforcement{Client: leader.Client, Stored: stored, Rules: admission.rules, Queues: leader.Queues}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}

@@ -73,6 +73,7 @@ func (a *Admission) Plugins() (mutating, validating webhook.Plugin) {
 	}
 	mutating, validating = plugin(writes), plugin(all)
 	mutating.Mutator, validating.Validator = a, a
+	validating.Configuration = v1alpha1.ConstraintWebhookName
 	return mutating, validating
 }
 
@@ -86,12 +87,12 @@ func (a *Admission) webhooks(
 			return nil, err
 		}
 		return []webhook.Webhook{{Rules: rules, Revision: webhook.OwnWebhook,
-			MatchConditions: []admissionregistrationv1.MatchCondition{
-				webhook.NotMirrorPod(),
-				{Name: "changes-the-pod", Expression: "request.operation != 'UPDATE' || oldObject == null || " +
-					"object.?spec != oldObject.?spec || object.metadata.?labels != oldObject.metadata.?labels || " +
-					"object.metadata.?annotations != oldObject.metadata.?annotations"},
-			}}}, nil
+			MatchConditions: webhook.Every("changes-the-pod",
+				"request.operation != 'UPDATE' || oldObject == null || object.?spec != oldObject.?spec || "+
+					"object.metadata.?labels != oldObject.metadata.?labels || "+
+					"object.metadata.?annotations != oldObject.metadata.?annotations",
+				webhook.NotMirrorPod()),
+		}}, nil
 	}
 }
 

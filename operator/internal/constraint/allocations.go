@@ -40,6 +40,9 @@ const nextBlockKey = "next"
 // retryStale is when namespaces that changed before they could be patched are reconciled again.
 const retryStale = 250 * time.Millisecond
 
+// restFactor is how many times as long as a comparison of all namespaces the pause after it is.
+const restFactor = 9
+
 // maxConcurrentPatches is the number of namespaces that are patched at the same time.
 const maxConcurrentPatches = 16
 
@@ -62,6 +65,8 @@ type Allocations struct {
 
 	// written contains the annotations that the cache may not show yet, by namespace.
 	written map[types.UID]map[string]string
+	// resume is the time before which Reconcile waits for more namespaces.
+	resume time.Time
 }
 
 // SetupWithManager adds a controller that reconciles all namespaces together when one is created, when its annotations
@@ -98,8 +103,13 @@ func allocationOf(ns client.Object) [3]string {
 	}
 }
 
-// Reconcile gives every namespace the annotations that it lacks.
+// Reconcile gives every namespace the annotations that it lacks. It compares all namespaces, so it pauses afterwards:
+// those that are created meanwhile are compared together.
 func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if wait := time.Until(r.resume); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	start := time.Now()
 	if constraints, err := r.Constraints.get(ctx); err != nil || len(constraints) == 0 {
 		return reconcile.Result{}, err
 	}
@@ -109,8 +119,9 @@ func (r *Allocations) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	}
 	var holders []scc.Holder
 	holders, r.written = holdersOf(list.Items, r.Exempt, r.written)
-	// Usually nothing is lacking, and then no request is needed.
-	if allocations, _, err := scc.Allocate(r.Pool, 0, holders); len(allocations) == 0 && err == nil {
+	allocations, _, err := scc.Allocate(r.Pool, 0, holders)
+	r.resume = time.Now().Add(restFactor * time.Since(start))
+	if len(allocations) == 0 && err == nil { // usually, and then no request is needed
 		return reconcile.Result{}, nil
 	}
 	allocations, exhausted := r.reserve(ctx, holders)

@@ -10,6 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -29,7 +30,9 @@ type Options struct {
 // Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins. Replicas that do not
 // lead may use the clients.
 func Setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface, options Options,
+	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface,
+	stored *webhook.Stored,
+	options Options,
 ) (*Admission, error) {
 	grants := NewGrants(clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
 	admission, err := newAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, options)
@@ -51,7 +54,7 @@ func Setup(
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)
 	}
-	statuses := &Statuses{Client: leader.Client, Queues: leader.Queues}
+	statuses := &Statuses{Client: leader.Client, Stored: stored, Queues: leader.Queues}
 	if err := statuses.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/watch"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -32,6 +33,8 @@ const staleRetry = 20 * time.Millisecond
 // them. It is a controller of the leader.
 type Statuses struct {
 	Client client.Client
+	// Stored has the ValidatingWebhookConfiguration of constraints.
+	Stored *webhook.Stored
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 }
@@ -39,20 +42,17 @@ type Statuses struct {
 // SetupWithManager adds a controller that reconciles a constraint when it changes, and all constraints when a webhook
 // configuration changes.
 func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
-	all := handler.EnqueueRequestsFromMapFunc(r.all)
 	return ctrl.NewControllerManagedBy(mgr).Named("sccstatus").
 		For(&v1alpha1.SecurityContextConstraints{},
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
-		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, all).
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, all).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(
+			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
+		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
 
-func (r *Statuses) all(ctx context.Context, configuration client.Object) []reconcile.Request {
-	if configuration.GetName() != v1alpha1.WebhookName {
-		return nil
-	}
+func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 	list := &v1alpha1.SecurityContextConstraintsList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "can't list the constraints that a webhook configuration concerns")
@@ -105,9 +105,9 @@ const (
 // configured returns whether both webhook configurations contain the webhooks that admit pods.
 func (r *Statuses) configured(ctx context.Context) (configuration, error) {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	for _, stored := range []client.Object{mutating, validating} {
-		err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored)
+	err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, mutating)
+	validating, otherErr := r.Stored.Get(ctx, v1alpha1.ConstraintWebhookName)
+	for _, err := range []error{err, otherErr} {
 		if apierrors.IsNotFound(err) {
 			return configurationDeleted, nil
 		}
@@ -133,7 +133,8 @@ func readiness(
 	}
 	switch state {
 	case configurationDeleted:
-		return reporting.Failed, "NotReached", "a webhook configuration " + v1alpha1.WebhookName +
+		return reporting.Failed, "NotReached", "MutatingWebhookConfiguration " + v1alpha1.WebhookName +
+			" or ValidatingWebhookConfiguration " + v1alpha1.ConstraintWebhookName +
 			" does not exist, so the API server admits pods without the operator: apply the manifests again"
 	case webhooksMissing:
 		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"

@@ -33,8 +33,8 @@ func TestReadiness(t *testing.T) {
 		},
 		"a deleted webhook configuration": {
 			valid, configurationDeleted, reporting.Failed, "NotReached",
-			"a webhook configuration nstpl-operator does not exist, so the API server admits pods without the operator: " +
-				"apply the manifests again",
+			"MutatingWebhookConfiguration nstpl-operator or ValidatingWebhookConfiguration nstpl-operator-constraints does " +
+				"not exist, so the API server admits pods without the operator: apply the manifests again",
 		},
 		"a constraint that cannot be evaluated": {
 			invalid, webhooksConfigured, reporting.Failed, "Invalid",

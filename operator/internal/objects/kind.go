@@ -28,9 +28,10 @@ type kind struct {
 	informer cache.SharedIndexInformer
 	changed  func(namespace string)
 	synced   cache.ResourceEventHandlerRegistration
-	// listDeadline is done when the first list has timed out. endWait ends it earlier.
+	// listDeadline is done when the first list has timed out, at which time timeout calls endWait.
 	listDeadline context.Context //nolint:containedctx // several goroutines wait for this deadline
 	endWait      context.CancelFunc
+	timeout      *time.Timer
 
 	mu sync.Mutex
 	// lastError is the latest error of the informer.
@@ -90,7 +91,10 @@ func newKind(
 			func(options *metav1.ListOptions) { options.LabelSelector = selector }).Informer(),
 	}
 	// These calls fail only after the informer was started.
-	_ = k.informer.SetTransform(k.reducer.reduce)
+	_ = k.informer.SetTransform(func(object any) (any, error) {
+		k.extendDeadline()
+		return k.reducer.reduce(object)
+	})
 	_ = k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		k.recordError(err)
 		cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -117,11 +121,24 @@ func newKind(
 
 // start runs the informer in the background until ctx is done.
 func (k *kind) start(ctx context.Context) {
-	k.listDeadline, k.endWait = context.WithTimeout(ctx, listTimeout)
+	k.startDeadline(ctx)
 	go func() {
 		k.informer.RunWithContext(ctx)
 		k.endWait()
 	}()
+}
+
+func (k *kind) startDeadline(ctx context.Context) {
+	k.listDeadline, k.endWait = context.WithCancel(ctx)
+	k.timeout = time.AfterFunc(listTimeout, k.endWait)
+}
+
+// extendDeadline gives the first list more time, because one of its objects has arrived. A busy API server may take
+// longer for 100,000 objects than for an answer.
+func (k *kind) extendDeadline() {
+	if !k.synced.HasSynced() {
+		k.timeout.Reset(listTimeout)
+	}
 }
 
 // recordError stores an error of the informer. After the first error, the first list has only failedTimeout left.
@@ -148,7 +165,7 @@ func (k *kind) listed() error {
 	if k.lastError != nil {
 		return fmt.Errorf("%s can't be listed: %w", resource, k.lastError)
 	}
-	return fmt.Errorf("the list of %s did not arrive within %s", resource, listTimeout)
+	return fmt.Errorf("the list of %s is incomplete, and nothing of it arrived within %s", resource, listTimeout)
 }
 
 // wait returns when the first list has arrived or timed out, or the error of ctx.

@@ -3,28 +3,37 @@ package objects
 import (
 	"slices"
 	"sync"
-	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reduce"
 )
 
 // reducer removes the metadata that plans do not read, and shares equal names, labels, annotations and field sets,
 // which are the same in thousands of namespaces.
 type reducer struct {
-	kind schema.GroupVersionKind
+	kind metav1.TypeMeta
 
 	mu          sync.Mutex
-	labels      map[string]map[string]string
-	annotations map[record]map[string]string
-	fields      map[string]*metav1.FieldsV1
+	labels      reduce.Table[string, map[string]string]
+	annotations reduce.Table[record, map[string]string]
+	fields      reduce.Table[string, *metav1.FieldsV1]
+	entries     reduce.Table[entry, []metav1.ManagedFieldsEntry]
 }
 
 // record holds the values of the annotations by which nstpl records the state of an object.
 type record struct{ hash, adopted, unowned string }
+
+// entry identifies managedFields of one entry. Objects that were applied in the same second share them.
+type entry struct {
+	manager, subresource string
+	operation            metav1.ManagedFieldsOperationType
+	seconds              int64
+	fields               *metav1.FieldsV1
+}
 
 func recordOf(object *metav1.PartialObjectMetadata) record {
 	return record{
@@ -35,12 +44,8 @@ func recordOf(object *metav1.PartialObjectMetadata) record {
 }
 
 func newReducer(kind schema.GroupVersionKind) *reducer {
-	return &reducer{
-		kind:        kind,
-		labels:      map[string]map[string]string{},
-		annotations: map[record]map[string]string{},
-		fields:      map[string]*metav1.FieldsV1{},
-	}
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	return &reducer{kind: metav1.TypeMeta{APIVersion: apiVersion, Kind: name}}
 }
 
 // reduce is a cache.TransformFunc that reduces metadata.
@@ -55,29 +60,34 @@ func (r *reducer) reduce(object any) (any, error) {
 func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reduced := &metav1.PartialObjectMetadata{
+	return &metav1.PartialObjectMetadata{
+		TypeMeta: r.kind,
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              shared(full.Name),
-			Namespace:         shared(full.Namespace),
+			Name:              reduce.Shared(full.Name),
+			Namespace:         reduce.Shared(full.Namespace),
 			UID:               full.UID,
 			ResourceVersion:   full.ResourceVersion,
 			DeletionTimestamp: full.DeletionTimestamp,
 			Labels:            r.labelsOf(full.Labels[v1alpha1.TemplateNameLabel]),
 			Annotations:       r.annotationsOf(recordOf(full)),
 			Finalizers:        full.Finalizers,
-			ManagedFields:     make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields)),
+			ManagedFields:     r.managedFieldsOf(full),
 		},
 	}
-	reduced.SetGroupVersionKind(r.kind)
+}
+
+func (r *reducer) managedFieldsOf(full *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
 	// Without an entry of nstpl, the fields of the other entries show whether another client set the label.
 	isReset := full.Labels[v1alpha1.TemplateNameLabel] != "" &&
 		!slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 			return populate.IsOwnEntry(&entry)
 		})
+	reduced := make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields))
 	for i := range full.ManagedFields {
 		entry := &full.ManagedFields[i]
 		kept := metav1.ManagedFieldsEntry{
-			Manager: shared(entry.Manager), Operation: entry.Operation, Subresource: shared(entry.Subresource),
+			Manager: reduce.Shared(entry.Manager), Operation: entry.Operation,
+			Subresource: reduce.Shared(entry.Subresource),
 		}
 		if populate.IsOwnEntry(entry) {
 			kept.Time = entry.Time
@@ -85,41 +95,40 @@ func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialOb
 		if (populate.IsOwnEntry(entry) || isReset) && entry.FieldsV1 != nil {
 			kept.FieldsV1 = r.fieldsOf(entry.FieldsV1)
 		}
-		reduced.ManagedFields = append(reduced.ManagedFields, kept)
+		reduced = append(reduced, kept)
 	}
-	return reduced
-}
-
-func shared(s string) string {
-	return unique.Make(s).Value()
+	if len(reduced) != 1 {
+		return reduced
+	}
+	only := &reduced[0]
+	key := entry{manager: only.Manager, subresource: only.Subresource, operation: only.Operation, fields: only.FieldsV1}
+	if only.Time != nil {
+		key.seconds = only.Time.Unix() // the API server stores whole seconds
+	}
+	return r.entries.Value(key, func() []metav1.ManagedFieldsEntry { return reduced })
 }
 
 func (r *reducer) labelsOf(template string) map[string]string {
-	if r.labels[template] == nil {
-		r.labels[template] = map[string]string{v1alpha1.TemplateNameLabel: template}
-	}
-	return r.labels[template]
+	return r.labels.Value(template, func() map[string]string {
+		return map[string]string{v1alpha1.TemplateNameLabel: reduce.Shared(template)}
+	})
 }
 
 func (r *reducer) annotationsOf(rec record) map[string]string {
-	if r.annotations[rec] == nil {
-		r.annotations[rec] = map[string]string{v1alpha1.HashAnnotation: rec.hash}
+	return r.annotations.Value(rec, func() map[string]string {
+		annotations := map[string]string{v1alpha1.HashAnnotation: rec.hash}
 		if rec.adopted != "" {
-			r.annotations[rec][v1alpha1.AdoptedAnnotation] = rec.adopted
+			annotations[v1alpha1.AdoptedAnnotation] = rec.adopted
 		}
 		if rec.unowned != "" {
-			r.annotations[rec][v1alpha1.UnownedAnnotation] = rec.unowned
+			annotations[v1alpha1.UnownedAnnotation] = rec.unowned
 		}
-	}
-	return r.annotations[rec]
+		return annotations
+	})
 }
 
 func (r *reducer) fieldsOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
-	raw := fields.GetRawString()
-	if r.fields[raw] == nil {
-		r.fields[raw] = fields
-	}
-	return r.fields[raw]
+	return r.fields.Value(fields.GetRawString(), func() *metav1.FieldsV1 { return fields })
 }
 
 // sameRecord reports whether the records of nstpl and its owned fields are the same in two states of an object.

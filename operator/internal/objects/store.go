@@ -22,8 +22,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// listTimeout is the longest time that the first list of a kind may take before the kind counts as unavailable. The
-// informer continues to try.
+// listTimeout is how long the first list of a kind may go on without an object that arrives, before the kind counts as
+// unavailable. The informer continues to try.
 const listTimeout = 10 * time.Second
 
 // failedTimeout is the remaining time after the list failed for the first time.

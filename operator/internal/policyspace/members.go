@@ -16,12 +16,12 @@ import (
 )
 
 // placeIndex is the cache index of namespaces by place. A namespace has the value insidePlace plus the name for each
-// policy space that its depth labels name, and the value movingPlace if its own label names a policy space that its
-// depth labels do not name yet.
+// policy space that its depth labels name, and the value labelledPlace plus the name of the policy space in its own
+// label.
 const (
-	placeIndex  = "policyspace"
-	insidePlace = "inside/"
-	movingPlace = "moving"
+	placeIndex    = "policyspace"
+	insidePlace   = "inside/"
+	labelledPlace = "labelled/"
 )
 
 // indexPlaces returns the values of a namespace in the placeIndex.
@@ -35,9 +35,8 @@ func indexPlaces(object client.Object) []string {
 		places = append(places, insidePlace+space)
 	}
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
-	isElsewhere := space != "" && len(places) > 0 && !slices.Contains(places, insidePlace+space)
-	if isElsewhere && !match.IsSystemNamespace(ns.Name) {
-		places = append(places, movingPlace)
+	if space != "" {
+		places = append(places, labelledPlace+space)
 	}
 	return places
 }
@@ -97,30 +96,31 @@ func sortedByName(namespaces []*corev1.Namespace) []*corev1.Namespace {
 func (r *Spaces) entering(ctx context.Context, space string) ([]*corev1.Namespace, error) {
 	r.placement.mu.Lock()
 	lineage, _ := r.placement.forest.Lineage(space) // empty if it is broken: then no namespace moves there
-	below, children := r.placement.forest.Below(space), r.placement.forest.Children(space)
+	below := r.placement.forest.Below(space)
 	r.placement.mu.Unlock()
 	if len(lineage) == 0 {
 		return nil, nil
 	}
-	candidates, err := listByPlace(ctx, r.Client, movingPlace)
-	if err != nil {
-		return nil, err
-	}
-	for _, child := range children {
-		inside, err := r.inside(ctx, child)
+	var entering []*corev1.Namespace
+	for name := range below {
+		namespaces, err := listByPlace(ctx, r.Client, labelledPlace+name)
 		if err != nil {
 			return nil, err
 		}
-		candidates = append(candidates, inside...)
+		for _, ns := range namespaces {
+			if isEntering(ns, space) {
+				entering = append(entering, ns)
+			}
+		}
 	}
-	return slices.DeleteFunc(candidates, func(ns *corev1.Namespace) bool { return !isEntering(ns, space, below) }), nil
+	return entering, nil
 }
 
-// isEntering reports whether the label of a namespace names a policy space in below, which contains a policy space and
-// all below it, and the namespace has no depth label of that policy space yet.
-func isEntering(ns *corev1.Namespace, space string, below map[string]bool) bool {
+// isEntering reports whether a namespace, whose label names a policy space or one below it, is elsewhere by its depth
+// labels. A new namespace has none yet, and no usage that could move.
+func isEntering(ns *corev1.Namespace, space string) bool {
 	_, isPlaced := ns.Labels[hierarchy.DepthLabel(space)]
-	return !isPlaced && below[ns.Labels[v1alpha1.PolicySpaceLabel]]
+	return !isPlaced && len(hierarchy.OwnDepthLabels(ns)) > 0 && !match.IsSystemNamespace(ns.Name)
 }
 
 // withShares returns the name of a policy space and of those with which it shares usage.

@@ -28,12 +28,18 @@ func TestIndexPlaces(t *testing.T) {
 		ns   *corev1.Namespace
 		want []string
 	}{
-		"placed":           {namespaceIn("a", "team", "team", "root"), []string{"inside/team", "inside/root"}},
-		"moves":            {namespaceIn("a", "new", "team", "root"), []string{"inside/team", "inside/root", "moving"}},
-		"moves up":         {namespaceIn("a", "root", "team", "root"), []string{"inside/team", "inside/root"}},
-		"not placed yet":   {namespaceIn("a", "team"), nil},
+		"placed": {
+			namespaceIn("a", "team", "team", "root"), []string{"inside/team", "inside/root", "labelled/team"},
+		},
+		"moves": {
+			namespaceIn("a", "new", "team", "root"), []string{"inside/team", "inside/root", "labelled/new"},
+		},
+		"moves up": {
+			namespaceIn("a", "root", "team", "root"), []string{"inside/team", "inside/root", "labelled/root"},
+		},
+		"not placed yet":   {namespaceIn("a", "team"), []string{"labelled/team"}},
 		"leaves":           {namespaceIn("a", "", "root"), []string{"inside/root"}},
-		"of Kubernetes":    {namespaceIn("kube-system", "new", "root"), []string{"inside/root"}},
+		"of Kubernetes":    {namespaceIn("kube-system", "new", "root"), []string{"inside/root", "labelled/new"}},
 		"in no space ever": {&corev1.Namespace{}, nil},
 	} {
 		require.Equal(t, test.want, indexPlaces(test.ns), name)
@@ -43,10 +49,10 @@ func TestIndexPlaces(t *testing.T) {
 
 func TestIsEntering(t *testing.T) {
 	t.Parallel()
-	belowRoot := map[string]bool{"root": true, "team": true}
-	require.True(t, isEntering(namespaceIn("a", "team", "other"), "root", belowRoot))
-	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), "root", belowRoot), "it has arrived")
-	require.False(t, isEntering(namespaceIn("a", "other", "another"), "root", belowRoot), "it moves elsewhere")
+	require.True(t, isEntering(namespaceIn("a", "team", "other"), "root"))
+	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), "root"), "it has arrived")
+	require.False(t, isEntering(namespaceIn("a", "team"), "root"), "it is new")
+	require.False(t, isEntering(namespaceIn("kube-system", "team", "other"), "root"), "it is never in a policy space")
 }
 
 func TestMembersAreSortedAndUnique(t *testing.T) {

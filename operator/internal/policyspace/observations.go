@@ -13,10 +13,14 @@ import (
 // observe returns the namespaces that are counted in a policy space, and their counted usage. A namespace that is being
 // deleted is counted until its usage quota is deleted. The usage of a namespace is unknown if its usage quota is
 // missing, was changed or has not been counted yet. New namespaces, in which usage was never counted, are the
-// exception: they use nothing that the policy space limits.
+// exception: they use nothing that the policy space limits. For a policy space without a quota, which may have
+// thousands of namespaces, observe returns nothing.
 func (r *Spaces) observe(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]string, map[string]quota.Usage, error) {
+	if len(quota.Hard(space)) == 0 && len(space.Status.Bookings) == 0 {
+		return nil, nil, nil
+	}
 	members, err := r.members(ctx, space)
 	if err != nil {
 		return nil, nil, err

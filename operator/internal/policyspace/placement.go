@@ -61,35 +61,49 @@ func (r *Spaces) readForest(ctx context.Context) (forest hierarchy.Forest, versi
 	return hierarchy.NewForest(spaces), version, nil
 }
 
-// updateForest replaces the hierarchy by that of the cache. It enqueues the policy spaces that changed, and the
-// namespaces whose place changed.
-func (r *Spaces) updateForest(ctx context.Context) error {
+// updateForest replaces the hierarchy by that of the cache if a policy space is elsewhere in it, or does not exist any
+// more. It enqueues the policy spaces that changed, and the namespaces whose place changed. Each change of a policy
+// space has a request of its own, so the others need no look.
+func (r *Spaces) updateForest(ctx context.Context, name string) error {
+	p := &r.placement
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isLoaded {
+		space := &v1alpha1.PolicySpace{}
+		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, space, client.UnsafeDisableDeepCopy)
+		switch before := p.forest.Get(name); {
+		case client.IgnoreNotFound(err) != nil:
+			return err
+		case err != nil && before == nil, err == nil && before != nil && isAtSamePlace(before, space):
+			return nil
+		}
+	}
 	next, version, err := r.readForest(ctx)
 	if err != nil {
 		return err
 	}
-	p := &r.placement
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	changed := changedSpaces(p.forest, next)
-	if p.isLoaded && len(changed) == 0 {
-		return nil
-	}
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
 	var moved []string
-	for i := range list.Items {
-		if isPlacedDifferently(&list.Items[i], p.forest, next) {
-			moved = append(moved, list.Items[i].Name)
+	for _, space := range changed {
+		namespaces, err := listByPlace(ctx, r.Client, labelledPlace+space)
+		if err != nil {
+			return err
+		}
+		for _, ns := range namespaces {
+			if isPlacedDifferently(ns, p.forest, next) {
+				moved = append(moved, ns.Name)
+			}
 		}
 	}
 	r.enqueueAfter(usageDelay, changed...)
 	p.forest, p.version, p.isLoaded = next, version, true
 	r.Namespaces.AddBulk(moved...)
 	return nil
+}
+
+// isAtSamePlace reports whether two versions of a policy space have the same parent and tree.
+func isAtSamePlace(a, b *v1alpha1.PolicySpace) bool {
+	return a.Spec.Parent == b.Spec.Parent && a.Labels[v1alpha1.TreeLabel] == b.Labels[v1alpha1.TreeLabel]
 }
 
 // isPlacedDifferently reports whether the place of a namespace differs between two hierarchies.
@@ -105,8 +119,7 @@ func changedSpaces(a, b hierarchy.Forest) []string {
 	changed := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {
 		before, after := a.Get(name), b.Get(name)
-		if before != nil && after != nil && before.Spec.Parent == after.Spec.Parent &&
-			before.Labels[v1alpha1.TreeLabel] == after.Labels[v1alpha1.TreeLabel] {
+		if before != nil && after != nil && isAtSamePlace(before, after) {
 			continue
 		}
 		maps.Copy(changed, a.Below(name))

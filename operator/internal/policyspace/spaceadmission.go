@@ -77,15 +77,16 @@ func spacesIn(request *webhook.Request) (space, before *v1alpha1.PolicySpace, er
 func (a *SpaceAdmission) lineageOf(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]*v1alpha1.PolicySpace, error) {
-	list := &v1alpha1.PolicySpaceList{}
-	if err := a.live.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("list policyspaces: %w", err)
-	}
-	spaces := []*v1alpha1.PolicySpace{space}
-	for i := range list.Items {
-		if list.Items[i].Name != space.Name {
-			spaces = append(spaces, &list.Items[i])
+	spaces, known := []*v1alpha1.PolicySpace{space}, map[string]bool{space.Name: true}
+	for at := space.Spec.Parent; at != "" && !known[at]; {
+		ancestor := &v1alpha1.PolicySpace{}
+		if err := a.live.Get(ctx, client.ObjectKey{Name: at}, ancestor); apierrors.IsNotFound(err) {
+			break // the forest knows what to say about it
+		} else if err != nil {
+			return nil, fmt.Errorf("get policyspace %s: %w", at, err)
 		}
+		spaces, known[at] = append(spaces, ancestor), true
+		at = ancestor.Spec.Parent
 	}
 	return hierarchy.NewForest(spaces).Lineage(space.Name)
 }

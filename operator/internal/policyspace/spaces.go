@@ -157,7 +157,7 @@ func mayChangeSpaces(e event.UpdateEvent) bool {
 
 // Reconcile reads the hierarchy from the cache and updates the status of a policy space.
 func (r *Spaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.updateForest(ctx); err != nil {
+	if err := r.updateForest(ctx, req.Name); err != nil {
 		return reconcile.Result{}, err
 	}
 	isFresh, err := r.isFresh(ctx)

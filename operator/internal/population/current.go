@@ -4,43 +4,88 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
+// NewStored returns an index of the templates as a manager's cache has them. They may be newer than those that the
+// controller of templates has accepted.
+func NewStored(ctx context.Context, mgr ctrl.Manager) (*match.Index, error) {
+	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.NamespaceTemplate{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	stored := match.NewIndex()
+	set := func(object any) {
+		if template, ok := object.(*v1alpha1.NamespaceTemplate); ok {
+			stored.Set(template)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, object any) { set(object) },
+		DeleteFunc: func(object any) {
+			if name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+				stored.Delete(name)
+			}
+		},
+	})
+	return stored, err
+}
+
 // Behind reports whether a template selects a namespace that was not populated with its current generation: the
-// template was accepted since, or is not accepted yet. The latter is read from the cache, or, for a namespace that no
-// template seems to select, from the API server.
+// template was accepted since, or is not accepted yet. For a namespace that no template seems to select, the API server
+// is asked for templates that are not in the cache.
 func (r *Templates) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
 ) (bool, error) {
-	var reader client.Reader = r.Client
 	if len(populated) == 0 {
-		reader = r.Live
-	}
-	templates := &v1alpha1.NamespaceTemplateList{}
-	if err := reader.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list templates that select namespace %s: %w", ns.Name, err)
-	}
-	for i := range templates.Items {
-		template := &templates.Items[i]
-		taken := r.Index.Get(template.Name)
-		if taken != nil && sameGeneration(taken, template) &&
-			match.DisabledReason(taken) == match.DisabledReason(template) {
-			continue
+		selected, err := r.selectedByUnaccepted(ctx, ns)
+		if err != nil || selected {
+			return selected, err
 		}
-		if match.Explain(template, ns).Matches {
+	}
+	for _, template := range r.Stored.Match(ns) {
+		taken := r.Index.Get(template.Name)
+		if taken == nil || !sameGeneration(taken, template) ||
+			match.DisabledReason(taken) != match.DisabledReason(template) {
 			return true, nil
 		}
 	}
 	// This comes last, because a template that was skipped above may have been accepted just then.
 	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
+}
+
+// selectedByUnaccepted reports whether a template that is not accepted as it is stored selects a namespace.
+func (r *Templates) selectedByUnaccepted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	names, err := r.unaccepted(ctx, ns.ResourceVersion)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		template := &v1alpha1.NamespaceTemplate{}
+		err := r.Live.Get(ctx, client.ObjectKey{Name: name}, template)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, fmt.Errorf("get template %s, which may select namespace %s: %w", name, ns.Name, err)
+		case match.Explain(template, ns).Matches:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
@@ -50,25 +95,65 @@ func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 // Current reports whether every template is accepted as it was at a resourceVersion, or as it is now if the
 // resourceVersion is empty.
 func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
+	names, err := r.unaccepted(ctx, asOf)
+	return err == nil && len(names) == 0, err
+}
+
+// generation is a generation of a template.
+type generation struct {
+	uid    types.UID
+	number int64
+}
+
+// unaccepted returns the names of the templates that are not accepted as they were at a resourceVersion, or as they are
+// now if the resourceVersion is empty. It lists the templates only if no earlier list is as new, and from time to time
+// while some are not accepted: they may have been deleted, and are then never accepted.
+func (r *Templates) unaccepted(ctx context.Context, asOf string) ([]string, error) {
 	r.mu.Lock()
-	known := r.currentAsOf
+	known, stored, age := r.listedAsOf, r.listed, time.Since(r.listedAt)
 	r.mu.Unlock()
-	if order, err := resourceversion.CompareResourceVersion(asOf, known); asOf != "" && err == nil && order <= 0 {
-		return true, nil
+	order, err := resourceversion.CompareResourceVersion(asOf, known)
+	isListed := asOf != "" && err == nil && order <= 0
+	if names := r.withoutAcceptance(stored); isListed && (len(names) == 0 || age < requeueSoon) {
+		return names, nil
 	}
+	stored, err = r.listUnaccepted(ctx)
+	return r.withoutAcceptance(stored), err
+}
+
+// withoutAcceptance returns the names of those of some templates that are not accepted.
+func (r *Templates) withoutAcceptance(templates map[string]generation) []string {
+	var names []string
+	for name, stored := range templates {
+		if !r.accepted(name, stored) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// listUnaccepted lists the templates, and returns the generations of those that are not accepted.
+func (r *Templates) listUnaccepted(ctx context.Context) (map[string]generation, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
 	if err := r.Live.List(ctx, list); err != nil {
-		return false, fmt.Errorf("list templates that are not accepted yet: %w", err)
+		return nil, fmt.Errorf("list templates that are not accepted yet: %w", err)
 	}
+	stored := map[string]generation{}
 	for i := range list.Items {
-		taken := r.Index.Get(list.Items[i].Name)
-		if taken == nil || taken.UID != list.Items[i].UID || taken.Generation < list.Items[i].Generation {
-			return false, nil
+		item := &list.Items[i]
+		if g := (generation{item.UID, item.Generation}); !r.accepted(item.Name, g) {
+			stored[item.Name] = g
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.currentAsOf = list.ResourceVersion
-	return true, nil
+	r.listed, r.listedAsOf, r.listedAt = stored, list.ResourceVersion, time.Now()
+	return stored, nil
+}
+
+// accepted reports whether a generation of a template, or a later one, is accepted.
+func (r *Templates) accepted(name string, g generation) bool {
+	taken := r.Index.Get(name)
+	return taken != nil && taken.UID == g.uid && taken.Generation >= g.number
 }

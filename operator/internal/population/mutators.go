@@ -20,14 +20,17 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 // NamespaceMutators do what the MutatingAdmissionPolicies of manifests/admission do, for API servers before Kubernetes
 // 1.36.
 type NamespaceMutators struct {
-	// Templates reads NamespaceTemplates and NamespaceInitializationConfigurations.
-	Templates client.Reader
+	// Templates are the templates as the cache has them.
+	Templates *match.Index
+	// Configurations reads NamespaceInitializationConfigurations.
+	Configurations client.Reader
 	// ConfigMaps are those of the operator's namespace.
 	ConfigMaps corev1client.ConfigMapInterface
 }
@@ -52,20 +55,14 @@ func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) er
 
 // AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.
 func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Request) error {
-	list, err := m.ConfigMaps.Get(ctx, v1alpha1.AutoOptOutConfigMap, metav1.GetOptions{})
+	configMap, err := m.ConfigMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read who is opted out: %w", err)
 	}
-	listed := func(key, name string) bool {
-		return slices.ContainsFunc(strings.Split(list.Data[key], "\n"), func(line string) bool {
-			return name != "" && strings.TrimSpace(line) == name
-		})
-	}
-	if listed("users", request.UserInfo.Username) ||
-		slices.ContainsFunc(request.UserInfo.Groups, func(group string) bool { return listed("groups", group) }) {
+	if selectors.OptOutsOf(configMap.Data).Has(request.UserInfo.Username, request.UserInfo.Groups) {
 		annotate(request.Object, v1alpha1.OptOutAnnotation, "true")
 	}
 	return nil
@@ -75,10 +72,7 @@ func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Requ
 // it is in a policy space, and those that select it by a NamespaceInitializationConfiguration.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.Request) error {
 	ns := namespaceOf(request.Object)
-	populated, err := m.populated(ctx, ns)
-	if err != nil {
-		return err
-	}
+	populated := match.UnpopulatedReason(ns) == "" && len(m.Templates.Match(ns)) > 0
 	selecting, err := m.initializers(ctx, ns)
 	if err != nil {
 		return err
@@ -116,26 +110,13 @@ func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 	}}
 }
 
-func (m NamespaceMutators) populated(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	if match.UnpopulatedReason(ns) != "" {
-		return false, nil
-	}
-	templates := &v1alpha1.NamespaceTemplateList{}
-	if err := m.Templates.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(templates.Items, func(template v1alpha1.NamespaceTemplate) bool {
-		return match.Explain(&template, ns).Matches
-	}), nil
-}
-
 // initializers returns those that select a namespace. System namespaces wait for none.
 func (m NamespaceMutators) initializers(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
 	if match.IsSystemNamespace(ns.Name) {
 		return nil, nil
 	}
 	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}
-	if err := m.Templates.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
+	if err := m.Configurations.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -172,8 +153,8 @@ func (m NamespaceMutators) Plugins() []webhook.Plugin {
 			TimeoutSeconds: 5,
 		}
 	}
-	create, update := admissionregistrationv1.Create, admissionregistrationv1.Update
 	everyWrite := []string{"namespaces", "namespaces/status", "namespaces/finalize"}
+	create, update := admissionregistrationv1.Create, admissionregistrationv1.Update
 	return []webhook.Plugin{
 		plugin("auto-opt-out", webhook.MutatorFunc(m.AutoOptOut), []string{"namespaces"}, create),
 		plugin("initialization", webhook.MutatorFunc(m.Initialization), []string{"namespaces"}, create),

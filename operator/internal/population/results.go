@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reduce"
 )
 
 // State is the state of a template in a namespace.
@@ -47,6 +48,13 @@ type TemplateResult struct {
 	Overridden []populate.Overridden
 }
 
+// plainResult is a TemplateResult without failures and overridden objects.
+type plainResult struct {
+	generation         int64
+	state              State
+	hasDrifted, passes bool
+}
+
 // Results keeps the latest result of each template in each namespace in memory. The status of a template sums them up.
 // After a start, every namespace is reconciled once before a status is written, so that a restart changes no status. It
 // is safe for concurrent use.
@@ -56,8 +64,11 @@ type Results struct {
 	mu         sync.Mutex
 	namespaces map[string]*record
 	// results are by template and namespace; templates are the templates that have a result, by namespace.
-	results   map[string]map[string]TemplateResult
+	results   map[string]map[string]*TemplateResult
 	templates map[string]map[string]struct{}
+	// plain has one copy of each result without failures and overridden objects: there are as many as namespaces times
+	// their templates.
+	plain reduce.Table[plainResult, *TemplateResult]
 	// pending is the number of results in state Pending, by template.
 	pending map[string]int
 	// unreconciled are the namespaces that existed at the start and have not been reconciled since.
@@ -83,7 +94,7 @@ func NewResults(changed func(template string, isSettled bool)) *Results {
 		changed:    changed,
 		namespaces: map[string]*record{},
 		waiting:    map[string]struct{}{},
-		results:    map[string]map[string]TemplateResult{},
+		results:    map[string]map[string]*TemplateResult{},
 		templates:  map[string]map[string]struct{}{},
 		pending:    map[string]int{},
 	}
@@ -163,7 +174,8 @@ func (r *Results) Record(
 	}
 	for template, result := range results {
 		// A plan that began before the template changed does not replace the result that is pending since.
-		if before := r.results[template][namespace]; before.State != Pending || before.Generation <= result.Generation {
+		before := r.results[template][namespace]
+		if before == nil || before.State != Pending || before.Generation <= result.Generation {
 			r.set(template, namespace, result)
 		}
 	}
@@ -234,7 +246,18 @@ func (r *Results) SetAhead(template, namespace string) {
 func (r *Results) Of(template string) map[string]TemplateResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.results[template])
+	results := make(map[string]TemplateResult, len(r.results[template]))
+	for namespace, result := range r.results[template] {
+		results[namespace] = *result
+	}
+	return results
+}
+
+// Any reports whether a template has a result in any namespace.
+func (r *Results) Any(template string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.results[template]) > 0
 }
 
 // ForgetTemplate removes a deleted template. It returns the namespaces that it selected.
@@ -272,7 +295,7 @@ func (r *Results) Summary(template string, updated int64) Summary {
 	var sum Summary
 	results := r.results[template]
 	for _, result := range results {
-		sum.count(result, updated)
+		sum.count(*result, updated)
 	}
 	sum.Counts.Matched = int32(len(results)) - sum.Counts.OptedOut
 	if sum.Counts.Failed == 0 && !anyOverridden(results) {
@@ -331,7 +354,7 @@ func (s *Summary) addFailure(listed map[failure]int, namespace string, failure f
 	}
 }
 
-func anyOverridden(results map[string]TemplateResult) bool {
+func anyOverridden(results map[string]*TemplateResult) bool {
 	for _, result := range results {
 		if len(result.Overridden) > 0 {
 			return true
@@ -343,18 +366,27 @@ func anyOverridden(results map[string]TemplateResult) bool {
 // set and remove are called with the lock held.
 func (r *Results) set(template, namespace string, result TemplateResult) {
 	if r.results[template] == nil {
-		r.results[template] = map[string]TemplateResult{}
+		r.results[template] = map[string]*TemplateResult{}
 	}
 	if r.templates[namespace] == nil {
 		r.templates[namespace] = map[string]struct{}{}
 	}
-	before, ok := r.results[template][namespace]
-	r.results[template][namespace] = result
+	before := r.results[template][namespace]
+	r.results[template][namespace] = r.shared(result)
 	r.templates[namespace][template] = struct{}{}
-	isSettled := r.count(template, ok && before.State == Pending, result.State == Pending)
-	if !ok || !same(before, result) {
+	isSettled := r.count(template, before != nil && before.State == Pending, result.State == Pending)
+	if before == nil || !same(*before, result) {
 		r.changed(template, isSettled)
 	}
+}
+
+// shared returns a copy of a result, which other namespaces share if it is plain.
+func (r *Results) shared(result TemplateResult) *TemplateResult {
+	if len(result.Failures) > 0 || len(result.Overridden) > 0 {
+		return &result
+	}
+	key := plainResult{result.Generation, result.State, result.HasDrifted, result.Passes}
+	return r.plain.Value(key, func() *TemplateResult { return &result })
 }
 
 // count updates the number of pending namespaces of a template. It reports whether the last one was settled.
@@ -372,7 +404,8 @@ func (r *Results) count(template string, was, is bool) (isSettled bool) {
 }
 
 func (r *Results) remove(template, namespace string) {
-	isSettled := r.count(template, r.results[template][namespace].State == Pending, false)
+	before := r.results[template][namespace]
+	isSettled := r.count(template, before != nil && before.State == Pending, false)
 	delete(r.results[template], namespace)
 	delete(r.templates[namespace], template)
 	if len(r.results[template]) == 0 {

@@ -161,6 +161,10 @@ func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*c
 // nextStep is the time after a step of a rollout in which namespaces are found that need not be populated.
 const nextStep = 10 * time.Millisecond
 
+// stepRetry is how often a rollout that progresses looks for its next step. The namespaces that it waits for may have
+// been deleted, or not be selected any more, so that no result of theirs leads to the next step.
+const stepRetry = 2 * time.Second
+
 // advance takes the next step of the rollout of a template's newest revision. It returns after which time the step
 // after that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
 func (r *Templates) advance(
@@ -188,6 +192,9 @@ func (r *Templates) advance(
 		// After a restart, the namespaces that the revision reaches may all have it. They are not populated again, so
 		// no result of theirs leads to the next step.
 		wait = nextStep
+	}
+	if wait == 0 && next.State == v1alpha1.RolloutProgressing {
+		wait = stepRetry
 	}
 	return wait, nil
 }

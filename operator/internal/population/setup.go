@@ -42,6 +42,8 @@ type Options struct {
 	// Spaces and UsageQuotas know the policy spaces of namespaces.
 	Spaces      *policyspace.Spaces
 	UsageQuotas *policyspace.UsageQuotas
+	// Stored has the templates as the cache has them.
+	Stored *match.Index
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
 }
@@ -66,7 +68,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), o.Namespaces.AddDrifted)
 	recorder := mgr.GetEventRecorder(reporting.Controller)
 	templates := &Templates{
-		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Cache: render.NewCache(),
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Stored: o.Stored,
+		Cache:   render.NewCache(),
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
@@ -97,8 +100,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 }
 
 // NewNamespaceMutators returns what API servers before Kubernetes 1.36 need.
-func NewNamespaceMutators(mgr ctrl.Manager, clients kubernetes.Interface) NamespaceMutators {
+func NewNamespaceMutators(mgr ctrl.Manager, clients kubernetes.Interface, stored *match.Index) NamespaceMutators {
 	return NamespaceMutators{
-		Templates: mgr.GetClient(), ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Templates: stored, Configurations: mgr.GetClient(),
+		ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 	}
 }

@@ -36,6 +36,9 @@ import (
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
+// templateWorkers is how many templates are accepted at once. Each takes three or four requests, one after the other.
+const templateWorkers = 4
+
 // statusDelay gathers the results in a template's namespaces into one write of its status.
 const statusDelay = time.Second
 
@@ -62,9 +65,11 @@ type Templates struct {
 	// Revisions are the ControllerRevisions in the operator's namespace.
 	Revisions appsclient.ControllerRevisionInterface
 	Index     *match.Index
-	Cache     *render.Cache
-	Objects   *objects.Store
-	Results   *Results
+	// Stored has the templates as the cache has them.
+	Stored  *match.Index
+	Cache   *render.Cache
+	Objects *objects.Store
+	Results *Results
 	// Requests is the queue of templates, Queue that of namespaces.
 	Requests backoff.PriorityQueue
 	Queue    *queue.Queue
@@ -78,8 +83,11 @@ type Templates struct {
 	loaded bool
 	// rolled are the states of templates that were rolled out last.
 	rolled map[string]state
-	// currentAsOf is the latest resourceVersion at which every template was known to be accepted.
-	currentAsOf string
+	// listed has the generations of the templates that were not accepted at the latest list, and listedAsOf is its
+	// resourceVersion.
+	listed     map[string]generation
+	listedAsOf string
+	listedAt   time.Time
 }
 
 // SetupWithManager adds the controller to a manager. Templates are reconciled when they change, and when a
@@ -89,7 +97,8 @@ func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
 		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
-			NewQueue: func(string, backoff.Limiter) backoff.Queue { return r.Requests },
+			MaxConcurrentReconciles: templateWorkers,
+			NewQueue:                func(string, backoff.Limiter) backoff.Queue { return r.Requests },
 		}).
 		Complete(r.Caches.Before(r, r.Load))
 }
@@ -112,7 +121,8 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 // Reconcile accepts a template, rolls it out, and writes its status.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	template := &v1alpha1.NamespaceTemplate{}
-	err := r.Client.Get(ctx, req.NamespacedName, template)
+	err := r.Client.Get(ctx, req.NamespacedName, template, client.UnsafeDisableDeepCopy)
+	template = r.shared(template)
 	gone := apierrors.IsNotFound(err)
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
@@ -157,6 +167,16 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
+// shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
+// changes either.
+func (r *Templates) shared(read *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+	cached := r.Stored.Get(read.Name)
+	if cached == nil || cached.UID != read.UID || cached.ResourceVersion != read.ResourceVersion {
+		return read
+	}
+	return cached
+}
+
 // Load accepts all templates that exist at the start, so that no namespace is planned without them. They need no
 // rollout, because every namespace is reconciled after a start.
 func (r *Templates) Load(ctx context.Context) error {
@@ -175,7 +195,7 @@ func (r *Templates) Load(ctx context.Context) error {
 	}
 	r.Results.Start(names)
 	templates := &v1alpha1.NamespaceTemplateList{}
-	if err := r.Client.List(ctx, templates); err != nil {
+	if err := r.Client.List(ctx, templates, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(templates.Items, func(t v1alpha1.NamespaceTemplate) bool {
@@ -194,7 +214,7 @@ func (r *Templates) Load(ctx context.Context) error {
 	}
 	r.rolled = map[string]state{}
 	for i := range templates.Items {
-		template, err := r.load(ctx, &templates.Items[i])
+		template, err := r.load(ctx, r.shared(&templates.Items[i]))
 		if err != nil {
 			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
 		}
@@ -291,9 +311,9 @@ func (r *Templates) acceptTemplate(
 	if err != nil {
 		return nil, 0, err
 	}
-	r.countForRollout(template, status)
-	status.ObservedGeneration = template.Generation
-	setReady(status, template.Generation)
+	if err := r.completeStatus(ctx, template, specs, status); err != nil {
+		return nil, 0, err
+	}
 	if template, err = r.writeStatus(ctx, template, status); err != nil {
 		return nil, 0, err
 	}

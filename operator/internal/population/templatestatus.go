@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
@@ -21,11 +22,39 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	if !r.Results.Complete(template.Name) {
 		return nil
 	}
-	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, template.Status.Revisions))
 	status := template.Status.DeepCopy()
+	r.summarize(template, status)
+	_, err := r.writeStatus(ctx, template, status)
+	return err
+}
+
+// completeStatus sets what follows from the rest of a status that is about to be written. If the template selects no
+// namespace, and none has a result, no other write follows.
+func (r *Templates) completeStatus(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec,
+	status *v1alpha1.NamespaceTemplateStatus,
+) error {
+	isObserved := status.ObservedGeneration == template.Generation
+	r.countForRollout(template, status)
+	status.ObservedGeneration = template.Generation
+	setReady(status, template.Generation)
+	if isObserved || template.DeletionTimestamp != nil || !r.Results.Complete(template.Name) ||
+		r.Results.Any(template.Name) {
+		return nil
+	}
+	namespaces, err := r.selectedBy(ctx, rollout.New(template, status.Revisions, specs))
+	if err == nil && len(namespaces) == 0 {
+		r.summarize(template, status)
+	}
+	return err
+}
+
+// summarize sets the counts and conditions of a status that follow from a template's results.
+func (r *Templates) summarize(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
+	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
-	condition := populatedCondition(sum, template.Status.Revisions)
+	condition := populatedCondition(sum, status.Revisions)
 	condition.ObservedGeneration = template.Generation
 	if !apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted) {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "NotAccepted"
@@ -33,8 +62,6 @@ func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.Namespace
 	}
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)
-	_, err := r.writeStatus(ctx, template, status)
-	return err
 }
 
 // setReady derives the conditions that every kind has from those of a template and from the state of its rollout.
@@ -104,6 +131,7 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 	for _, overridden := range sum.Overridden {
 		condition.Message += "; " + overridden.Finding().String()
 	}
+	condition.Message = reporting.Shorten(condition.Message)
 	return condition
 }
 

@@ -1,10 +1,12 @@
-// Package repository has the cluster follow trees of policies in Git, which PolicyRepositories name.
+// Package repository has the cluster follow trees of policies, in Git or in artifacts of Flux, which PolicyRepositories
+// name.
 //
 // # How it works
 //
-// For each PolicyRepository, a follower asks the Git server which commit to follow, fetches that commit, and checks the
+// For each PolicyRepository, a follower asks the source which commit to follow, fetches that commit, and checks the
 // tree with the rules of package hierarchy. It does so beside the controller, so that a slow server delays nothing
-// else. A commit with a violation is never applied: the commit before it stays in force.
+// else. A commit with a violation is never applied: the commit before it stays in force. Artifacts of Flux are followed
+// in the same way, and the follower watches their object.
 //
 // Repositories is the controller. It compares what the last valid commit declares with the objects in the cluster, by
 // package inventory, and applies what differs. Any change of an object of the tree, by whomever, makes it compare
@@ -20,7 +22,9 @@
 //
 // # Reading guide
 //
-//   - repositories.go is the controller; follower.go asks Git; vetted.go is the tree of a commit.
-//   - force.go carries out a plan; live.go reads what exists; record.go holds the record.
-//   - status.go reports.
+//   - repositories.go is the controller; follower.go asks a source, as often as pace.go says; source.go reads sources;
+//     vetted.go is the tree of a commit.
+//   - force.go carries out a plan; live.go reads what exists; writer.go writes; record.go holds the record.
+//   - scopes.go says which changes in the cluster concern which tree.
+//   - status.go and metrics.go report.
 package repository

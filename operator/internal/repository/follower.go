@@ -6,42 +6,49 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/internal/repository/git"
+	"nstpl.dev/nstpl/operator/internal/repository/artifact"
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // defaultInterval is the default of spec.interval.
 const defaultInterval = time.Minute
 
-// follower asks a Git server for new commits of one PolicyRepository.
+// intervalOf returns how often the source of a PolicyRepository is asked.
+func intervalOf(repository *v1alpha1.PolicyRepository) time.Duration {
+	if repository.Spec.Interval != nil {
+		return repository.Spec.Interval.Duration
+	}
+	return defaultInterval
+}
+
+// follower asks the source of one PolicyRepository for new commits.
 type follower struct {
-	secrets client.Reader
-	dir     string
+	sources *sources
 	// notify is called after each answer.
-	notify func()
+	notify  func()
+	measure measure
 
 	mu sync.Mutex
-	// busy is true while a goroutine asks the server.
-	busy bool
-	// asked is when the last answer came, and requested the request of kubectl nstpl sync now that it served.
-	asked     time.Time
-	requested string
-	answer    answer
+	// busy is true while a goroutine asks the source, and cancel stops it.
+	busy   bool
+	cancel context.CancelFunc
+	// isStale is true if the source has changed since the goroutine began to ask.
+	isStale bool
+	pace    pace
+	answer  answer
 
 	// source is the part of the spec that the answer is about.
 	source string
-	// Only the goroutine that asks uses the remote repository.
-	remote *git.Remote
+	// watched is the object of Flux that is watched until stopWatch is called, or empty.
+	watched   v1alpha1.ArtifactSource
+	stopWatch context.CancelFunc
 }
 
 // answer is what a follower knows.
@@ -63,6 +70,9 @@ type problem struct {
 	violationCount int
 }
 
+// passing are the reasons of problems that may pass by themselves.
+var passing = []files.Reason{files.Unreachable, files.StorageFailed, files.SourceNotReady}
+
 // problemOf returns the problem of an error.
 func problemOf(err error) *problem {
 	if err == nil {
@@ -72,148 +82,152 @@ func problemOf(err error) *problem {
 		return broken.problem()
 	}
 	p := &problem{reason: "FetchFailed", message: err.Error(), passes: true}
-	if failed, ok := errors.AsType[*git.Error](err); ok {
+	if failed, ok := errors.AsType[*files.Error](err); ok {
 		p.reason = string(failed.Reason)
-		p.passes = failed.Reason == git.Unreachable || failed.Reason == git.StorageFailed
+		p.passes = slices.Contains(passing, failed.Reason)
 	}
 	return p
 }
 
-// follow returns the latest answer, and after which time it should be called again. It begins to ask the server if that
+// follow returns the latest answer, and after which time it should be called again. It begins to ask the source if that
 // is due.
 func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyRepository) (answer, string, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	interval := defaultInterval
-	if repository.Spec.Interval != nil {
-		interval = repository.Spec.Interval.Duration
-	}
+	f.watch(ctx, repository.Spec.SourceRef)
+	interval := intervalOf(repository)
 	requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
-	source := sourceOf(repository)
-	isNew := f.source != source && !f.busy
-	if wait := interval - time.Since(f.asked); wait > 0 && requested == f.requested && !isNew {
-		return f.answer, f.requested, wait
+	isNew := f.source != sourceOf(repository) && !f.busy
+	if wait := f.pace.wait(interval, requested, time.Now()); wait > 0 && !isNew && !f.isStale {
+		return f.answer, f.pace.requested, wait
 	}
 	if !f.busy {
-		f.busy = true
-		before := f.answer
-		repository = repository.DeepCopy()
-		go func() {
-			after := f.ask(ctx, repository, before)
-			f.mu.Lock()
-			f.answer, f.asked, f.requested, f.busy = after, time.Now(), requested, false
-			f.source = source
-			f.mu.Unlock()
-			f.notify()
-		}()
+		f.busy, f.isStale = true, false
+		ctx, f.cancel = context.WithCancel(ctx)
+		go f.update(ctx, repository.DeepCopy(), f.answer)
 	}
-	return f.answer, f.requested, interval
+	return f.answer, f.pace.requested, interval
+}
+
+// update asks the source and keeps the answer.
+func (f *follower) update(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) {
+	after := f.ask(ctx, repository, before)
+	f.mu.Lock()
+	if ctx.Err() == nil {
+		requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
+		f.pace.answered(requested, after.fetched != before.fetched, time.Now())
+		f.answer, f.source = after, sourceOf(repository)
+	}
+	f.cancel()
+	f.busy = false
+	f.mu.Unlock()
+	f.notify()
+}
+
+// sourceChanged has the source asked at once. An answer that is awaited is not: its source has changed.
+func (f *follower) sourceChanged() {
+	f.mu.Lock()
+	f.isStale = true
+	if f.busy {
+		f.cancel() // update notifies
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	f.notify()
+}
+
+// watch has sourceChanged called when an object of Flux changes, and no longer when another one did. A nil reference
+// ends that.
+func (f *follower) watch(ctx context.Context, ref *v1alpha1.ArtifactSource) {
+	var wanted v1alpha1.ArtifactSource
+	if ref != nil {
+		wanted = *ref
+	}
+	if f.watched == wanted {
+		return
+	}
+	if f.stopWatch != nil {
+		f.stopWatch()
+	}
+	f.watched, f.stopWatch = wanted, nil
+	if ref != nil {
+		ctx, f.stopWatch = context.WithCancel(ctx)
+		go artifact.Watch(ctx, f.sources.objects, wanted, f.sourceChanged)
+	}
+}
+
+// stop ends the watch and the goroutine that asks.
+func (f *follower) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopWatch != nil {
+		f.stopWatch()
+	}
+	if f.busy {
+		f.cancel()
+	}
 }
 
 // sourceOf returns the part of a spec on which the answers depend.
 func sourceOf(repository *v1alpha1.PolicyRepository) string {
-	data, err := json.Marshal([]any{repository.Spec.Git, repository.Spec.Path})
+	data, err := json.Marshal([]any{repository.Spec.Git, repository.Spec.SourceRef, repository.Spec.Path})
 	if err != nil {
 		return err.Error() // it was decoded from JSON
 	}
 	return string(data)
 }
 
-// ask asks the server. If the newest commit is not valid and no tree is known, it fetches the commit that is in force
+// ask asks the source. If the newest commit is not valid and no tree is known, it fetches the commit that is in force
 // according to the status, so that a restart does not stop its repair.
 func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) answer {
 	after := answer{fetched: before.fetched, tree: before.tree}
-	keys, err := f.open(ctx, repository)
+	from, err := f.sources.open(ctx, repository)
 	if err != nil {
 		after.problem = problemOf(err)
 		return after
 	}
-	defer f.remote.Close()
-	tip, err := f.remote.Resolve(ctx)
+	defer from.close()
+	newest, err := from.newest(ctx)
 	if err != nil {
 		after.problem = problemOf(err)
-		return f.withApplied(ctx, repository, keys, after)
+		return f.withApplied(ctx, from, repository, after)
 	}
-	path := repository.Spec.Path
-	if f.source == sourceOf(repository) && before.tree.isOf(tip, path) {
-		after.fetched = tip
+	if f.source == sourceOf(repository) && before.tree.isOf(newest, repository.Spec.Path) {
+		after.fetched = newest.commit
 		return after
 	}
-	tree, err := fetch(ctx, f.remote, tip, path, keys)
+	tree, err := fetch(ctx, from, newest.commit, repository.Spec.Path, f.measure)
 	if err != nil {
 		after.problem = problemOf(err)
 		if after.problem.violationCount > 0 {
-			after.fetched = tip
+			after.fetched = newest.commit
 		}
-		return f.withApplied(ctx, repository, keys, after)
+		return f.withApplied(ctx, from, repository, after)
 	}
-	if err := f.remote.Keep(tip); err != nil {
+	if err := from.keep(newest.commit); err != nil {
 		after.problem = problemOf(err)
 	}
-	after.fetched, after.tree = tip, tree
+	after.fetched, after.tree = newest.commit, tree
 	return after
 }
 
 // withApplied adds the tree that is in force to an answer that has none.
 func (f *follower) withApplied(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, keys map[string][]byte, after answer,
+	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer,
 ) answer {
 	applied := repository.Status.Commits.Applied
 	if after.tree != nil || applied == "" {
 		return after
 	}
-	tree, err := fetch(ctx, f.remote, applied, repository.Spec.Path, keys)
+	tree, err := fetch(ctx, from, applied, repository.Spec.Path, f.measure)
 	if err != nil {
-		after.problem.message = fmt.Sprintf("%s; and the commit in force cannot be fetched, so it is not repaired: %v",
-			after.problem.message, err)
+		after.problem.message = fmt.Sprintf("%s; and %s, which is in force, cannot be fetched, so it is not "+
+			"repaired: %v", after.problem.message, named(applied), err)
 		return after
 	}
 	after.tree = tree
 	return after
-}
-
-// open opens the remote repository with the credentials as they are stored now. It returns the keys that must have
-// signed commits, or nil.
-func (f *follower) open(
-	ctx context.Context, repository *v1alpha1.PolicyRepository,
-) (keys map[string][]byte, err error) {
-	source := repository.Spec.Git
-	options := git.Options{
-		URL: source.URL, Reference: git.Reference{Branch: "main"}, Dir: filepath.Join(f.dir, string(repository.UID)),
-	}
-	if source.Ref != nil {
-		options.Reference = git.Reference{Branch: source.Ref.Branch, Tag: source.Ref.Tag, Commit: source.Ref.Commit}
-	}
-	if source.SecretRef != nil {
-		if options.Secret, err = f.secret(ctx, source.SecretRef.Name); err != nil {
-			return nil, err
-		}
-	}
-	if source.Verify != nil {
-		if keys, err = f.secret(ctx, source.Verify.SecretRef.Name); err != nil {
-			return nil, err
-		}
-		if len(keys) == 0 { // no keys would mean no verification
-			return nil, &git.Error{Reason: git.InvalidConfiguration, Message: fmt.Sprintf(
-				"the Secret %s with trusted keys is empty: add PGP or SSH public keys", source.Verify.SecretRef.Name)}
-		}
-	}
-	f.remote, err = git.New(options)
-	return keys, err
-}
-
-// secret returns the data of a Secret in the operator's namespace.
-func (f *follower) secret(ctx context.Context, name string) (map[string][]byte, error) {
-	secret := &corev1.Secret{}
-	err := f.secrets.Get(ctx, types.NamespacedName{Namespace: v1alpha1.OperatorNamespace, Name: name}, secret)
-	if apierrors.IsNotFound(err) {
-		return nil, &git.Error{Reason: git.InvalidConfiguration, Message: fmt.Sprintf(
-			"the Secret %s/%s does not exist: create it", v1alpha1.OperatorNamespace, name)}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read Secret %s/%s: %w", v1alpha1.OperatorNamespace, name, err)
-	}
-	return secret.Data, nil
 }
 
 // followers holds the followers of all PolicyRepositories, by UID.
@@ -239,5 +253,11 @@ func (s *followers) get(uid types.UID, create func() *follower) *follower {
 func (s *followers) keep(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(uid types.UID, _ *follower) bool { return !slices.Contains(uids, uid) })
+	maps.DeleteFunc(s.all, func(uid types.UID, f *follower) bool {
+		isGone := !slices.Contains(uids, uid)
+		if isGone {
+			f.stop()
+		}
+		return isGone
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,8 +14,13 @@ import (
 	"nstpl.dev/nstpl/operator/engine/inventory"
 )
 
-// writes is how many objects are written at the same time.
-const writes = 16
+const (
+	// writes is how many objects are written at the same time.
+	writes = 16
+	// maxChanges is how many objects one pass applies and deletes. After that, the status reports the progress, and the
+	// next pass begins with what has changed meanwhile: a newer commit, a suspension, or an edit.
+	maxChanges = 500
+)
 
 // outcome is the result of carrying out a plan.
 type outcome struct {
@@ -23,6 +29,8 @@ type outcome struct {
 	failures []failure
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
+	// remaining is the number of objects that are left to the next pass.
+	remaining int
 }
 
 // failure is an object that could not be written.
@@ -33,12 +41,54 @@ type failure struct {
 
 // isComplete reports whether all objects are as the tree declares them, but for namespaces that wait for a
 // confirmation.
-func (o outcome) isComplete() bool { return len(o.failures) == 0 && len(o.Conflicts) == 0 }
+func (o outcome) isComplete() bool { return !o.hasFailed() && o.remaining == 0 }
 
-// force makes the objects in the cluster those that a tree declares.
+// hasFailed reports whether an object cannot be written.
+func (o outcome) hasFailed() bool { return len(o.failures) > 0 || len(o.Conflicts) > 0 }
+
+// passes reports whether no person needs to act about what has failed.
+func (o outcome) passes() bool {
+	needsPerson := func(c inventory.Conflict) bool { return !c.Passes }
+	return len(o.failures) == 0 && !slices.ContainsFunc(o.Conflicts, needsPerson)
+}
+
+// wait returns when the next pass is due, or the given time if no pass is.
+func (o outcome) wait(complete time.Duration) time.Duration {
+	switch {
+	case o.hasFailed():
+		return retryFailed
+	case o.remaining > 0:
+		return time.Nanosecond // zero would mean never
+	}
+	return complete
+}
+
+// limit leaves all but the first changes of a plan to the next pass. What comes last in a plan is left first.
+func (o *outcome) limit() {
+	room := maxChanges
+	o.Applies = cut(o, o.Applies, &room)
+	o.Releases = cut(o, o.Releases, &room)
+	o.Deletes = cut(o, o.Deletes, &room)
+}
+
+// cut returns the first changes, as many as there is room for, and counts the others as remaining.
+func cut[T any](o *outcome, changes []T, room *int) []T {
+	n := min(len(changes), *room)
+	*room -= n
+	o.remaining += len(changes) - n
+	return changes[:n]
+}
+
+// force makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
+// says how many remain.
 func (r *Repositories) force(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
 ) (outcome, error) {
+	to, err := r.Cluster.as(repository.Spec.ServiceAccountName)
+	if err != nil {
+		return outcome{}, err
+	}
+	measure := r.Metrics.of(repository.Name)
 	rec, err := readRecord(ctx, r.Live, repository)
 	if err != nil {
 		return outcome{}, err
@@ -46,6 +96,7 @@ func (r *Repositories) force(
 	if err := r.resolvePending(ctx, rec, tree.root); err != nil {
 		return outcome{}, err
 	}
+	r.scopes.set(repository.Name, tree, rec) // before the objects are read: a later event is compared with this tree
 	live, err := r.Cluster.live(ctx)
 	if err != nil {
 		return outcome{}, err
@@ -56,6 +107,7 @@ func (r *Repositories) force(
 			Limit:     repository.Spec.DeletionLimit,
 			Confirmed: repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit,
 		})}
+	o.limit()
 	rec.forgetGone(live)
 	for _, change := range o.Applies {
 		if change.Live == nil {
@@ -65,7 +117,7 @@ func (r *Repositories) force(
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return outcome{}, err
 	}
-	created := r.applyAll(ctx, &o)
+	created := applyAll(ctx, to, &o, measure)
 	for _, object := range created {
 		rec.created[object.GetUID()] = true
 		delete(rec.pending, inventory.IDOf(object))
@@ -73,8 +125,11 @@ func (r *Repositories) force(
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return o, err
 	}
-	if o.isComplete() {
-		r.deleteAll(ctx, &o)
+	if len(created) > 0 {
+		r.scopes.set(repository.Name, tree, rec)
+	}
+	if !o.hasFailed() {
+		deleteAll(ctx, to, &o, measure)
 	}
 	return o, nil
 }
@@ -105,20 +160,25 @@ func (r *record) forgetGone(live map[inventory.ID]*unstructured.Unstructured) {
 	}
 }
 
-// applyAll applies the objects of a plan, phase by phase. After a phase with a failure, it stops: the objects of later
-// phases may depend on those that failed. It returns the objects that it created.
-func (r *Repositories) applyAll(ctx context.Context, o *outcome) []*unstructured.Unstructured {
+// applyAll applies the objects of a plan, step by step. After a step with a failure, it stops: the objects of later
+// steps may depend on those that failed. It returns the objects that it created.
+func applyAll(
+	ctx context.Context, to writer, o *outcome, measure measure,
+) []*unstructured.Unstructured {
+	if len(o.Applies) > 0 {
+		defer measure(phaseApply)()
+	}
 	var created []*unstructured.Unstructured
-	for _, phase := range inventory.Phases {
-		var changes []inventory.Apply
-		for _, change := range o.Applies {
-			if inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind) == phase {
-				changes = append(changes, change)
-			}
+	for left := o.Applies; len(left) > 0; {
+		end := slices.IndexFunc(left, func(change inventory.Apply) bool { return change.Step() != left[0].Step() })
+		if end < 0 {
+			end = len(left)
 		}
+		changes := left[:end]
+		left = left[end:]
 		var mu sync.Mutex
 		each(changes, func(change inventory.Apply) {
-			object, err := r.Cluster.apply(ctx, change)
+			object, err := to.apply(ctx, change)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -141,7 +201,10 @@ func (r *Repositories) applyAll(ctx context.Context, o *outcome) []*unstructured
 func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase.
-func (r *Repositories) deleteAll(ctx context.Context, o *outcome) {
+func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
+	if len(o.Releases)+len(o.Deletes) > 0 {
+		defer measure(phasePrune)()
+	}
 	var mu sync.Mutex
 	try := func(object *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error) {
 		err := do(ctx, object)
@@ -153,7 +216,7 @@ func (r *Repositories) deleteAll(ctx context.Context, o *outcome) {
 		}
 		o.deleted++
 	}
-	each(o.Releases, func(ns *unstructured.Unstructured) { try(ns, r.Cluster.release) })
+	each(o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
 	for _, phase := range slices.Backward(inventory.Phases) {
 		if len(o.failures) > 0 {
 			break
@@ -164,7 +227,7 @@ func (r *Repositories) deleteAll(ctx context.Context, o *outcome) {
 				objects = append(objects, object)
 			}
 		}
-		each(objects, func(object *unstructured.Unstructured) { try(object, r.Cluster.delete) })
+		each(objects, func(object *unstructured.Unstructured) { try(object, to.delete) })
 	}
 	slices.SortFunc(o.failures, byID)
 }

@@ -19,7 +19,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,9 +69,7 @@ func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositori
 	}
 	api, err := client.New(config, client.Options{Scheme: testScheme(t)})
 	require.NoError(t, err)
-	objects, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
-	return &Repositories{Client: api, Live: api, Cluster: &Cluster{Cached: api, Objects: objects}}
+	return &Repositories{Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config}}
 }
 
 func testScheme(t *testing.T) *runtime.Scheme {
@@ -101,10 +98,9 @@ func treeOf(t *testing.T, root, commit string, files map[string]string) *vetted 
 	return &vetted{commit: commit, root: root, declared: declared}
 }
 
-// A process may end before or after each of its writes: its successor completes the commit, and deletes all that was
-// created and is no longer declared, and nothing else.
-func TestEveryWriteMayBeTheLast(t *testing.T) {
-	t.Parallel()
+// newCluster starts a control plane with the kinds of nstpl. It returns a controller for it that never ends.
+func newCluster(t *testing.T) (*controlplane.Cluster, *Repositories) {
+	t.Helper()
 	cluster := controlplane.New(t)
 	admin := newRepositories(t, cluster.RESTConfig(), nil)
 	definitions, err := crd.All()
@@ -115,6 +111,67 @@ func TestEveryWriteMayBeTheLast(t *testing.T) {
 	require.NoError(t, admin.Client.Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
 	}))
+	return cluster, admin
+}
+
+// createRepository creates a PolicyRepository whose tree has the same name.
+func createRepository(t *testing.T, admin *Repositories, name string) *v1alpha1.PolicyRepository {
+	t.Helper()
+	repository := &v1alpha1.PolicyRepository{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.PolicyRepositorySpec{Git: &v1alpha1.GitSource{URL: "https://example.com/a"}, Path: name},
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the kind is served
+		assert.NoError(c, admin.Client.Create(t.Context(), repository))
+	}, 30*time.Second, 50*time.Millisecond)
+	return repository
+}
+
+func roleFile(name string) string {
+	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: " + name +
+		"}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}"
+}
+
+// A pass makes a limited number of changes, so that a newer commit, a suspension and edits do not wait for a large
+// commit. Nothing is deleted before all objects are applied.
+func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	const root = "limited"
+	repository := createRepository(t, admin, root)
+	force := func(tree *vetted) outcome {
+		o, err := admin.force(t.Context(), repository, tree)
+		require.NoError(t, err)
+		require.False(t, o.hasFailed())
+		return o
+	}
+	require.True(t, force(treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-old")})).isComplete())
+	files := map[string]string{}
+	for i := range maxChanges + 1 {
+		files[fmt.Sprintf("%d.yaml", i)] = roleFile(fmt.Sprintf("%s-%d", root, i))
+	}
+	large := treeOf(t, root, "two", files)
+	applied := 0
+	for {
+		o := force(large)
+		applied += o.applied
+		require.LessOrEqual(t, o.applied+o.deleted, maxChanges)
+		if o.isComplete() {
+			require.Equal(t, 1, o.deleted)
+			break
+		}
+		require.Zero(t, o.deleted)
+		require.Equal(t, maxChanges, o.applied)
+	}
+	require.Equal(t, maxChanges+1, applied)
+	require.NotContains(t, liveOf(t, admin, root), "ClusterRole "+root+"-old")
+}
+
+// A process may end before or after each of its writes: its successor completes the commit, and deletes all that was
+// created and is no longer declared, and nothing else.
+func TestEveryWriteMayBeTheLast(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
 	for run, completed := 0, false; !completed; run++ {
 		for _, after := range []bool{false, true} {
 			root := fmt.Sprintf("t%d-%t", run, after)
@@ -129,20 +186,11 @@ func tryToEnd(
 	t *testing.T, config *rest.Config, admin *Repositories, root string, at int64, after bool,
 ) (completed bool) {
 	t.Helper()
-	repository := &v1alpha1.PolicyRepository{
-		ObjectMeta: metav1.ObjectMeta{Name: root},
-		Spec:       v1alpha1.PolicyRepositorySpec{Git: v1alpha1.GitSource{URL: "https://example.com/a"}, Path: root},
-	}
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the kind is served
-		assert.NoError(c, admin.Client.Create(t.Context(), repository))
-	}, 30*time.Second, 50*time.Millisecond)
+	repository := createRepository(t, admin, root)
 	namespace := func(name string) string {
 		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
 	}
-	role := func(name string) string {
-		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: " + root + "-" + name +
-			"}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}"
-	}
+	role := func(name string) string { return roleFile(root + "-" + name) }
 	first := treeOf(t, root, "one", map[string]string{
 		"a.yaml": role("a"), root + "-old/" + root + "-stays/ns.yaml": namespace("stays"),
 		root + "-goes/ns.yaml": namespace("goes"),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -40,22 +41,16 @@ func newObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 
 // Cluster reads and writes the objects of trees.
 type Cluster struct {
-	// Cached reads from the cache, Live from the API server.
-	Cached  client.Reader
-	Objects dynamic.Interface
+	// Cached reads from the cache.
+	Cached client.Reader
+	// Config is for requests to the API server with the permissions of nstpl-sync.
+	Config *rest.Config
 
 	mu sync.Mutex
+	// clients are the clients for the objects, by the ServiceAccount that they impersonate.
+	clients map[string]dynamic.Interface
 	// written are the objects that were written and that the cache may not have yet.
 	written map[inventory.ID]*unstructured.Unstructured
-}
-
-// resource returns the client for a kind.
-func (c *Cluster) resource(kind schema.GroupVersionKind) (dynamic.ResourceInterface, error) {
-	resource, ok := resources[kind]
-	if !ok {
-		return nil, fmt.Errorf("trees cannot declare objects of the kind %s", kind.GroupKind())
-	}
-	return c.Objects.Resource(kind.GroupVersion().WithResource(resource)), nil
 }
 
 // live returns all objects of the kinds that trees declare. They must not be changed.
@@ -109,54 +104,6 @@ func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	c.written[inventory.IDOf(object)] = object
 }
 
-// noVersion is a resourceVersion that no object has, so that an apply to an existing object is a conflict. Etcd never
-// gives its first revision to an object.
-const noVersion = "1"
-
-// apply applies an object, which the plan has seen as it is in the cluster. An object that the plan has not seen must
-// not exist.
-func (c *Cluster) apply(ctx context.Context, change inventory.Apply) (*unstructured.Unstructured, error) {
-	objects, err := c.resource(change.Declared.GroupVersionKind())
-	if err != nil {
-		return nil, err
-	}
-	body := change.Declared.DeepCopy()
-	if change.Live == nil {
-		body.SetResourceVersion(noVersion)
-	} else {
-		body.SetUID(change.Live.GetUID())
-	}
-	applied, err := objects.Apply(ctx, body.GetName(), body,
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if err != nil {
-		return nil, err
-	}
-	c.wrote(applied)
-	return applied, nil
-}
-
-// release takes back what was applied to a namespace.
-func (c *Cluster) release(ctx context.Context, ns *unstructured.Unstructured) error {
-	bare := newObject(ns.GroupVersionKind())
-	bare.SetName(ns.GetName())
-	_, err := c.apply(ctx, inventory.Apply{Declared: bare, Live: ns})
-	return client.IgnoreNotFound(err)
-}
-
-// delete deletes an object, unless another one has its name now.
-func (c *Cluster) delete(ctx context.Context, object *unstructured.Unstructured) error {
-	objects, err := c.resource(object.GroupVersionKind())
-	if err != nil {
-		return err
-	}
-	uid := object.GetUID()
-	err = objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
-}
-
 // createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "".
 // Every user can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
 func (c *Cluster) createdBySync(ctx context.Context, id inventory.ID, tree string) (types.UID, error) {
@@ -164,7 +111,11 @@ func (c *Cluster) createdBySync(ctx context.Context, id inventory.ID, tree strin
 		if kind.GroupKind() != id.GroupKind {
 			continue
 		}
-		objects, err := c.resource(kind)
+		to, err := c.as("")
+		if err != nil {
+			return "", err
+		}
+		objects, err := to.resource(kind)
 		if err != nil {
 			return "", err
 		}

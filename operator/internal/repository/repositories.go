@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -20,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -29,6 +31,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/repository/artifact"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
@@ -39,35 +42,51 @@ type Repositories struct {
 	Live     client.Reader
 	Cluster  *Cluster
 	Recorder events.EventRecorder
+	Metrics  *Metrics
 	// Dir is the directory for fetched commits.
 	Dir string
 
 	followers followers
+	sources   *sources
+	scopes    scopes
 	// answered gets the names of PolicyRepositories about which a follower has an answer.
 	answered chan event.GenericEvent
 }
 
-// retryFailed is how soon objects that could not be written are tried again.
-const retryFailed = 5 * time.Second
+const (
+	// retryFailed is how soon objects that could not be written are tried again.
+	retryFailed = 5 * time.Second
+	// minRetry and maxRetry are how soon a comparison that failed is repeated: the former after the first failure, and
+	// twice as late after each further one.
+	minRetry, maxRetry = 5 * time.Millisecond, 30 * time.Second
+)
 
 // SetupWithManager adds the controller to a manager.
 func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 	r.answered = make(chan event.GenericEvent, 64)
+	own, err := r.Cluster.as("")
+	if err != nil {
+		return err
+	}
+	r.sources = &sources{secrets: r.Live, objects: own.objects, dir: r.Dir, artifacts: artifact.NewClient()}
 	b := ctrl.NewControllerManagedBy(mgr).Named("policyrepository").
+		WithOptions(controller.Options{
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
 		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
 		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{}))
 	for kind := range resources {
 		b = b.Watches(newObject(kind), handler.Funcs{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.changed(ctx, q, e.Object) },
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.changed(q, nil, e.Object) },
+			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 				if concernsTree(kind, e.ObjectOld, e.ObjectNew) {
-					r.changed(ctx, q, e.ObjectOld, e.ObjectNew)
+					r.changed(q, e.ObjectOld, e.ObjectNew)
 				}
 			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 				id := inventory.ID{GroupKind: kind.GroupKind(), Name: e.Object.GetName()}
 				r.Cluster.Deleted(id, e.Object.GetUID())
-				r.changed(ctx, q, e.Object)
+				r.changed(q, e.Object, nil)
 			},
 		})
 	}
@@ -86,21 +105,12 @@ func concernsTree(kind schema.GroupVersionKind, before, after client.Object) boo
 		!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
 }
 
-// changed queues the PolicyRepositories that an object may concern: that of the object's tree, or all if the object has
-// no tree's label, since any may declare it.
-func (r *Repositories) changed(ctx context.Context, q queue, versions ...client.Object) {
-	list := &v1alpha1.PolicyRepositoryList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "can't list PolicyRepositories")
-		return
-	}
-	for i := range list.Items {
-		repository := &list.Items[i]
-		for _, object := range versions {
-			if tree := object.GetLabels()[v1alpha1.TreeLabel]; tree == "" || tree == repository.Status.Tree {
-				q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(repository)})
-			}
-		}
+// changed queues the PolicyRepositories that the change of an object concerns.
+func (r *Repositories) changed(q queue, before, after client.Object) {
+	old, _ := before.(*unstructured.Unstructured)
+	object, _ := after.(*unstructured.Unstructured)
+	for _, name := range r.scopes.concernedBy(old, object) {
+		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 	}
 }
 
@@ -109,6 +119,7 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	repository := &v1alpha1.PolicyRepository{}
 	err := r.Client.Get(ctx, req.NamespacedName, repository)
 	if apierrors.IsNotFound(err) {
+		r.Metrics.forget(req.Name)
 		return reconcile.Result{}, r.forgetDeleted(ctx)
 	}
 	if err != nil || repository.DeletionTimestamp != nil {
@@ -120,10 +131,14 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
-	if other, err := r.sameTree(ctx, repository); err != nil || other != "" {
+	other, err := r.sameTree(ctx, repository)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if other != "" {
 		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
 			"the directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
-		return reconcile.Result{RequeueAfter: retryFailed}, errors.Join(err, r.writeStatus(ctx, repository, status))
+		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
 	if known == (answer{}) && len(status.Conditions) > 0 {
@@ -134,20 +149,12 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	reportProblem(status, known)
 	var result *outcome
 	if known.tree != nil {
-		o, err := r.force(ctx, repository, known.tree)
-		if err != nil {
-			return reconcile.Result{}, err // the status stays true, since nothing is known that contradicts it
-		}
-		reportOutcome(status, known.tree, o, time.Now())
-		result = &o
-		if !o.isComplete() {
-			wait = min(wait, retryFailed)
-		}
-		if err := r.useUpConfirmation(ctx, repository, known.tree, o); err != nil {
+		if result, err = r.bring(ctx, repository, known.tree, status); err != nil {
 			return reconcile.Result{}, err
 		}
+		wait = result.wait(wait)
 	}
-	now := conditionOf(known, result)
+	now := conditionOf(known, status.Commits.Applied, result)
 	now.set(status, repository.Generation)
 	if isSynced(repository, status, result) {
 		status.LastSyncTime = new(metav1.NewTime(time.Now().Truncate(time.Second)))
@@ -157,6 +164,20 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	r.record(repository, status, now)
 	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// bring brings a tree into force, and reports in the status what that has changed.
+func (r *Repositories) bring(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, status *v1alpha1.PolicyRepositoryStatus,
+) (*outcome, error) {
+	o, err := r.force(ctx, repository, tree)
+	if err != nil {
+		condition{reporting.InProgress, reasonProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
+			"tried again", named(tree.commit), err)}.set(status, repository.Generation)
+		return nil, errors.Join(err, r.writeStatus(ctx, repository, status))
+	}
+	reportOutcome(status, tree, o, time.Now())
+	return &o, r.useUpConfirmation(ctx, repository, tree, o)
 }
 
 // treeName returns the name of the tree that a PolicyRepository follows.
@@ -191,12 +212,9 @@ func (r *Repositories) useUpConfirmation(
 	}
 	changed := repository.DeepCopy()
 	delete(changed.Annotations, v1alpha1.ConfirmedCommitAnnotation)
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(repository)); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	// The status is written with the same resourceVersion.
-	repository.ResourceVersion, repository.Annotations = changed.ResourceVersion, changed.Annotations
-	return nil
+	// A later confirmation must not be removed, so this patch is for the version that was read.
+	patch := client.MergeFromWithOptions(repository, client.MergeFromWithOptimisticLock{})
+	return client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))
 }
 
 // syncResolution is how exact lastSyncTime is, so that a status is not written for each comparison.
@@ -218,7 +236,7 @@ func isSynced(
 func (r *Repositories) follower(repository *v1alpha1.PolicyRepository) *follower {
 	name := repository.Name
 	return r.followers.get(repository.UID, func() *follower {
-		return &follower{secrets: r.Live, dir: r.Dir, notify: func() {
+		return &follower{sources: r.sources, measure: r.Metrics.of(name), notify: func() {
 			r.answered <- event.GenericEvent{
 				Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			}
@@ -233,10 +251,13 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 		return err
 	}
 	var uids []types.UID
+	exists := map[string]bool{}
 	for i := range list.Items {
 		uids = append(uids, list.Items[i].UID)
+		exists[list.Items[i].Name] = true
 	}
 	r.followers.keep(uids)
+	r.scopes.forget(exists)
 	return nil
 }
 
@@ -257,8 +278,8 @@ func (r *Repositories) record(
 	repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus, now condition,
 ) {
 	if status.Commits.Applied != repository.Status.Commits.Applied {
-		r.Recorder.Eventf(repository, nil, corev1.EventTypeNormal, "CommitApplied", "Sync", "commit %s by %s: %s",
-			short(status.Commits.Applied), status.History[0].Author, status.History[0].Subject)
+		r.Recorder.Eventf(repository, nil, corev1.EventTypeNormal, "CommitApplied", "Sync", "%s",
+			describe(status.History[0]))
 	}
 	if now.kstatus == reporting.Failed && now.reason != reasonSuspended && !hasCondition(repository, now) {
 		r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, now.reason, "Sync", "%s",

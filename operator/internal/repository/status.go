@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -82,14 +83,25 @@ func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outc
 	}
 }
 
+// describe describes a commit or artifact that was applied.
+func describe(applied v1alpha1.AppliedCommit) string {
+	text := named(applied.Commit)
+	if applied.Author != "" {
+		text += " by " + applied.Author
+	}
+	return text + ": " + applied.Subject
+}
+
 // first returns the first items of a list.
 func first[T any](all []T) []T { return all[:min(len(all), maxListed)] }
 
 // conditionOf returns what the Ready condition says. o is nil if no tree is known.
-func conditionOf(known answer, o *outcome) condition {
+func conditionOf(known answer, applied string, o *outcome) condition {
 	inForce := "no commit is in force yet"
 	if known.tree != nil {
-		inForce = fmt.Sprintf("commit %s stays in force", short(known.tree.commit))
+		inForce = named(known.tree.commit) + " stays in force"
+	} else if applied != "" {
+		inForce = named(applied) + " stays in force"
 	}
 	switch {
 	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
@@ -97,15 +109,21 @@ func conditionOf(known answer, o *outcome) condition {
 	case known.problem != nil && (o == nil || o.isComplete()):
 		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce}
 	case known.tree == nil:
-		return condition{reporting.InProgress, reasonProgressing, "the repository is being fetched"}
-	case !o.isComplete():
+		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
+	case o.hasFailed() && o.passes():
+		return condition{reporting.InProgress, reasonProgressing, failureMessage(*o)}
+	case o.hasFailed():
 		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(*o)}
+	case o.remaining > 0:
+		return condition{reporting.InProgress, reasonProgressing,
+			fmt.Sprintf("%s is being applied: %d objects remain",
+				named(known.tree.commit), o.remaining)}
 	case len(o.Waiting) > 0:
 		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
-			"commit %s is in force, but would delete %d namespaces: see them with kubectl nstpl sync status, and confirm "+
-				"with kubectl nstpl sync confirm", short(known.tree.commit), len(o.Waiting))}
+			"%s is in force, but would delete %s: see them with kubectl nstpl sync status, and confirm "+
+				"with kubectl nstpl sync confirm", named(known.tree.commit), countNamespaces(len(o.Waiting)))}
 	}
-	message := fmt.Sprintf("commit %s is in force", short(known.tree.commit))
+	message := named(known.tree.commit) + " is in force"
 	if n := len(o.Unmanaged); n > 0 {
 		message += fmt.Sprintf("; %d declared namespaces existed before and are not managed, the first is %s: "+
 			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0],
@@ -114,15 +132,24 @@ func conditionOf(known answer, o *outcome) condition {
 	return condition{reporting.Current, reasonSynced, message}
 }
 
+// countNamespaces returns a number of namespaces in words.
+func countNamespaces(n int) string {
+	if n == 1 {
+		return "1 namespace"
+	}
+	return fmt.Sprintf("%d namespaces", n)
+}
+
+// failureMessage returns one of the failures, which is not one that passes if there is another.
 func failureMessage(o outcome) string {
-	total := len(o.Conflicts) + len(o.failures)
 	var text string
 	if len(o.failures) > 0 {
 		text = fmt.Sprintf("%s: %s", o.failures[0].ID, o.failures[0].err)
 	} else {
-		text = fmt.Sprintf("%s: %s", o.Conflicts[0].ID, o.Conflicts[0].Reason)
+		shown := max(0, slices.IndexFunc(o.Conflicts, func(c inventory.Conflict) bool { return !c.Passes }))
+		text = fmt.Sprintf("%s: %s", o.Conflicts[shown].ID, o.Conflicts[shown].Reason)
 	}
-	if total > 1 {
+	if total := len(o.Conflicts) + len(o.failures); total > 1 {
 		text += fmt.Sprintf(" (and %d more)", total-1)
 	}
 	return text

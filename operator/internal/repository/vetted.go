@@ -5,27 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
-	"nstpl.dev/nstpl/operator/internal/repository/git"
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
-// vetted is the tree of a commit that breaks no rule.
+// vetted is the tree of a commit or artifact that breaks no rule.
 type vetted struct {
+	// commit names the commit or artifact.
 	commit, author, subject string
+	// content is the hash of the commit, or the digest of the artifact.
+	content string
 	// path is the directory in the repository, and root the name of the tree.
 	path, root string
 	declared   []*unstructured.Unstructured
 	namespaces int
 }
 
-// isOf reports whether the tree is that of a commit.
-func (v *vetted) isOf(commit, path string) bool {
-	return v != nil && v.commit == commit && v.path == path
+// isOf reports whether the tree is that of a revision.
+func (v *vetted) isOf(r revision, path string) bool {
+	return v != nil && v.commit == r.commit && v.content == r.content && v.path == path
 }
 
 // maxViolations is how many violations a status lists.
@@ -43,7 +47,7 @@ func (e *violationsError) Error() string {
 	if first.Line > 0 {
 		where = fmt.Sprintf("%s:%d", first.Path, first.Line)
 	}
-	text := fmt.Sprintf("commit %s breaks a rule: %s: %s", short(e.commit), where, first.Message)
+	text := fmt.Sprintf("%s breaks a rule: %s: %s", named(e.commit), where, first.Message)
 	if more := len(e.violations) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
@@ -61,52 +65,59 @@ func (e *violationsError) problem() *problem {
 }
 
 // refusal returns the error for a commit with files that cannot be used.
-func refusal(commit string, files git.RefusedFiles) error {
+func refusal(commit, root string, refused files.RefusedFiles) error {
 	var violations []hierarchy.Violation
-	for _, file := range files {
+	for _, file := range refused {
 		violations = append(violations,
-			hierarchy.Violation{Path: file.Path, Message: file.Message, Remedy: file.Remedy})
+			hierarchy.Violation{Path: path.Join(root, file.Path), Message: file.Message, Remedy: file.Remedy})
 	}
 	return &violationsError{commit, violations}
 }
 
-// short returns the part of a hash that people read.
-func short(commit string) string { return commit[:min(len(commit), 7)] }
+// short returns the part of a hash that people read, such as 1a2b3c4 or sha256:1a2b3c4.
+func short(commit string) string {
+	start := strings.IndexByte(commit, ':') + 1
+	return commit[:min(len(commit), start+7)]
+}
 
-// fetch returns the tree of a commit. The error is a *violationsError if the tree breaks a rule.
+// named returns the kind of a revision and the part of its name that people read, such as "commit 1a2b3c4".
+func named(commit string) string {
+	if strings.Contains(commit, ":") {
+		return "artifact " + short(commit)
+	}
+	return "commit " + short(commit)
+}
+
+// fetch returns the tree of a commit of a source. The error is a *violationsError if the tree breaks a rule.
 func fetch(
-	ctx context.Context, remote *git.Remote, hash, directory string, keys map[string][]byte,
+	ctx context.Context, from treeSource, commit, directory string, measure measure,
 ) (*vetted, error) {
-	commit, err := remote.Fetch(ctx, hash)
-	if err != nil {
-		return nil, err
-	}
-	defer commit.Close()
-	if keys != nil {
-		if _, err := git.Verify(commit, keys); err != nil {
-			return nil, err
-		}
-	}
+	fetched := measure(phaseFetch)
+	c, err := from.read(ctx, commit, directory)
 	root := path.Base(directory)
-	files, err := commit.Files(directory)
-	if refused, ok := errors.AsType[git.RefusedFiles](err); ok {
-		return nil, refusal(hash, refused)
+	if refused, ok := errors.AsType[files.RefusedFiles](err); ok {
+		return nil, refusal(commit, root, refused)
 	}
 	if err != nil {
 		return nil, err
 	}
-	result, err := hierarchy.Load(files, root)
+	defer c.close()
+	fetched()
+	defer measure(phaseVet)()
+	result, err := hierarchy.Load(c.files, root)
 	if err != nil {
-		return nil, fmt.Errorf("read the tree of commit %s: %w", short(hash), err)
+		return nil, fmt.Errorf("read the tree of %s: %w", named(commit), err)
 	}
 	if len(result.Violations) > 0 {
-		return nil, &violationsError{hash, result.Violations}
+		return nil, &violationsError{commit, result.Violations}
 	}
 	compiled, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
 	if err != nil {
-		return nil, fmt.Errorf("compile the tree of commit %s: %w", short(hash), err)
+		return nil, fmt.Errorf("compile the tree of %s: %w", named(commit), err)
 	}
-	tree := &vetted{commit: commit.Hash, author: commit.Author, subject: commit.Subject, path: directory, root: root}
+	tree := &vetted{
+		commit: commit, content: c.content, author: c.author, subject: c.subject, path: directory, root: root,
+	}
 	for _, object := range compiled {
 		if inventory.PhaseOf(object.GroupVersionKind().GroupKind()) == inventory.Namespaces {
 			tree.namespaces++

@@ -10,12 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/attribute"
+	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -23,17 +25,26 @@ import (
 // overlays takes memory and time. Other requests wait.
 const maxConcurrentVettings = 2
 
+// The API server waits vettingTimeoutSeconds for an answer. Vetting ends a little earlier, so that the client learns
+// that it may try again, and does so by itself if it honors Retry-After.
+const (
+	vettingTimeoutSeconds = 10
+	maxVettingTime        = vettingTimeoutSeconds*time.Second - 1500*time.Millisecond
+)
+
 // Admission is the validator of NamespaceTemplates. It denies a template that cannot be populated, and one whose author
 // does not hold the rights that the operator uses for it in all namespaces.
 type Admission struct {
 	mapper     meta.RESTMapper
 	clients    kubernetes.Interface
-	templates  client.Reader
+	outlines   *Outlines
 	live       client.Reader
 	attributes *attribute.Admission
 	metadata   metadata.Interface
-	outlines   outlines
+	selectors  *selection.Admission
 	slots      chan struct{}
+	// rights has the resources whose objects the operator may populate.
+	rights *utilcache.Expiring
 }
 
 // Options are the arguments of NewAdmission.
@@ -43,17 +54,22 @@ type Options struct {
 	Clients kubernetes.Interface
 	// Metadata applies objects of all kinds by dry runs, as the operator.
 	Metadata metadata.Interface
-	// Templates reads NamespaceTemplates from a cache, Live any objects from the API server.
-	Templates, Live client.Reader
+	// Outlines are those of all templates.
+	Outlines *Outlines
+	// Live reads from the API server.
+	Live client.Reader
 	// Attributes provides the rules about protected attributes.
 	Attributes *attribute.Admission
+	// Selectors records the selectors of templates before they are stored.
+	Selectors *selection.Admission
 }
 
 // NewAdmission returns the validator.
 func NewAdmission(o Options) *Admission {
 	return &Admission{
-		mapper: o.Mapper, clients: o.Clients, templates: o.Templates, live: o.Live, attributes: o.Attributes,
-		metadata: o.Metadata, slots: make(chan struct{}, maxConcurrentVettings),
+		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
+		metadata: o.Metadata, selectors: o.Selectors, slots: make(chan struct{}, maxConcurrentVettings),
+		rights: utilcache.NewExpiring(),
 	}
 }
 
@@ -69,7 +85,7 @@ func (a *Admission) Plugin() webhook.Plugin {
 		},
 		MatchConditions: templateConditions(),
 		FailurePolicy:   admissionregistrationv1.Fail, // a template can grant rights
-		TimeoutSeconds:  10,
+		TimeoutSeconds:  vettingTimeoutSeconds,
 	}
 }
 
@@ -109,13 +125,28 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil {
 		return webhook.Deny(err.Error())
 	}
-	if !e.widens() && !e.prunesAll() {
-		return nil
+	if e.widens() || e.prunesAll() {
+		if err := a.vet(ctx, request, e); err != nil {
+			return err
+		}
 	}
+	return a.selectors.AddTemplate(ctx, request)
+}
+
+// vet returns why an edit is denied, or why nothing can be decided.
+func (a *Admission) vet(ctx context.Context, request *webhook.Request, e edit) error {
 	v := &review{
 		Admission: a, edit: e, request: request, author: a.author(request.UserInfo), began: time.Now(),
 	}
-	problems, err := v.judge(ctx)
+	limited, cancel := context.WithTimeout(ctx, maxVettingTime)
+	defer cancel()
+	problems, err := v.judge(limited)
+	if err != nil && limited.Err() != nil {
+		return &webhook.Deferred{
+			Message: fmt.Sprintf("template %s: the operator is too busy to check it: try again", e.name()),
+			After:   webhook.RetryAfter,
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("template %s: %w", e.name(), err)
 	}

@@ -1,6 +1,7 @@
 package vetting
 
 import (
+	"context"
 	"encoding/json"
 	"os/exec"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/bindings"
+	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/test/controlplane"
 )
@@ -73,6 +75,14 @@ rules:
 apiVersion: v1
 kind: Namespace
 metadata: {name: nstpl-trial}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: nstpl-system}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: nstpl-selectors, namespace: nstpl-system}
 ---
 apiVersion: v1
 kind: Service
@@ -173,6 +183,11 @@ func newSuite(t *testing.T) suite {
 	// not started, so that rules are read as they are needed
 	informers, err := cache.New(config, cache.Options{Scheme: scheme})
 	require.NoError(t, err)
+	templates, err := cache.New(config, cache.Options{Scheme: scheme})
+	require.NoError(t, err)
+	outlines, err := NewOutlines(t.Context(), templates)
+	require.NoError(t, err)
+	go func() { _ = templates.Start(t.Context()) }() // it ends without an error when the test ends
 	bare, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	attributes, err := attribute.NewAdmission(t.Context(), informers, reader,
@@ -186,8 +201,9 @@ func newSuite(t *testing.T) suite {
 		objects, err := metadata.NewForConfig(config)
 		require.NoError(t, err)
 		return suite{validator: NewAdmission(Options{
-			Mapper: mapper, Clients: clients, Metadata: objects, Templates: reader, Live: reader,
+			Mapper: mapper, Clients: clients, Metadata: objects, Outlines: outlines, Live: reader,
 			Attributes: attributes,
+			Selectors:  selection.NewAdmission(bare.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace)),
 		})}
 	}
 	require.Eventually(t, func() bool {
@@ -232,6 +248,24 @@ func (s suite) ask(t *testing.T, user string, old, updated *unstructured.Unstruc
 		request.Operation = admissionv1.Update
 	}
 	return request, s.validator.Validate(t.Context(), request)
+}
+
+// A request that waits longer than the API server would is not denied, so the client repeats it.
+func testBusyOperator(t *testing.T, s suite) {
+	t.Helper()
+	validator, _ := s.validator.(*Admission)
+	for range maxConcurrentVettings {
+		validator.slots <- struct{}{}
+		defer func() { <-validator.slots }()
+	}
+	request := &webhook.Request{Object: object(t, configMapNamed("a"))}
+	request.Operation, request.UserInfo.Groups = admissionv1.Create, []string{"system:masters"}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	deferred := &webhook.Deferred{}
+	require.ErrorAs(t, validator.Validate(ctx, request), &deferred)
+	require.Equal(t, "template policies: the operator is too busy to check it: try again", deferred.Message)
+	require.Equal(t, webhook.RetryAfter, deferred.After)
 }
 
 const (
@@ -497,6 +531,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 	t.Run("updates", func(t *testing.T) { testUpdates(t, s) })
 	t.Run("trials", func(t *testing.T) { testTrials(t, s) })
 	t.Run("the operator's rights", func(t *testing.T) { testOperatorsRights(t, s) })
+	t.Run("a busy operator", func(t *testing.T) { testBusyOperator(t, s) })
 	t.Run("warnings", func(t *testing.T) {
 		request, err := s.ask(t, "admin", nil, object(t, `templates:
 - {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}

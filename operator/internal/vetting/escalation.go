@@ -72,8 +72,9 @@ func (v *review) reasonNotHeld(ctx context.Context, g *grant) (string, error) {
 // another template may refer to it, and grants it to the subjects in that template. The author needs the right to bind
 // the Role or to change that template, or must hold the rules of the Role.
 func (v *review) judgeBoundElsewhere(ctx context.Context, g *grant) (problem, err error) {
+	selects := requirementsOf(v.updated.Spec.Namespaces)
 	for _, other := range v.others {
-		if !other.binds(g.role) || disjoint(v.updated.Spec.Namespaces, other.namespaces) {
+		if !other.binds(g.role) || disjoint(selects, other.namespaces) {
 			continue
 		}
 		bind, change := grantingRight("bind", "roles", g.role), rightToChange(other.name)

@@ -2,16 +2,17 @@ package vetting
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -27,7 +28,7 @@ type outline struct {
 	uid        types.UID
 	generation int64
 	// namespaces selects the namespaces of the template.
-	namespaces v1alpha1.NamespaceSelector
+	namespaces requirements
 	objects    []render.Declaration
 	// bindsAny is true if an overlay may change the Role to which a RoleBinding refers.
 	bindsAny bool
@@ -36,7 +37,7 @@ type outline struct {
 func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	o := &outline{
 		name: template.Name, uid: template.UID, generation: template.Generation,
-		namespaces: template.Spec.Namespaces, objects: render.Declarations(template),
+		namespaces: requirementsOf(template.Spec.Namespaces), objects: render.Declarations(template),
 	}
 	o.bindsAny = patches(template) && slices.ContainsFunc(o.objects, isBinding)
 	return o
@@ -49,34 +50,79 @@ func (o *outline) binds(role string) bool {
 	})
 }
 
-// outlines caches the outline of the current generation of each template. The zero value is an empty cache.
-type outlines struct {
+// Outlines has what can be derived from each template without compiling it, since a template is vetted together with
+// all others. It follows the templates, so that a request does not read all of them.
+type Outlines struct {
+	// synced reports whether all templates of the start are known.
+	synced func() bool
+
 	mu     sync.Mutex
-	byName map[string]*outline
+	byName map[string]*outlined
 }
 
-// read returns the outlines of all templates but the named one.
-func (o *outlines) read(ctx context.Context, templates client.Reader, except string) ([]*outline, error) {
-	list := &v1alpha1.NamespaceTemplateList{}
-	if err := templates.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+// outlined is a template of which the outline is not needed yet, or else its outline.
+type outlined struct {
+	template *v1alpha1.NamespaceTemplate
+	outline  *outline
+}
+
+// NewOutlines returns the outlines of the templates in a cache.
+func NewOutlines(ctx context.Context, templates cache.Cache) (*Outlines, error) {
+	o := &Outlines{byName: map[string]*outlined{}}
+	informer, err := templates.GetInformer(ctx, &v1alpha1.NamespaceTemplate{}, cache.BlockUntilSynced(false))
+	if err != nil {
 		return nil, err
+	}
+	registered, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { o.set(object.(*v1alpha1.NamespaceTemplate)) },
+		UpdateFunc: func(_, object any) { o.set(object.(*v1alpha1.NamespaceTemplate)) },
+		DeleteFunc: func(object any) {
+			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
+				o.delete(name.Name)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.synced = registered.HasSynced
+	return o, nil
+}
+
+func (o *Outlines) set(template *v1alpha1.NamespaceTemplate) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := o.byName[template.Name]
+	if known != nil && known.outline != nil && known.outline.uid == template.UID &&
+		known.outline.generation == template.Generation {
+		return
+	}
+	o.byName[template.Name] = &outlined{template: template}
+}
+
+func (o *Outlines) delete(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.byName, name)
+}
+
+// except returns the outlines of all templates but the named one. It waits until all templates of the start are known.
+func (o *Outlines) except(ctx context.Context, name string) ([]*outline, error) {
+	if !toolscache.WaitForCacheSync(ctx.Done(), o.synced) {
+		return nil, fmt.Errorf("list the other templates: %w", ctx.Err())
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	current := make(map[string]*outline, len(list.Items))
-	others := make([]*outline, 0, len(list.Items))
-	for i := range list.Items {
-		template := &list.Items[i]
-		known := o.byName[template.Name]
-		if known == nil || known.uid != template.UID || known.generation != template.Generation {
-			known = outlineOf(template)
+	others := make([]*outline, 0, len(o.byName))
+	for of, known := range o.byName {
+		if of == name {
+			continue
 		}
-		current[template.Name] = known
-		if template.Name != except {
-			others = append(others, known)
+		if known.outline == nil {
+			known.outline, known.template = outlineOf(known.template), nil
 		}
+		others = append(others, known.outline)
 	}
-	o.byName = current
 	return others, nil
 }
 
@@ -131,47 +177,78 @@ type overlap struct {
 
 // overlaps returns, for each other template that may declare an object of this one, the first such object.
 func overlaps(template *v1alpha1.NamespaceTemplate, others []*outline) []overlap {
-	own := namesOf(render.Declarations(template))
+	own, selects := namesOf(render.Declarations(template)), requirementsOf(template.Spec.Namespaces)
 	var all []overlap
 	for _, other := range others {
 		i := slices.IndexFunc(other.objects, func(object render.Declaration) bool {
 			return own[object.GroupKind()].mayHave(object.Name)
 		})
-		if i >= 0 && !disjoint(template.Spec.Namespaces, other.namespaces) {
+		if i >= 0 && !disjoint(selects, other.namespaces) {
 			all = append(all, overlap{other.objects[i], other.name, other.name < template.Name})
 		}
 	}
 	return all
 }
 
-// disjoint reports whether certainly no namespace can be selected by both selectors.
-func disjoint(a, b v1alpha1.NamespaceSelector) bool {
-	first, errA := match.Selector(a)
-	second, errB := match.Selector(b)
-	if errA != nil || errB != nil {
-		return false
-	}
-	of, _ := first.Requirements()
-	with, _ := second.Requirements()
-	return slices.ContainsFunc(of, func(r labels.Requirement) bool {
-		return slices.ContainsFunc(with, func(other labels.Requirement) bool {
-			return r.Key() == other.Key() && (contradict(r, other) || contradict(other, r))
-		})
-	})
+// requirements are those of a selector, all of which a namespace meets.
+type requirements []requirement
+
+// requirement is a labels.Requirement whose values can be read without a copy: a template is compared with all others.
+type requirement struct {
+	key      string
+	operator selection.Operator
+	values   []string
 }
 
-// contradict reports whether no label value meets both requirements. It considers requirements needs that are met only
-// if the label exists.
-func contradict(needs, other labels.Requirement) bool {
-	switch needs.Operator() {
-	case selection.Exists:
-		return other.Operator() == selection.DoesNotExist
-	case selection.In, selection.Equals, selection.DoubleEquals:
-		return !slices.ContainsFunc(needs.ValuesUnsorted(), func(value string) bool {
-			return other.Matches(labels.Set{other.Key(): value})
-		})
+// requirementsOf returns the requirements of a selector. An invalid one is not stored, and has none.
+func requirementsOf(selector v1alpha1.NamespaceSelector) requirements {
+	parsed, err := match.Selector(selector)
+	if err != nil {
+		return nil
+	}
+	var all requirements
+	parts, _ := parsed.Requirements()
+	for i := range parts {
+		all = append(all, requirement{parts[i].Key(), parts[i].Operator(), parts[i].ValuesUnsorted()})
+	}
+	return all
+}
+
+// disjoint reports whether certainly no namespace can be selected by both selectors.
+func disjoint(a, b requirements) bool {
+	for i := range a {
+		for j := range b {
+			if a[i].key == b[j].key && (contradict(&a[i], &b[j]) || contradict(&b[j], &a[i])) {
+				return true
+			}
+		}
 	}
 	return false
+}
+
+// contradict reports whether certainly no label value meets both requirements. It considers requirements needs that are
+// met only if the label exists.
+func contradict(needs, other *requirement) bool {
+	switch needs.operator {
+	case selection.Exists:
+		return other.operator == selection.DoesNotExist
+	case selection.In, selection.Equals, selection.DoubleEquals:
+		return !slices.ContainsFunc(needs.values, other.mayAllow)
+	}
+	return false
+}
+
+// mayAllow reports whether a label with a value may meet the requirement.
+func (r *requirement) mayAllow(value string) bool {
+	switch r.operator {
+	case selection.In, selection.Equals, selection.DoubleEquals:
+		return slices.Contains(r.values, value)
+	case selection.NotIn, selection.NotEquals:
+		return !slices.Contains(r.values, value)
+	case selection.DoesNotExist:
+		return false
+	}
+	return true
 }
 
 // declares reports whether a template may declare a Role of a name.
@@ -184,7 +261,8 @@ func (o *outline) declares(role string) bool {
 // declaresRole reports whether another template that may select the same namespaces may declare a Role of a name. An
 // edit of either selector is vetted again.
 func (v *review) declaresRole(role string) bool {
+	selects := requirementsOf(v.updated.Spec.Namespaces)
 	return slices.ContainsFunc(v.others, func(other *outline) bool {
-		return other.declares(role) && !disjoint(v.updated.Spec.Namespaces, other.namespaces)
+		return other.declares(role) && !disjoint(selects, other.namespaces)
 	})
 }

@@ -1,11 +1,14 @@
 package vetting
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -46,11 +49,11 @@ func TestSelectorsThatNoNamespaceMeetsTogetherAreDisjoint(t *testing.T) {
 	}
 }
 
-func selectorOf(t *testing.T, text string) v1alpha1.NamespaceSelector {
+func selectorOf(t *testing.T, text string) requirements {
 	t.Helper()
 	selector := &metav1.LabelSelector{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), selector))
-	return v1alpha1.NamespaceSelector{LabelSelector: selector}
+	return requirementsOf(v1alpha1.NamespaceSelector{LabelSelector: selector})
 }
 
 func TestNamesThatMayCoincide(t *testing.T) {
@@ -67,4 +70,42 @@ func TestNamesThatMayCoincide(t *testing.T) {
 		require.Equal(t, want, own.mayHave(name), name)
 	}
 	require.False(t, (*names)(nil).mayHave("a"))
+}
+
+func TestOutlinesFollowTheTemplates(t *testing.T) {
+	t.Parallel()
+	template := func(name string, uid types.UID, generation int64, object string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{}
+		template.Name, template.UID, template.Generation = name, uid, generation
+		template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(
+			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "` + object + `"}}`)}}
+		return template
+	}
+	isSynced := false
+	o := &Outlines{byName: map[string]*outlined{}, synced: func() bool { return isSynced }}
+	declared := func(except string) map[string]string {
+		others, err := o.except(t.Context(), except)
+		require.NoError(t, err)
+		names := map[string]string{}
+		for _, other := range others {
+			names[other.name] = other.objects[0].Name
+		}
+		return names
+	}
+	o.set(template("a", "1", 1, "x"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := o.except(ended, "b")
+	require.ErrorContains(t, err, "list the other templates", "some may be missing")
+
+	isSynced = true
+	o.set(template("b", "2", 1, "y"))
+	require.Equal(t, map[string]string{"a": "x", "b": "y"}, declared("c"))
+	require.Equal(t, map[string]string{"b": "y"}, declared("a"))
+	o.set(template("a", "1", 1, "never read, since the generation is the same"))
+	o.set(template("b", "2", 2, "changed"))
+	require.Equal(t, map[string]string{"a": "x", "b": "changed"}, declared(""))
+	o.set(template("a", "3", 1, "created again"))
+	o.delete("b")
+	require.Equal(t, map[string]string{"a": "created again"}, declared(""))
 }

@@ -16,6 +16,9 @@ const (
 	aggregationTime = time.Second
 	// aggregationPoll is how often the operator reviews its rights meanwhile.
 	aggregationPoll = 100 * time.Millisecond
+	// rightsTime is how long the rights on a kind are not reviewed again. If one is taken away meanwhile, the
+	// status of the template says which.
+	rightsTime = 10 * time.Second
 )
 
 // ownRights returns those of the kinds whose objects the operator may populate, and a problem for each of the others.
@@ -44,8 +47,14 @@ func (v *review) ownRights(
 // awaitRights returns nil as soon as the operator may populate objects of a kind. It waits until aggregationTime after
 // the request began.
 func (v *review) awaitRights(ctx context.Context, kind resolvedKind) error {
+	if _, isHeld := v.rights.Get(kind.resource); isHeld {
+		return nil
+	}
 	for {
 		err := objects.CheckRights(ctx, v.clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
+		if err == nil {
+			v.rights.Set(kind.resource, nil, rightsTime)
+		}
 		if _, lacks := errors.AsType[*objects.MissingRule](err); !lacks || !v.isAggregating(ctx) {
 			return err
 		}

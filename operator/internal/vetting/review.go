@@ -52,7 +52,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return []error{fmt.Errorf("cannot check its RBAC objects, since %w: "+
 			"declare Roles and RoleBindings in a template of their own", err)}, nil
 	}
-	if v.others, err = v.outlines.read(ctx, v.templates, v.name()); err != nil {
+	if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
 		return nil, err
 	}
 	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
@@ -115,7 +115,7 @@ func (v *review) judgeCompiled(
 	case v.slots <- struct{}{}:
 		defer func() { <-v.slots }()
 	case <-ctx.Done():
-		return nil, errors.New("timed out while other templates were being vetted: repeat the request")
+		return nil, ctx.Err()
 	}
 	// The API server decides about schemas. It may be newer than those that the operator knows.
 	variants, invalid := render.VetVariants(ctx, v.updated, nil)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,13 +66,13 @@ func (c Chain) mutating(
 	return webhooks, nil
 }
 
-// validating returns the webhooks of the validators.
+// validating returns the webhooks of the validators in a ValidatingWebhookConfiguration.
 func (c Chain) validating(
-	ctx context.Context, endpoint Endpoint, bundle []byte,
+	ctx context.Context, configuration string, endpoint Endpoint, bundle []byte,
 ) ([]admissionregistrationv1.ValidatingWebhook, error) {
 	var webhooks []admissionregistrationv1.ValidatingWebhook
 	for _, p := range c {
-		if p.Validator == nil {
+		if p.Validator == nil || p.configuration() != configuration {
 			continue
 		}
 		needed, err := p.webhooks(ctx)
@@ -91,6 +92,28 @@ func (c Chain) validating(
 		}
 	}
 	return webhooks, nil
+}
+
+// configurations returns the names of the ValidatingWebhookConfigurations. v1alpha1.WebhookName is the last.
+func (c Chain) configurations() []string {
+	var names []string
+	for i := range c {
+		if name := c[i].configuration(); name != v1alpha1.WebhookName && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return append(names, v1alpha1.WebhookName)
+}
+
+// configurationOf returns the name of the ValidatingWebhookConfiguration to which a webhook belongs, or an empty string
+// if no plugin has such a webhook.
+func (c Chain) configurationOf(webhook string) string {
+	for i := range c {
+		if p := &c[i]; p.Validator != nil && p.hasWebhook(webhook) {
+			return p.configuration()
+		}
+	}
+	return ""
 }
 
 func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {

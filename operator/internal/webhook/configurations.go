@@ -21,28 +21,45 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
-// retryConflict is the delay after a conflict. The cache usually shows the last write by then.
-const retryConflict = 10 * time.Millisecond
+const (
+	// retryConflict is the delay after a conflict. The cache usually shows the last write by then.
+	retryConflict = 10 * time.Millisecond
+	// rewriteInterval is the least time between two writes of the same ValidatingWebhookConfiguration. All writes in
+	// the cluster wait while the API server compiles the match conditions again. Many changes within the interval cost
+	// one write. The first change after it is written at once. An API server that takes long to compile the conditions
+	// also takes long to validate them: the interval is also at least rewriteShare times as long as the last write
+	// took.
+	rewriteInterval = 500 * time.Millisecond
+	rewriteShare    = 10
+	// maxRewriteInterval bounds the interval, since a rule is not enforced before it is written.
+	maxRewriteInterval = 3 * time.Second
+)
 
-// Configurations keeps the two webhook configurations equal to what the chain needs. The manifests create them, so that
-// the operator needs rights to these two objects only.
+// Configurations keeps the webhook configurations equal to what the chain needs: one MutatingWebhookConfiguration, and
+// the ValidatingWebhookConfigurations that the plugins name. The manifests create them, so that the operator needs
+// rights to these objects only.
 type Configurations struct {
 	Client   client.Client
+	Stored   *Stored
 	Chain    Chain
 	Endpoint Endpoint
-	// Written is closed once both configurations are up to date.
+	// Written is closed once all configurations are up to date.
 	Written chan struct{}
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
+
+	// next contains the earliest times of the next writes of ValidatingWebhookConfigurations, by name.
+	next map[string]time.Time
+	// complete contains the ValidatingWebhookConfigurations that have been up to date since this replica leads.
+	complete map[string]bool
 }
 
-// SetupWithManager adds a controller that reconciles both configurations when one of them changes, when a plugin needs
+// SetupWithManager adds a controller that reconciles all configurations when one of them changes, when a plugin needs
 // other webhooks, and when renewed reports another bundle.
 func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struct{}) error {
+	c.next, c.complete = map[string]time.Time{}, map[string]bool{}
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: v1alpha1.WebhookName}}
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{request}
-	})
+	requests := func(context.Context) []reconcile.Request { return []reconcile.Request{request} }
 	renewals := source.Func(func(ctx context.Context, queue backoff.Queue) error {
 		go func() {
 			for {
@@ -64,13 +81,16 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 		}
 		return nil
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("webhookconfiguration").
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, enqueue).
-		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, enqueue).
+	builder := ctrl.NewControllerManagedBy(mgr).Named("webhookconfiguration").
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(
+			func(ctx context.Context, _ client.Object) []reconcile.Request { return requests(ctx) })).
 		WatchesRawSource(renewals).
 		WatchesRawSource(changes).
-		WithOptions(controller.Options{NewQueue: c.Queues.New}).
-		Complete(c)
+		WithOptions(controller.Options{NewQueue: c.Queues.New})
+	for _, name := range c.Chain.configurations() {
+		builder = builder.WatchesRawSource(c.Stored.Source(name, requests))
+	}
+	return builder.Complete(c)
 }
 
 // Reconcile writes the configurations that differ from what the chain needs.
@@ -81,8 +101,21 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 			return reconcile.Result{}, nil // once there is a bundle, renewed enqueues the configurations again
 		}
 	}
-	err := errors.Join(c.writeValidating(ctx, bundle), c.writeMutating(ctx, bundle))
-	if apierrors.IsConflict(err) {
+	var result reconcile.Result
+	errs := []error{c.writeMutating(ctx, bundle)}
+	for _, name := range c.Chain.configurations() {
+		if wait := time.Until(c.next[name]); wait > 0 {
+			if result.RequeueAfter == 0 || wait < result.RequeueAfter {
+				result.RequeueAfter = wait
+			}
+			continue
+		}
+		err := c.writeValidating(ctx, name, bundle)
+		c.complete[name] = c.complete[name] || err == nil
+		errs = append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if isConflict(errs) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // the cache does not show the last write yet
 	}
 	if err != nil {
@@ -93,15 +126,50 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 	default:
 		close(c.Written)
 	}
-	return reconcile.Result{}, nil
+	return result, nil
 }
 
-func (c *Configurations) writeValidating(ctx context.Context, bundle []byte) error {
-	stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := c.get(ctx, stored); err != nil {
+// isConflict reports whether some errors are conflicts, and none is another error.
+func isConflict(errs []error) bool {
+	return slices.ContainsFunc(errs, apierrors.IsConflict) &&
+		!slices.ContainsFunc(errs, func(err error) bool { return err != nil && !apierrors.IsConflict(err) })
+}
+
+func (c *Configurations) writeValidating(ctx context.Context, name string, bundle []byte) error {
+	stored, err := c.Stored.Get(ctx, name)
+	if err != nil {
+		return fmt.Errorf("%w: apply the manifests, which create it", err)
+	}
+	desired, err := c.Chain.validating(ctx, name, c.Endpoint, bundle)
+	if err != nil {
 		return err
 	}
-	desired, err := c.Chain.validating(ctx, c.Endpoint, bundle)
+	if c.Endpoint.Bundle == nil {
+		if err := c.keepBundles(ctx, stored, desired); err != nil {
+			return err
+		}
+	}
+	desired = append(desired, c.incomplete(name, stored.Webhooks)...)
+	if equality.Semantic.DeepEqual(stored.Webhooks, desired) {
+		return nil
+	}
+	stored.Webhooks = desired
+	started := time.Now()
+	if err := c.update(ctx, stored); err != nil {
+		return err
+	}
+	written := time.Now()
+	c.next[name] = written.Add(max(rewriteInterval, min(rewriteShare*written.Sub(started), maxRewriteInterval)))
+	return nil
+}
+
+// keepBundles copies the bundles that another program has written to the stored webhooks. A webhook that is not stored
+// gets that of the first one in v1alpha1.WebhookName, so that the API server can call it at once.
+func (c *Configurations) keepBundles(
+	ctx context.Context, stored *admissionregistrationv1.ValidatingWebhookConfiguration,
+	desired []admissionregistrationv1.ValidatingWebhook,
+) error {
+	always, err := c.Stored.Get(ctx, v1alpha1.WebhookName)
 	if err != nil {
 		return err
 	}
@@ -109,21 +177,35 @@ func (c *Configurations) writeValidating(ctx context.Context, bundle []byte) err
 		same := slices.IndexFunc(stored.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
 			return w.Name == desired[i].Name
 		})
-		if c.Endpoint.Bundle == nil && same >= 0 {
+		switch {
+		case same >= 0:
 			desired[i].ClientConfig.CABundle = stored.Webhooks[same].ClientConfig.CABundle
+		case len(always.Webhooks) > 0:
+			desired[i].ClientConfig.CABundle = always.Webhooks[0].ClientConfig.CABundle
 		}
 	}
-	if equality.Semantic.DeepEqual(stored.Webhooks, desired) {
-		return nil
+	return nil
+}
+
+// incomplete returns the webhooks that a previous version of the operator has written to a configuration, and that now
+// belong to another one which is not up to date yet. They stay until then, so that the API server calls them at any
+// time.
+func (c *Configurations) incomplete(
+	name string, stored []admissionregistrationv1.ValidatingWebhook,
+) []admissionregistrationv1.ValidatingWebhook {
+	var kept []admissionregistrationv1.ValidatingWebhook
+	for i := range stored {
+		if now := c.Chain.configurationOf(stored[i].Name); now != "" && now != name && !c.complete[now] {
+			kept = append(kept, stored[i])
+		}
 	}
-	stored.Webhooks = desired
-	return c.update(ctx, stored)
+	return kept
 }
 
 func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error {
 	stored := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := c.get(ctx, stored); err != nil {
-		return err
+	if err := c.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored); err != nil {
+		return fmt.Errorf("read %T %s, which the manifests create: %w", stored, v1alpha1.WebhookName, err)
 	}
 	desired, err := c.Chain.mutating(ctx, c.Endpoint, bundle)
 	if err != nil {
@@ -144,16 +226,9 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 	return c.update(ctx, stored)
 }
 
-func (c *Configurations) get(ctx context.Context, configuration client.Object) error {
-	if err := c.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, configuration); err != nil {
-		return fmt.Errorf("read %T %s, which the manifests create: %w", configuration, v1alpha1.WebhookName, err)
-	}
-	return nil
-}
-
 func (c *Configurations) update(ctx context.Context, configuration client.Object) error {
 	if err := c.Client.Update(ctx, configuration); err != nil {
-		return fmt.Errorf("write %T %s: %w", configuration, v1alpha1.WebhookName, err)
+		return fmt.Errorf("write %T %s: %w", configuration, configuration.GetName(), err)
 	}
 	return nil
 }

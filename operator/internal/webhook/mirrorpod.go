@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -11,16 +10,13 @@ import (
 // kubelets is the group of all kubelets.
 const kubelets = "system:nodes"
 
-// NotMirrorPod returns a match condition that excludes mirror pods. A kubelet creates a mirror pod to show a static pod
+// NotMirrorPod returns an expression that excludes mirror pods. A kubelet creates a mirror pod to show a static pod
 // that it runs from a file on its node. Denying the mirror pod would not stop the static pod.
-func NotMirrorPod() admissionregistrationv1.MatchCondition {
-	return admissionregistrationv1.MatchCondition{
-		Name: "not-a-mirror-pod",
-		Expression: "!(request.resource.resource == 'pods' && '" + kubelets +
-			"' in request.userInfo.?groups.orValue([]) && " +
-			"[object, oldObject].exists(o, o != null && '" + corev1.MirrorPodAnnotationKey +
-			"' in o.?metadata.?annotations.orValue({})))",
-	}
+func NotMirrorPod() string {
+	return "!(request.resource.resource == 'pods' && '" + kubelets +
+		"' in request.userInfo.?groups.orValue([]) && " +
+		"[object, oldObject].exists(o, o != null && '" + corev1.MirrorPodAnnotationKey +
+		"' in o.?metadata.?annotations.orValue({})))"
 }
 
 // IsMirrorPod reports whether NotMirrorPod excludes a request.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -26,6 +27,11 @@ type Plugin struct {
 	Rules             []admissionregistrationv1.RuleWithOperations
 	NamespaceSelector *metav1.LabelSelector
 	MatchConditions   []admissionregistrationv1.MatchCondition
+	// Configuration is the name of the ValidatingWebhookConfiguration with the webhooks of a Validator, or empty for
+	// v1alpha1.WebhookName. When one webhook of a configuration changes, the API server compiles the match conditions
+	// of all its webhooks again, and all requests that they match wait. So a plugin has a configuration of its own if
+	// its webhooks change with the objects of users.
+	Configuration string
 	// FailurePolicy decides about requests that the plugin cannot decide about.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// TimeoutSeconds is the longest time that the API server waits for an answer, from 1 to 30.
@@ -54,6 +60,11 @@ func (p *Plugin) webhooks(ctx context.Context) ([]Webhook, error) {
 	return p.Webhooks(ctx)
 }
 
+// configuration returns the name of the ValidatingWebhookConfiguration with the webhooks of a Validator.
+func (p *Plugin) configuration() string {
+	return cmp.Or(p.Configuration, v1alpha1.WebhookName)
+}
+
 // validatingPath returns the URL path of a validating webhook of the plugin.
 func (p *Plugin) validatingPath(w Webhook) string {
 	if w.Revision == "" {
@@ -69,6 +80,16 @@ func (p *Plugin) webhookName(index int) string {
 		name += "-" + strconv.Itoa(index+1)
 	}
 	return name + "." + v1alpha1.GroupVersion.Group
+}
+
+// hasWebhook reports whether a name is one that webhookName returns.
+func (p *Plugin) hasWebhook(name string) bool {
+	own, ok := strings.CutSuffix(name, "."+v1alpha1.GroupVersion.Group)
+	if number, numbered := strings.CutPrefix(own, p.Name+"-"); numbered {
+		_, err := strconv.Atoi(number)
+		return ok && err == nil
+	}
+	return ok && own == p.Name
 }
 
 // AllObjects returns a rule that matches all resources for which the API server calls webhooks, and their subresources.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,24 +26,21 @@ var recoveryNamespaces = []string{metav1.NamespaceSystem, v1alpha1.OperatorNames
 var kubeletAttributes = regexp.MustCompile(
 	`^((node|kubelet|topology|beta|failure-domain[.]beta|volumes|csi[.]volume|alpha)[.])?kubernetes[.]io/`)
 
-// NotNeededToRecover returns a match condition that excludes the requests without which the cluster cannot recover
+// NotNeededToRecover returns an expression that excludes the requests without which the cluster cannot recover
 // while the operator is down: deletions and evictions of pods in recoveryNamespaces, and the registration of nodes. A
 // kubelet may create its node with any attributes, as its flag --node-labels sets them, and may change
 // kubeletAttributes later.
-func NotNeededToRecover() admissionregistrationv1.MatchCondition {
+func NotNeededToRecover() string {
 	quoted := make([]string, 0, len(recoveryNamespaces))
 	for _, name := range recoveryNamespaces {
 		quoted = append(quoted, "'"+name+"'")
 	}
-	return admissionregistrationv1.MatchCondition{
-		Name: "not-needed-to-recover",
-		Expression: fmt.Sprintf("!(request.resource.group == '' && (request.resource.resource == 'pods' && "+
-			"request.?namespace.orValue('') in [%s] && (request.operation == 'DELETE' || request.?subResource.orValue('') == 'eviction') || "+
-			"request.resource.resource == 'nodes' && '%s' in request.userInfo.?groups.orValue([]) && (request.operation == 'CREATE' || "+
-			"request.operation == 'UPDATE' && ['labels', 'annotations'].all(f, [[object, oldObject], [oldObject, object]].all(o, "+
-			"o[0].metadata[?f].orValue({}).all(k, o[1].metadata[?f][?k] == o[0].metadata[?f][?k] || dyn(k).matches(r'%s')))))))",
-			strings.Join(quoted, ", "), kubelets, kubeletAttributes),
-	}
+	return fmt.Sprintf("!(request.resource.group == '' && (request.resource.resource == 'pods' && "+
+		"request.?namespace.orValue('') in [%s] && (request.operation == 'DELETE' || request.?subResource.orValue('') == 'eviction') || "+
+		"request.resource.resource == 'nodes' && '%s' in request.userInfo.?groups.orValue([]) && (request.operation == 'CREATE' || "+
+		"request.operation == 'UPDATE' && ['labels', 'annotations'].all(f, [[object, oldObject], [oldObject, object]].all(o, "+
+		"o[0].metadata[?f].orValue({}).all(k, o[1].metadata[?f][?k] == o[0].metadata[?f][?k] || dyn(k).matches(r'%s')))))))",
+		strings.Join(quoted, ", "), kubelets, kubeletAttributes)
 }
 
 // IsNeededToRecover reports whether NotNeededToRecover excludes a request.

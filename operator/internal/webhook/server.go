@@ -28,6 +28,7 @@ type Options struct {
 	Leader *leadership.Leader
 	// Clients may be used by replicas that do not lead.
 	Clients kubernetes.Interface
+	Stored  *Stored
 	Chain   Chain
 	// Address is the host:port at which the webhooks are served.
 	Address string
@@ -51,7 +52,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	configurations := &Configurations{
-		Client: o.Leader.Client, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL},
+		Client: o.Leader.Client, Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL},
 		Written: make(chan struct{}), Queues: o.Leader.Queues,
 	}
 	serving, err := o.serverOptions()

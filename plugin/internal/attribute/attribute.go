@@ -61,6 +61,7 @@ func New(s cli.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show the rules of all namespaces.")
+	s.AddChunkSizeFlag(cmd)
 	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	cmd.AddCommand(newCanSet(s))
 	return cmd

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -30,11 +29,11 @@ func (s Session) CompleteObject(resource schema.GroupVersionResource) cobra.Comp
 // CompleteObjects completes arguments with the names of the objects of a cluster-scoped resource, for at most limit
 // arguments. Zero means no limit.
 func (s Session) CompleteObjects(resource schema.GroupVersionResource, limit int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if limit > 0 && len(args) >= limit {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return slices.DeleteFunc(s.objectNames(cmd.Context(), resource), func(name string) bool {
+		return slices.DeleteFunc(s.objectNames(cmd.Context(), resource, typed), func(name string) bool {
 			return slices.Contains(args, name)
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -92,27 +91,23 @@ func (s Session) fromKubeconfig(keys func(clientcmdapi.Config) []string) cobra.C
 }
 
 func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource schema.GroupVersionResource) {
-	completeFlag(cmd, flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return s.objectNames(cmd.Context(), resource), cobra.ShellCompDirectiveNoFileComp
+	completeFlag(cmd, flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return s.objectNames(cmd.Context(), resource, typed), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// objectNames returns the names of all objects of a resource. It returns none if they cannot be listed within two
-// seconds, since a shell cannot show an error while it completes a command line.
-func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionResource) []string {
+// objectNames returns the names of the objects of a resource that begin with what the user typed. It returns none if
+// they cannot be listed within two seconds, since a shell cannot show an error while it completes a command line.
+func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionResource, typed string) []string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	c, err := s.Connect()
 	if err != nil {
 		return nil
 	}
-	list, err := c.Metadata.Resource(resource).List(ctx, metav1.ListOptions{})
+	names, err := c.Names(ctx, resource, typed)
 	if err != nil {
 		return nil
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
 	}
 	return names
 }

@@ -57,14 +57,8 @@ func (x *Selection) Read(
 	if x.HasNames() {
 		return readByName(ctx, c, x.Names)
 	}
-	list, err := c.Namespaces.List(ctx, metav1.ListOptions{LabelSelector: x.selector})
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range list.Items {
-		namespaces = append(namespaces, &list.Items[i])
-	}
-	return namespaces, nil, nil
+	namespaces, err = c.ListNamespaces(ctx, x.selector)
+	return namespaces, nil, err
 }
 
 // Watched returns what to watch so as to see the selected namespaces: each namespace by its name, or all whose labels

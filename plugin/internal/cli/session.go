@@ -10,6 +10,7 @@
 package cli
 
 import (
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -29,11 +30,17 @@ type Session struct {
 	genericiooptions.IOStreams
 	// Config holds the values of kubectl's flags, such as --context, --namespace and --as.
 	Config *genericclioptions.ConfigFlags
+
+	// chunkSize is the value of the flag --chunk-size.
+	chunkSize *int64
 }
 
 // NewSession returns a session with the default value of every flag. Warnings of the API server go to standard error.
 func NewSession(streams genericiooptions.IOStreams) Session {
-	s := Session{IOStreams: streams, Config: genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1)}
+	s := Session{
+		IOStreams: streams, Config: genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1),
+		chunkSize: new(int64),
+	}
 	warnings := rest.NewWarningWriter(streams.ErrOut, rest.WarningWriterOptions{
 		Deduplicate: true, Color: printers.AllowsColorOutput(streams.ErrOut),
 	})
@@ -65,12 +72,27 @@ func (s Session) ForContext(name string) Session {
 
 // Connect returns clients that act as the user, or as the user that --as impersonates. It sends no request.
 func (s Session) Connect() (*cluster.Cluster, error) {
-	return cluster.Connect(s.Config)
+	return s.connect(s.Config)
+}
+
+func (s Session) connect(getter genericclioptions.RESTClientGetter) (*cluster.Cluster, error) {
+	c, err := cluster.Connect(getter)
+	if err == nil {
+		c.ChunkSize = *s.chunkSize
+	}
+	return c, err
+}
+
+// AddChunkSizeFlag adds kubectl's flag --chunk-size to a command. Unlike kubectl's, it is 0 by default.
+func (s Session) AddChunkSizeFlag(cmd *cobra.Command) {
+	cmd.Flags().Int64Var(s.chunkSize, "chunk-size", 0,
+		"Read large lists in chunks of so many objects, which takes less memory and more time. By default, each list is read "+
+			"at once.")
 }
 
 // ConnectAsSelf returns clients that act as the user and ignore --as. It sends no request.
 func (s Session) ConnectAsSelf() (*cluster.Cluster, error) {
-	return cluster.Connect(withoutImpersonation{s.Config})
+	return s.connect(withoutImpersonation{s.Config})
 }
 
 type withoutImpersonation struct {

@@ -2,13 +2,11 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -30,20 +28,21 @@ func (c *Cluster) AttributeRules(
 
 // read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.
 func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]T, error) {
-	list, err := c.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	objects, err := list(ctx, c, resource, namespace, metav1.ListOptions{}, withoutManagedFields[T])
 	if apierrors.IsNotFound(err) {
 		return nil, NotInstalledError{}
 	}
-	if err != nil {
-		return nil, err
+	items := make([]T, len(objects))
+	for i := range objects {
+		items[i] = *objects[i]
 	}
-	items := make([]T, len(list.Items))
-	for i := range list.Items {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &items[i]); err != nil {
-			return nil, fmt.Errorf("decode %s %s: %w", list.Items[i].GetKind(), list.Items[i].GetName(), err)
-		}
+	return items, err
+}
+
+func withoutManagedFields[T any](object *T) {
+	if meta, ok := any(object).(metav1.Object); ok {
+		meta.SetManagedFields(nil)
 	}
-	return items, nil
 }
 
 // BoundSubject is a subject of a role binding. Namespace is empty for a ClusterRoleBinding.
@@ -68,22 +67,24 @@ type BoundSubjects map[v1alpha1.RoleReference][]BoundSubject
 // namespaces for metav1.NamespaceAll. With clusterScoped it omits RoleBindings, which do not apply to cluster-scoped
 // objects.
 func (c *Cluster) BoundSubjects(ctx context.Context, namespace string, clusterScoped bool) (BoundSubjects, error) {
-	clusterBindings, err := c.RBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	clusterBindings, err := list(ctx, c, rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "",
+		metav1.ListOptions{}, func(b *rbacv1.ClusterRoleBinding) { b.ObjectMeta = identity(b.ObjectMeta) })
 	if err != nil {
 		return nil, err
 	}
 	bound := BoundSubjects{}
-	for _, binding := range clusterBindings.Items {
+	for _, binding := range clusterBindings {
 		bound.add("", binding.Name, binding.RoleRef, binding.Subjects)
 	}
 	if clusterScoped {
 		return bound, nil
 	}
-	bindings, err := c.RBAC.RoleBindings(namespace).List(ctx, metav1.ListOptions{})
+	bindings, err := list(ctx, c, rbacv1.SchemeGroupVersion.WithResource("rolebindings"), namespace,
+		metav1.ListOptions{}, func(b *rbacv1.RoleBinding) { b.ObjectMeta = identity(b.ObjectMeta) })
 	if err != nil {
 		return nil, err
 	}
-	for _, binding := range bindings.Items {
+	for _, binding := range bindings {
 		bound.add(binding.Namespace, binding.Name, binding.RoleRef, binding.Subjects)
 	}
 	return bound, nil

@@ -8,6 +8,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +43,11 @@ type Cluster struct {
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
+	// ChunkSize is how many objects a list request returns at most. Zero means no limit: the API server answers that
+	// from memory, but reads the second and later chunks of a list from etcd.
+	ChunkSize int64
+
+	rest *rest.RESTClient
 }
 
 // Connect returns clients for the cluster and the user that the kubeconfig and the flags select. It sends no request.
@@ -89,10 +96,14 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	paths, err := newRESTClient(config, http)
+	if err != nil {
+		return nil, err
+	}
 	return &Cluster{
 		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Apps: apps,
 		Authentication: authentication, Authorization: authorization, RBAC: rbac,
-		Dynamic: objects, Metadata: metadatas, Mapper: mapper,
+		Dynamic: objects, Metadata: metadatas, Mapper: mapper, rest: paths,
 	}, nil
 }
 
@@ -103,24 +114,13 @@ func (NotInstalledError) Error() string {
 	return "nstpl is not installed in this cluster: apply its manifests first (kubectl apply -k manifests/)"
 }
 
-// Templates returns all NamespaceTemplates, or a NotInstalledError.
+// Templates returns all NamespaceTemplates, or a NotInstalledError. They lack the metadata that no command needs.
 func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, error) {
-	list, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).List(ctx, metav1.ListOptions{})
+	templates, err := list(ctx, c, v1alpha1.NamespaceTemplates, "", metav1.ListOptions{}, reduceTemplate)
 	if apierrors.IsNotFound(err) {
 		return nil, NotInstalledError{}
 	}
-	if err != nil {
-		return nil, err
-	}
-	templates := make([]*v1alpha1.NamespaceTemplate, 0, len(list.Items))
-	for i := range list.Items {
-		template, err := DecodeTemplate(&list.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		templates = append(templates, template)
-	}
-	return templates, nil
+	return templates, err
 }
 
 // DecodeTemplate returns a NamespaceTemplate that was read as an unstructured object.
@@ -148,18 +148,15 @@ func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynam
 func Each[T, R any](items []T, do func(T) R) []R {
 	const maxConcurrent = 32
 	results := make([]R, len(items))
-	slots := make(chan struct{}, maxConcurrent)
-	done := make(chan struct{})
-	for i, item := range items {
-		go func() {
-			slots <- struct{}{}
-			results[i] = do(item)
-			<-slots
-			done <- struct{}{}
-		}()
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for range min(maxConcurrent, len(items)) {
+		working.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(items)); i = next.Add(1) - 1 {
+				results[i] = do(items[i])
+			}
+		})
 	}
-	for range items {
-		<-done
-	}
+	working.Wait()
 	return results
 }

@@ -34,7 +34,7 @@ func (e UnreadRevisionsError) Unwrap() error { return e.Err }
 func (c *Cluster) Index(
 	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
 ) (*match.Index, []error) {
-	index := match.NewIndex(templates...)
+	index := match.NewIndex()
 	var unread []error
 	for _, template := range templates {
 		layers, err := c.layers(ctx, template, func(layers rollout.Layers, layer *rollout.Layer) bool {
@@ -42,7 +42,7 @@ func (c *Cluster) Index(
 		})
 		if err != nil {
 			unread = append(unread, UnreadRevisionsError{template.Name, err})
-			continue
+			layers = rollout.Single(template)
 		}
 		index.SetLayers(template, layers)
 	}

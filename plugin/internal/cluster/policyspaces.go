@@ -20,11 +20,8 @@ func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, er
 }
 
 // Quotas returns the ResourceQuotas of all namespaces, without those that count usage for PolicySpaces.
-func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
-	list, err := c.ResourceQuotas.ResourceQuotas(metav1.NamespaceAll).List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
+func (c *Cluster) Quotas(ctx context.Context) ([]*corev1.ResourceQuota, error) {
+	return list(ctx, c, corev1.SchemeGroupVersion.WithResource("resourcequotas"), metav1.NamespaceAll,
+		metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName},
+		func(quota *corev1.ResourceQuota) { quota.ObjectMeta = identity(quota.ObjectMeta) })
 }

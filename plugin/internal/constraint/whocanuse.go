@@ -106,11 +106,11 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 	if err != nil {
 		return nil, err
 	}
-	clusterRoles, err := c.RBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
+	clusterRoles, err := c.ClusterRoles(ctx)
 	if err != nil {
 		return nil, err
 	}
-	roles, err := c.RBAC.Roles(namespace).List(ctx, metav1.ListOptions{})
+	roles, err := c.Roles(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -130,11 +130,11 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 			})
 		}
 	}
-	for i := range clusterRoles.Items {
-		add(v1alpha1.ClusterRoleKind, "", clusterRoles.Items[i].Name, clusterRoles.Items[i].Rules)
+	for _, role := range clusterRoles {
+		add(v1alpha1.ClusterRoleKind, "", role.Name, role.Rules)
 	}
-	for i := range roles.Items {
-		add(v1alpha1.RoleKind, roles.Items[i].Namespace, roles.Items[i].Name, roles.Items[i].Rules)
+	for _, role := range roles {
+		add(v1alpha1.RoleKind, role.Namespace, role.Name, role.Rules)
 	}
 	return users, nil
 }

@@ -127,13 +127,16 @@ func (t *appliedTree) deletions(
 		return nil, nil, err
 	}
 	var candidates []deletion
-	for ns := range compared.Namespaces() {
+	for ns := range compared.Namespaces(ctx) {
 		for _, change := range ns.Changes {
 			// An object that has the name of a declared object is deleted if it cannot be updated in place.
 			if change.Action == populate.Prune || change.Occupied {
 				candidates = append(candidates, deletion{ns.Namespace.Name, change})
 			}
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
 	}
 	type result struct {
 		change treeChange

@@ -159,6 +159,7 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringArrayVar(&d.disabled, "disable", nil, "Show what would change if you disabled this template.")
 	flags.BoolVar(&d.full, "full", false,
 		"Show every namespace in full, also if several namespaces have the same change.")
+	s.AddChunkSizeFlag(cmd)
 	d.output.AddTo(cmd, "", "Output format, instead of a unified diff", cli.FormatTable, cli.FormatJSON)
 	for _, flag := range []string{"template", "delete", "disable"} {
 		s.CompleteTemplateFlag(cmd, flag)
@@ -229,25 +230,27 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	after, _ := c.Index(ctx, d.withoutRemoved(templates), namespaces)
 	d.noteRollouts(after, namespaces)
 	compared, err := survey.Compare(ctx, c, after, namespaces,
-		survey.Scope{AllNamespaces: !d.namespaces.HasNames(), Template: d.template})
+		survey.Scope{
+			AllNamespaces: !d.namespaces.HasNames(), Template: d.template, OmitUnchanged: !d.verify && !d.removes(),
+		})
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, unreadable := range compared.Unreadable {
 		readErrs = append(readErrs, unreadable)
 	}
+	planned, verifier := compared.Namespaces(ctx), survey.Verifier{Cluster: c}
 	switch {
 	case d.removes():
-		return compared, newReport(compared.Effects(before), readErrs), nil
-	case !d.verify:
-		return compared, newReport(compared.Namespaces(), readErrs), nil
+		planned = compared.Effects(ctx, before)
+	case d.verify:
+		planned = verifier.Namespaces(ctx, planned)
 	}
-	verifier := survey.Verifier{Cluster: c}
-	report := newReport(verifier.Namespaces(ctx, compared.Namespaces()), readErrs)
+	report := newReport(planned, readErrs)
 	for _, err := range verifier.Unverified {
 		report.Unknown = append(report.Unknown, err.Error())
 	}
-	return compared, report, nil
+	return compared, report, ctx.Err()
 }
 
 // noteRollouts prints how many namespaces are compared with an earlier revision of a template.

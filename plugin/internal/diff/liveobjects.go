@@ -39,7 +39,7 @@ var (
 // liveObjects holds the objects in the cluster, by kind and name, of all kinds of a compiled tree. They are read-only.
 type liveObjects map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
 
-// readLiveObjects lists the objects in the cluster, with one request for each kind.
+// readLiveObjects lists the objects in the cluster, kind by kind.
 func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, error) {
 	live := liveObjects{}
 	for _, kind := range treeKinds {
@@ -47,13 +47,20 @@ func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, erro
 		if err != nil {
 			return nil, cluster.NotInstalledError{}
 		}
-		list, err := c.Dynamic.Resource(mapping.Resource).List(ctx, metav1.ListOptions{})
+		live[kind] = map[string]*unstructured.Unstructured{}
+		err = cluster.Chunks(ctx, c.ChunkSize, metav1.ListOptions{},
+			func(ctx context.Context, options metav1.ListOptions) (string, error) {
+				list, err := c.Dynamic.Resource(mapping.Resource).List(ctx, options)
+				if err != nil {
+					return "", err
+				}
+				for i := range list.Items {
+					live[kind][list.Items[i].GetName()] = &list.Items[i]
+				}
+				return list.GetContinue(), nil
+			}, func() { clear(live[kind]) })
 		if err != nil {
 			return nil, err
-		}
-		live[kind] = map[string]*unstructured.Unstructured{}
-		for i := range list.Items {
-			live[kind][list.Items[i].GetName()] = &list.Items[i]
 		}
 	}
 	return live, nil

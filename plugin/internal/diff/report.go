@@ -112,6 +112,7 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 	}
 	for ns := range namespaces {
 		r.Summary.Namespaces++
+		r.Summary.UnchangedObjects += ns.Unchanged
 		name := ns.Namespace.Name
 		if ns.Skipped != "" {
 			skipped[ns.Skipped] = append(skipped[ns.Skipped], name)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -197,8 +196,10 @@ func (v *prediction) plan(ctx context.Context, index *match.Index, ns *corev1.Na
 		if err != nil {
 			return err
 		}
-		v.Namespace, v.unreadable = slices.Collect(compared.Namespaces())[0], compared.Unreadable
-		return nil
+		for v.Namespace = range compared.Namespaces(ctx) {
+		}
+		v.unreadable = compared.Unreadable
+		return ctx.Err()
 	}
 	v.Namespace = survey.Declare(render.NewCache(), index, ns)
 	v.Changes = populate.NewPlan(v.Declared, index, emptyNamespace(v.Declared, v.forbidden)).Changes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -63,6 +66,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 	}
 	o.namespaces.AddFlags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the namespaces, watch for changes.")
+	s.AddChunkSizeFlag(cmd)
 	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
@@ -92,26 +96,40 @@ func (o *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	templates, err := c.Templates(ctx)
-	if err != nil {
+	watched, forbidden, err := o.read(ctx, c)
+	if watched == nil {
 		return err
 	}
-	namespaces, forbidden, readErr := o.namespaces.Read(ctx, c)
-	if readErr != nil && len(namespaces) == 0 {
-		return readErr
+	if err := o.write(watched.changes(), time.Now()); err != nil {
+		return err
+	}
+	if err := errors.Join(err, errors.Join(forbidden...)); err != nil || !o.watch {
+		return err
+	}
+	return o.follow(ctx, c, watched)
+}
+
+// read returns the selected namespaces and the templates. With an error, the board is nil or has the namespaces that
+// could be read.
+func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, forbidden []error, err error) {
+	defer o.Progress("reading namespaces and templates")()
+	var templates []*v1alpha1.NamespaceTemplate
+	var unlisted error
+	var listing sync.WaitGroup
+	listing.Go(func() { templates, unlisted = c.Templates(ctx) })
+	namespaces, forbidden, err := o.namespaces.Read(ctx, c)
+	listing.Wait()
+	if unlisted != nil {
+		return nil, nil, unlisted
+	}
+	if err != nil && len(namespaces) == 0 {
+		return nil, nil, err
 	}
 	index, unread := c.Index(ctx, templates, namespaces)
 	for _, err := range unread {
 		o.noteUnread(err)
 	}
-	watched := newBoard(index, namespaces, !o.namespaces.IsEmpty())
-	if err := o.write(watched.changes(), time.Now()); err != nil {
-		return err
-	}
-	if err := errors.Join(readErr, errors.Join(forbidden...)); err != nil || !o.watch {
-		return err
-	}
-	return o.follow(ctx, c, watched)
+	return newBoard(index, namespaces, !o.namespaces.IsEmpty()), forbidden, err
 }
 
 // noteUnread prints an UnreadRevisionsError once.

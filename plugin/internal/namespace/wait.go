@@ -54,7 +54,10 @@ type waiter struct {
 // run waits until ns, a namespace that was just created, is populated.
 func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
 	needed, err := w.prepare(ctx, ns)
-	if err != nil || !needed {
+	switch {
+	case ctx.Err() != nil:
+		return w.interrupted(ctx, ns.Name) // whatever the request that was under way returned
+	case err != nil || !needed:
 		return err
 	}
 	if w.timeout > 0 {

@@ -56,14 +56,14 @@ func oneTemplate(run func(cmd *cobra.Command, name string) error) func(*cobra.Co
 func completeTemplate(s cli.Session) cobra.CompletionFunc {
 	names := s.CompleteObject(v1alpha1.NamespaceTemplates)
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		completions, directive := names(cmd, args, typed)
-		resource, _, found := strings.Cut(typed, "/")
+		resource, name, found := strings.Cut(typed, "/")
 		if !found {
-			return completions, directive
+			return names(cmd, args, typed)
 		}
 		if !isTemplateResource(resource) {
-			return nil, directive
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		completions, directive := names(cmd, args, name)
 		for i := range completions {
 			completions[i] = resource + "/" + completions[i]
 		}

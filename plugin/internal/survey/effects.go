@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"context"
 	"iter"
 	"slices"
 
@@ -10,9 +11,9 @@ import (
 
 // Effects returns the namespaces with only those changes that the operator would not make with the templates of another
 // index: the changes that follow from replacing the templates of before by those of the survey.
-func (s *Survey) Effects(before *match.Index) iter.Seq[Namespace] {
+func (s *Survey) Effects(ctx context.Context, before *match.Index) iter.Seq[Namespace] {
 	return func(yield func(Namespace) bool) {
-		for ns := range s.Namespaces() {
+		for ns := range s.Namespaces(ctx) {
 			former := s.plan(ns.Declared.Namespace, before)
 			ns.Changes = slices.DeleteFunc(slices.Clone(ns.Changes), func(change populate.Change) bool {
 				return slices.ContainsFunc(former.Changes, func(other populate.Change) bool {

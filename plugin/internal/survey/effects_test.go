@@ -49,7 +49,7 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 		},
 	}
 	effects := map[string]populate.Action{}
-	for ns := range s.Effects(match.NewIndex(base, last)) {
+	for ns := range s.Effects(t.Context(), match.NewIndex(base, last)) {
 		for _, change := range ns.Changes {
 			effects[change.Template+"/"+change.Name] = change.Action
 		}
@@ -58,7 +58,7 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 		"base/shared": populate.Configure, // which it was not before, because last overrode it
 		"last/own":    populate.Prune,
 	}, effects, "base/pending is created in any case, and last/new never")
-	for ns := range s.Effects(s.index) {
+	for ns := range s.Effects(t.Context(), s.index) {
 		require.Empty(t, ns.Changes)
 	}
 }

@@ -22,7 +22,9 @@ func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authorit
 	}
 	missing := map[key]bool{}
 	var requests []listRequest
-	for ns := range s.Namespaces() {
+	settled := map[string]Namespace{}
+	for ns := range s.Namespaces(ctx) {
+		before := len(missing)
 		for _, change := range ns.Changes {
 			kind := change.Kind.GroupKind()
 			if change.Action != populate.Create || change.Observed != nil || ns.Namespace.UID == "" ||
@@ -38,7 +40,14 @@ func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authorit
 				requests = append(requests, request)
 			}
 		}
+		if s.scope.OmitUnchanged && len(missing) == before {
+			settled[ns.Namespace.Name] = ns
+		}
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.settled = settled
 	for _, r := range list(ctx, c, requests) {
 		if r.err != nil {
 			return fmt.Errorf("list %s: %w", r.kind, r.err)

@@ -36,6 +36,8 @@ type Namespace struct {
 	// Skipped is the reason why no template populates the namespace, or empty.
 	Skipped string
 	Changes []populate.Change
+	// Unchanged is how many further objects are as declared, if the scope omits them.
+	Unchanged int
 }
 
 // Survey holds the observed objects of some namespaces. Namespaces returns what the operator would do in them.
@@ -50,6 +52,9 @@ type Survey struct {
 	scope      Scope
 	observed   map[string][]*metav1.PartialObjectMetadata
 	others     map[string][]*metav1.PartialObjectMetadata
+	// settled are planned namespaces that further objects cannot change. It is empty unless the scope omits unchanged
+	// objects.
+	settled map[string]Namespace
 }
 
 // Unreadable is a kind that the user may not list. It is an error with a message for the user.
@@ -85,6 +90,9 @@ type Scope struct {
 	AllNamespaces bool
 	// Template, if not empty, is the only template whose objects are compared.
 	Template string
+	// OmitUnchanged counts the objects that are as declared, instead of returning them. The namespaces then lack what
+	// is declared for them.
+	OmitUnchanged bool
 }
 
 // Declare returns what templates declare for a namespace, without changes. It sends no request.
@@ -101,7 +109,9 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
-	s := &Survey{cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope}
+	s := &Survey{
+		cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope, settled: map[string]Namespace{},
+	}
 	var names []string // the namespaces to list
 	kinds := map[schema.GroupKind]bool{}
 	add := func(used []schema.GroupKind) {
@@ -111,9 +121,15 @@ func Compare(
 	}
 	add(populate.KindsToObserve(scope.templates(index)))
 	for _, ns := range namespaces {
-		if declared := Declare(s.cache, index, ns); declared.Skipped == "" {
-			names = append(names, ns.Name)
-			add(populate.KindsToObserve(nil, scope.limit(declared.Declared)))
+		templates, skipped := populate.Matching(index, ns)
+		if skipped != "" {
+			continue
+		}
+		names = append(names, ns.Name)
+		for _, template := range templates {
+			if scope.Template == "" || scope.Template == template.Name {
+				add(s.kindsOf(template, ns))
+			}
 		}
 	}
 	if scope.AllNamespaces && len(names) > 0 {
@@ -127,20 +143,54 @@ func Compare(
 	return s, s.observeOthers(ctx, c, authoritative)
 }
 
+// kindsOf returns the kinds of the objects that a template declares for a namespace. It returns none if the template
+// cannot be compiled.
+func (s *Survey) kindsOf(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) []schema.GroupKind {
+	compiled, err := s.cache.Compile(template, match.Overlays(template, ns))
+	if err != nil {
+		return nil
+	}
+	var kinds []schema.GroupKind
+	for _, kind := range compiled.Kinds() {
+		kinds = append(kinds, kind.GroupKind())
+	}
+	return kinds
+}
+
 func byName(a, b schema.GroupKind) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// Namespaces returns the planned namespaces. It plans one namespace at a time, so that the rendered objects of
-// thousands of namespaces are never in memory together.
-func (s *Survey) Namespaces() iter.Seq[Namespace] {
+// Namespaces returns the planned namespaces, until ctx ends. It plans few namespaces at a time, so that the rendered
+// objects of thousands of namespaces are never in memory together.
+func (s *Survey) Namespaces(ctx context.Context) iter.Seq[Namespace] {
+	const atATime = 64
 	return func(yield func(Namespace) bool) {
-		for _, ns := range s.namespaces {
-			if !yield(s.plan(ns, s.index)) {
-				return
+		for some := range slices.Chunk(s.namespaces, atATime) {
+			for _, planned := range cluster.Each(some, s.planned) {
+				if ctx.Err() != nil || !yield(planned) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// planned returns what the operator would do in a namespace.
+func (s *Survey) planned(ns *corev1.Namespace) Namespace {
+	if settled, ok := s.settled[ns.Name]; ok {
+		return settled
+	}
+	planned := s.plan(ns, s.index)
+	if s.scope.OmitUnchanged {
+		all := len(planned.Changes)
+		planned.Changes = slices.DeleteFunc(slices.Clone(planned.Changes), func(change populate.Change) bool {
+			return change.Action == populate.Unchanged
+		})
+		planned.Unchanged = all - len(planned.Changes)
+		planned.Declared = populate.Declared{Namespace: ns, Broken: planned.Broken}
+	}
+	return planned
 }
 
 // plan returns what the operator would do in a namespace with the templates of an index.
@@ -164,16 +214,6 @@ func (s *Survey) observedIn(namespace string) populate.Observed {
 		}
 	}
 	return observed
-}
-
-// limit returns declared without the objects that are not in the scope.
-func (s Scope) limit(declared populate.Declared) populate.Declared {
-	if s.Template != "" {
-		declared.Objects = slices.DeleteFunc(slices.Clone(declared.Objects), func(o populate.Object) bool {
-			return o.Template.Name != s.Template
-		})
-	}
-	return declared
 }
 
 // templates returns the templates whose objects are in the scope. A template may match no namespace.
@@ -211,7 +251,7 @@ type listResult struct {
 
 // list sends all requests, several at a time.
 func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []listResult {
-	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper}
+	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper, ChunkSize: c.ChunkSize}
 	return cluster.Each(requests, func(r listRequest) listResult {
 		objects, err := observer.Observe(ctx, r.kind, r.namespace, r.selector)
 		return listResult{r, objects, err}

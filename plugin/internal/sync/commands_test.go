@@ -85,6 +85,23 @@ func TestPendingDeletions(t *testing.T) {
 	}{
 		"abbreviated": {func(*v1alpha1.PolicyRepository) {}, newCommit[:7], ""},
 		"complete":    {func(*v1alpha1.PolicyRepository) {}, newCommit, ""},
+		"the digest of an artifact": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.PendingDeletions.Commit = newDigest }, newDigest[:14], "",
+		},
+		"another digest": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.PendingDeletions.Commit = newDigest }, "sha256:1b1b1b1",
+			object + " has no deletions of artifact sha256:1b1b1b1 to confirm, but of artifact " + newDigest +
+				": run 'kubectl nstpl sync status foo-corp' to see them",
+		},
+		"a digest without its algorithm": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.PendingDeletions.Commit = newDigest }, newDigest[7:14],
+			object + " has no deletions of commit 2c2c2c2 to confirm, but of artifact " + newDigest +
+				": run 'kubectl nstpl sync status foo-corp' to see them",
+		},
+		"a malformed digest": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.PendingDeletions.Commit = newDigest[:20] }, newDigest[:14],
+			"the status of " + object + " names no commit to confirm: run 'kubectl nstpl sync status foo-corp'",
+		},
 		"nothing pending": {
 			func(r *v1alpha1.PolicyRepository) { r.Status.PendingDeletions = nil }, newCommit,
 			object + " has no deletions to confirm",
@@ -127,7 +144,7 @@ func TestPendingDeletions(t *testing.T) {
 // A confirmation is about the namespaces that were printed, and about no others.
 func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	o := &confirm{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	o := &confirmation{Session: cli.NewSession(streams), commit: newCommit[:7]}
 	repository := pending("team-a", "team-b")
 	repository.Status.PendingDeletions.Total = 3
 	repository.Spec.Suspend = true
@@ -162,6 +179,33 @@ func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 			`the pending deletions of policyrepositories.policy.nstpl.dev "foo-corp" changed at `+
 				`the same time, and nothing is confirmed: run 'kubectl nstpl sync status foo-corp', and then try again`)
 	}
+}
+
+// The namespaces of all clusters are shown, and a cluster in which the commit does not wait for a confirmation is
+// reported.
+func TestConfirmationsInSeveralContexts(t *testing.T) {
+	const elsewhere = "1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1c"
+	in := func(context string, repository *v1alpha1.PolicyRepository) reply[*unstructured.Unstructured] {
+		return reply[*unstructured.Unstructured]{source: source{context: context}, value: encoded(t, repository)}
+	}
+	other := pending("team-d")
+	other.Status.PendingDeletions.Commit = elsewhere
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &confirm{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	confirmations, failures := o.showAll([]reply[*unstructured.Unstructured]{
+		in("one", pending("team-a")), in("two", newRepository()), in("three", other), in("four", pending("team-b")),
+	})
+	require.Equal(t, `context "one": commit 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b no longer declares 1 namespace. `+
+		"To be DELETED, with everything in them:\n  team-a\n"+
+		`context "four": commit 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b no longer declares 1 namespace. `+
+		"To be DELETED, with everything in them:\n  team-b\n", errOut.String())
+	require.Len(t, confirmations, 2)
+	require.Len(t, failures, 2)
+	require.Equal(t, "two", failures[0].context)
+	require.EqualError(t, failures[0].err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions to confirm`)
+	require.Equal(t, "three", failures[1].context)
+	require.EqualError(t, failures[1].err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions of commit `+
+		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp' to see them")
 }
 
 func TestHistory(t *testing.T) {

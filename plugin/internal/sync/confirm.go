@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -22,10 +23,17 @@ import (
 
 type confirm struct {
 	cli.Session
-	print  *genericclioptions.PrintFlags
-	dryRun cmdutil.DryRunStrategy
-
+	contexts contexts
+	print    *genericclioptions.PrintFlags
+	dryRun   cmdutil.DryRunStrategy
 	// commit is the argument COMMIT.
+	commit string
+}
+
+// confirmation is the confirmation of a commit in one cluster.
+type confirmation struct {
+	cli.Session
+	in     source
 	commit string
 	// shown are the deletions that were printed, or nil before that.
 	shown *v1alpha1.PendingDeletions
@@ -34,21 +42,29 @@ type confirm struct {
 func newConfirm(s cli.Session) *cobra.Command {
 	o := &confirm{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
-		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT]",
+		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT] [--contexts=CONTEXT,...]",
 		Short: "Confirm that a commit deletes namespaces",
 		Long: templates.LongDesc(`
 			Confirm that nstpl-sync deletes the namespaces that a commit no longer declares, with everything in them.
 			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
 			namespace of the tree. See "kubectl nstpl sync status" for these namespaces.
 
-			COMMIT is the hash of the commit, or at least its first 7 characters. Another commit that is fetched later
-			needs a confirmation of its own.`),
+			COMMIT is the hash of the commit, or at least its first 7 characters. For an artifact of Flux that is not
+			one commit as it is, COMMIT is the digest of the artifact, such as sha256:1a2b3c4. Another commit or
+			artifact that is fetched later needs a confirmation of its own.
+
+			With --contexts, the command prints the namespaces of several clusters, and then confirms the commit in all
+			of them. If the commit does not wait for a confirmation in one of them, or one cannot be read, nothing is
+			confirmed.`),
 		Example: templates.Examples(`
 			# Show which namespaces would be deleted
 			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f --dry-run=server
 
 			# Delete the namespaces that the commit no longer declares
-			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f`),
+			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f
+
+			# Delete them in two clusters
+			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f --contexts=test,production`),
 		DisableFlagsInUseLine: true,
 		Args:                  nameAndCommit,
 		// COMMIT is not completed, so that users confirm only a commit that they have read about.
@@ -57,9 +73,12 @@ func newConfirm(s cli.Session) *cobra.Command {
 			o.commit = strings.ToLower(args[1])
 			if !abbreviation.MatchString(o.commit) {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
-					"write its hash, or at least the first %d characters of it", args[1], shortLength))
+					"write its hash, or at least the first %d characters of it", args[1], output.ShortHash))
 			}
-			var err error
+			err := o.contexts.checkOutput(cmd, s, o.print)
+			if err != nil {
+				return err
+			}
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 				return cli.UsageError(cmd, err)
 			}
@@ -68,6 +87,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 	}
 	cmdutil.AddDryRunFlag(cmd)
 	o.print.AddFlags(cmd)
+	o.contexts.addTo(cmd, s)
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
@@ -82,35 +102,78 @@ func nameAndCommit(cmd *cobra.Command, args []string) error {
 }
 
 func (o *confirm) run(ctx context.Context, name string) error {
-	c, err := o.Connect()
-	if err != nil {
-		return err
-	}
 	o.print.NamePrintFlags.Operation = "confirmed"
 	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
 	printer, err := o.print.ToPrinter()
 	if err != nil {
 		return err
 	}
-	var confirmed *unstructured.Unstructured
-	if o.dryRun == cmdutil.DryRunClient {
-		confirmed, err = o.preview(ctx, c, name)
-	} else {
-		options := metav1.PatchOptions{FieldManager: cli.FieldManager}
-		if o.dryRun == cmdutil.DryRunServer {
-			options.DryRun = []string{metav1.DryRunAll}
+	read, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
+			return in.cluster.PolicyRepositoryObject(ctx, name)
+		}))
+	confirmations, failures := o.showAll(read)
+	_, notPending := split(o.Session, failures)
+	if failed = cmp.Or(failed, notPending); failed != nil {
+		if len(o.contexts) > 0 {
+			o.Note("nothing is confirmed: name only contexts in which %s waits for a confirmation",
+				output.Commit(o.commit))
 		}
-		confirmed, err = c.Edit(ctx, v1alpha1.PolicyRepositories, name, options, o.patch)
+		return failed
 	}
-	if err != nil {
+	confirmed := read
+	if o.dryRun == cmdutil.DryRunClient {
+		for i, c := range confirmations {
+			annotate(read[i].value, c.shown.Commit)
+		}
+	} else {
+		confirmed, failed = split(o.Session, o.writeAll(ctx, name, confirmations))
+	}
+	if err := printObjects(o.Session, printer, *o.print.OutputFormat, confirmed); err != nil {
 		return err
 	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, confirmed)
+	return failed
+}
+
+// showAll prints, for each cluster, the namespaces that will be deleted. It returns a confirmation for each, and those
+// clusters in which the commit does not wait for one.
+func (o *confirm) showAll(
+	read []reply[*unstructured.Unstructured],
+) (confirmations []*confirmation, failures []reply[*unstructured.Unstructured]) {
+	for _, r := range read {
+		c := &confirmation{Session: o.Session, in: r.source, commit: o.commit}
+		if _, r.err = c.patch(r.value); r.err != nil {
+			failures = append(failures, r)
+			continue
+		}
+		confirmations = append(confirmations, c)
+		// The same first characters may be those of different commits.
+		o.commit = c.shown.Commit
+	}
+	return confirmations, failures
+}
+
+// writeAll confirms the commit in all clusters.
+func (o *confirm) writeAll(
+	ctx context.Context, name string, confirmations []*confirmation,
+) []reply[*unstructured.Unstructured] {
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
+	if o.dryRun == cmdutil.DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return cluster.Each(confirmations, func(c *confirmation) reply[*unstructured.Unstructured] {
+		r := reply[*unstructured.Unstructured]{source: c.in}
+		r.value, r.err = inTime(ctx, o.Session, c.in,
+			func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
+				return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, name, options, c.patch)
+			})
+		return r
+	})
 }
 
 // patch prints the namespaces that will be deleted, and returns the fields that confirm it. If the repository changes
 // before the API server has stored the fields, patch is called again, and fails if the namespaces are others.
-func (o *confirm) patch(object *unstructured.Unstructured) (map[string]any, error) {
+func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any, error) {
 	repository, err := cluster.DecodePolicyRepository(object)
 	if err != nil {
 		return nil, err
@@ -144,42 +207,34 @@ func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1
 	case !hashes.MatchString(pending.Commit):
 		return nil, fmt.Errorf("the status of %s names no commit to confirm: %s", quoted(repository.Name), look)
 	case !strings.HasPrefix(pending.Commit, commit):
-		return nil, fmt.Errorf("%s has no deletions of commit %s to confirm, but of commit %s: %s to see them",
-			quoted(repository.Name), commit, pending.Commit, look)
+		return nil, fmt.Errorf("%s has no deletions of %s to confirm, but of %s: %s to see them",
+			quoted(repository.Name), output.Commit(commit), output.Commit(pending.Commit), look)
 	case repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == pending.Commit:
-		return nil, fmt.Errorf("commit %s of %s is already confirmed", pending.Commit, quoted(repository.Name))
+		return nil, fmt.Errorf("%s of %s is already confirmed", output.Commit(pending.Commit), quoted(repository.Name))
 	}
 	return pending, nil
 }
 
 // show prints the namespaces that will be deleted.
-func (o *confirm) show(repository *v1alpha1.PolicyRepository) {
+func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
 	total := max(int(o.shown.Total), len(o.shown.Namespaces))
-	o.Note("commit %s no longer declares %s. To be DELETED, with everything in them:", o.shown.Commit,
-		output.Count(total, "namespace"))
+	o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.prefix(),
+		output.Commit(o.shown.Commit), output.Count(total, "namespace"))
 	for _, line := range listed(o.shown.Namespaces, total) {
 		o.Note("%s", line)
 	}
 	if repository.Spec.Suspend {
-		o.Note("Warning: %s is suspended: nothing is deleted until 'kubectl nstpl sync resume %s'",
-			quoted(repository.Name), repository.Name)
+		o.Note("%sWarning: %s is suspended: nothing is deleted until 'kubectl nstpl sync resume %s'",
+			o.in.prefix(), quoted(repository.Name), repository.Name)
 	}
 }
 
-// preview returns the repository as it would be after the confirmation.
-func (o *confirm) preview(ctx context.Context, c *cluster.Cluster, name string) (*unstructured.Unstructured, error) {
-	object, err := c.PolicyRepositoryObject(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := o.patch(object); err != nil {
-		return nil, err
-	}
+// annotate sets the annotation that confirms a commit.
+func annotate(object *unstructured.Unstructured, commit string) {
 	annotations := object.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[v1alpha1.ConfirmedCommitAnnotation] = o.shown.Commit
+	annotations[v1alpha1.ConfirmedCommitAnnotation] = commit
 	object.SetAnnotations(annotations)
-	return object, nil
 }

@@ -3,6 +3,7 @@ package sync
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,21 +17,28 @@ import (
 
 type history struct {
 	cli.Session
-	output cli.FormatFlag
+	contexts contexts
+	output   cli.FormatFlag
 }
 
 func newHistory(s cli.Session) *cobra.Command {
 	o := &history{Session: s}
 	cmd := &cobra.Command{
-		Use:   "history NAME [-o json|yaml]",
+		Use:   "history NAME [-o json|yaml] [--contexts=CONTEXT,...]",
 		Short: "View the commits of a repository that were applied",
 		Long: templates.LongDesc(`
 			View the last commits of a repository that were applied, the newest first, and how long ago each was
 			applied. The status of the repository keeps five commits. With -o json or -o yaml, the hashes are not
-			abbreviated.`),
+			abbreviated.
+
+			With --contexts, the command reads several clusters at once. A cluster that does not answer within ten
+			seconds, or within --request-timeout, is a note, and the exit status is 1.`),
 		Example: templates.Examples(`
 			# View the commits that were applied
-			kubectl nstpl sync history foo-corp`),
+			kubectl nstpl sync history foo-corp
+
+			# Compare the commits in two clusters
+			kubectl nstpl sync history foo-corp --contexts=test,production`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
@@ -38,28 +46,50 @@ func newHistory(s cli.Session) *cobra.Command {
 			if err := o.output.Check(cmd); err != nil {
 				return err
 			}
+			if err := o.contexts.check(cmd, s); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}
+	o.contexts.addTo(cmd, s)
 	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
+// applied is a commit that was applied in the cluster of a context.
+type applied struct {
+	// Context is empty without --contexts.
+	Context string `json:"context,omitempty"`
+	v1alpha1.AppliedCommit
+}
+
 func (o *history) run(ctx context.Context, name string) error {
-	c, err := o.Connect()
-	if err != nil {
-		return err
+	replies, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in source) ([]v1alpha1.AppliedCommit, error) {
+			repository, err := in.cluster.PolicyRepository(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return repository.Status.History, nil
+		}))
+	var commits []applied
+	for _, r := range replies {
+		for _, commit := range r.value {
+			commits = append(commits, applied{r.context, commit})
+		}
 	}
-	repository, err := c.PolicyRepository(ctx, name)
-	if err != nil {
-		return err
+	if len(commits) > 0 || failed == nil {
+		if err := o.write(commits, time.Now()); err != nil {
+			return err
+		}
 	}
-	return o.write(repository.Status.History, time.Now())
+	return failed
 }
 
 // write prints commits in their order.
-func (o *history) write(commits []v1alpha1.AppliedCommit, now time.Time) error {
-	list := map[string]any{"commits": append([]v1alpha1.AppliedCommit{}, commits...)} // not null if there are none
+func (o *history) write(commits []applied, now time.Time) error {
+	list := map[string]any{"commits": append([]applied{}, commits...)} // not null if there are none
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)
@@ -71,11 +101,18 @@ func (o *history) write(commits []v1alpha1.AppliedCommit, now time.Time) error {
 		return nil
 	}
 	table := output.Table{Columns: []string{"Commit", "Author", "Subject", "Age"}}
+	if len(o.contexts) > 0 {
+		table.Columns = slices.Concat([]string{"Context"}, table.Columns)
+	}
 	for _, c := range commits {
-		table.Rows = append(table.Rows, []string{
+		row := []string{
 			short(c.Commit), cmp.Or(c.Author, "<none>"), cmp.Or(c.Subject, "<none>"),
 			duration.HumanDuration(now.Sub(c.Time.Time)),
-		})
+		}
+		if len(o.contexts) > 0 {
+			row = slices.Concat([]string{c.Context}, row)
+		}
+		table.Rows = append(table.Rows, row)
 	}
 	return table.Print(o.Out, false)
 }

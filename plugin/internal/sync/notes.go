@@ -34,10 +34,10 @@ func (v view) violations() []string {
 	}
 	inForce := "no commit is in force"
 	if applied := v.Status.Commits.Applied; applied != "" {
-		inForce = "commit " + short(applied) + " stays in force"
+		inForce = output.Commit(short(applied)) + " stays in force"
 	}
-	lines := []string{fmt.Sprintf("%s: commit %s is not applied, since it has %s, and %s:", v.title(),
-		short(v.Status.Commits.Fetched), output.Count(count, "violation"), inForce)}
+	lines := []string{fmt.Sprintf("%s: %s is not applied, since it has %s, and %s:", v.title(),
+		output.Commit(short(v.Status.Commits.Fetched)), output.Count(count, "violation"), inForce)}
 	for _, violation := range v.Status.Violations {
 		lines = append(lines, fmt.Sprintf("  %s: %s", output.Position(violation.Path, int(violation.Line)),
 			violation.Message))
@@ -45,19 +45,21 @@ func (v view) violations() []string {
 	return append(lines, more(count-len(v.Status.Violations))...)
 }
 
-// pendingDeletions returns which namespaces remain until someone confirms the commit, with the command to confirm it.
+// pendingDeletions returns which namespaces remain until someone confirms the commit or artifact, with the command to
+// confirm it.
 func (v view) pendingDeletions() []string {
 	pending := v.Status.PendingDeletions
 	if pending == nil {
 		return nil
 	}
 	total := max(int(pending.Total), len(pending.Namespaces))
-	what := fmt.Sprintf("%s: commit %s no longer declares %s", v.title(), short(pending.Commit),
+	what := fmt.Sprintf("%s: %s no longer declares %s", v.title(), output.Commit(short(pending.Commit)),
 		output.Count(total, "namespace"))
 	if v.confirmed == pending.Commit {
 		what += ". The deletion is confirmed, and nstpl-sync has not finished it yet:"
 	} else {
-		what += ". Confirm the commit to delete, with everything in them:"
+		kind, _, _ := strings.Cut(output.Commit(pending.Commit), " ")
+		what += fmt.Sprintf(". Confirm the %s to delete, with everything in them:", kind)
 	}
 	lines := append([]string{what}, listed(pending.Namespaces, total)...)
 	// The hash is complete, so that no other commit with the same first characters is confirmed.
@@ -94,7 +96,7 @@ func (v view) delay() []string {
 	case isApplied:
 		text += "not ready"
 	default:
-		text += "commit " + short(commits.Fetched) + " is fetched but not applied"
+		text += output.Commit(short(commits.Fetched)) + " is fetched but not applied"
 	}
 	if !v.isReady() {
 		text += ": " + v.Reason + ": " + v.Message

@@ -57,6 +57,18 @@ foo-corp: commit 1b1b1b1 no longer declares 5 namespaces. Confirm the commit to 
   To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
 `,
 		},
+		"pending deletions of an artifact": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: newDigest, Namespaces: []string{"team-a"}, Total: 1,
+				}
+			},
+			want: `
+foo-corp: artifact sha256:2c2c2c2 no longer declares 1 namespace. Confirm the artifact to delete, with everything in them:
+  team-a
+  To confirm: kubectl nstpl sync confirm foo-corp sha256:2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c2c
+`,
+		},
 		"pending deletions in a context": {
 			context: "test",
 			change: func(r *v1alpha1.PolicyRepository) {

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,36 +23,45 @@ var errTimeout = errors.New("timeout")
 
 type now struct {
 	printer
-	name    string
-	wait    bool
-	timeout time.Duration
+	name     string
+	contexts contexts
+	wait     bool
+	timeout  time.Duration
 }
 
 func newNow(s cli.Session) *cobra.Command {
 	o := &now{printer: printer{Session: s}}
 	cmd := &cobra.Command{
-		Use:   "now NAME [--wait=false] [--timeout=DURATION]",
+		Use:   "now NAME [--wait=false] [--timeout=DURATION] [--contexts=CONTEXT,...]",
 		Short: "Fetch and apply the newest commit now",
 		Long: templates.LongDesc(`
 			Ask nstpl-sync to fetch the newest commit of a repository now, instead of at the end of spec.interval, and
 			to compare the whole tree with the cluster. The command waits until nstpl-sync has done so, and prints the
 			status.
 
+			With --contexts, the command does so in several clusters at once. A cluster in which it fails is a note.
+
 			Exit status:
 			 0
-			The repository is ready or, with --wait=false, the synchronization is requested.
+			The repository is ready or, with --wait=false, the synchronization is requested, in every cluster.
 			 1
-			The repository is not ready, or the command failed.`),
+			The repository is not ready, or the command failed, at least in one cluster.`),
 		Example: templates.Examples(`
 			# Fetch and apply the newest commit, and wait until it is in force
 			kubectl nstpl sync now foo-corp
 
 			# Do not wait, as in the last step of a pipeline
-			kubectl nstpl sync now foo-corp --wait=false`),
+			kubectl nstpl sync now foo-corp --wait=false
+
+			# Fetch and apply it in two clusters
+			kubectl nstpl sync now foo-corp --contexts=test,production`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.contexts.check(cmd, s); err != nil {
+				return err
+			}
 			o.name = args[0]
 			return o.run(cmd.Context())
 		},
@@ -59,41 +69,50 @@ func newNow(s cli.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "Wait until the synchronization is done.")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute,
 		"The length of time to wait, such as 1s, 2m or 3h. Zero means to wait without limit.")
+	o.contexts.addTo(cmd, s)
 	return cmd
 }
 
 func (o *now) run(ctx context.Context) error {
-	c, err := o.Connect()
-	if err != nil {
-		return err
-	}
+	o.hasContexts = len(o.contexts) > 0
 	request := time.Now().UTC().Format(time.RFC3339Nano)
-	requested, err := c.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
-		metav1.PatchOptions{FieldManager: cli.FieldManager},
-		func(repository *unstructured.Unstructured) (map[string]any, error) {
-			return requestPatch(repository, request)
-		})
-	if err != nil {
-		return err
-	}
+	requested, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
+			return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
+				metav1.PatchOptions{FieldManager: cli.FieldManager},
+				func(repository *unstructured.Unstructured) (map[string]any, error) {
+					return requestPatch(repository, request)
+				})
+		}))
 	if !o.wait {
-		output.Line(o.Out, "%s sync requested", output.Object(requested.GroupVersionKind().GroupKind(), o.name))
-		return nil
+		for _, r := range requested {
+			output.Line(o.Out, "%s%s sync requested", r.prefix(),
+				output.Object(r.value.GroupVersionKind().GroupKind(), o.name))
+		}
+		return failed
 	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
 		defer cancel()
 	}
-	served, err := o.waitFor(ctx, c, requested)
-	if err != nil {
-		return err
+	served, late := split(o.Session, cluster.Each(requested, func(r reply[*unstructured.Unstructured]) reply[view] {
+		repository, err := o.waitFor(ctx, r)
+		if err != nil {
+			return reply[view]{source: r.source, err: err}
+		}
+		return reply[view]{source: r.source, value: newView(r.context, repository)}
+	}))
+	var views []view
+	for _, r := range served {
+		views = append(views, r.value)
 	}
-	views := []view{newView("", served)}
-	if err := o.print(views, time.Now()); err != nil {
-		return err
+	if len(views) > 0 {
+		if err := o.print(views, time.Now()); err != nil {
+			return err
+		}
 	}
-	return readiness(views)
+	return cmp.Or(failed, late, readiness(views))
 }
 
 func requestPatch(repository *unstructured.Unstructured, request string) (map[string]any, error) {
@@ -126,7 +145,7 @@ type result struct {
 
 // waitFor returns the repository after the request was served.
 func (o *now) waitFor(
-	ctx context.Context, c *cluster.Cluster, requested *unstructured.Unstructured,
+	ctx context.Context, requested reply[*unstructured.Unstructured],
 ) (*v1alpha1.PolicyRepository, error) {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -137,13 +156,13 @@ func (o *now) waitFor(
 		case <-following.Done():
 		}
 	}
-	cluster.Follow(following, c.PolicyRepositoryInformer(named(o.name)), func(item any) {
+	cluster.Follow(following, requested.cluster.PolicyRepositoryInformer(named(o.name)), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
 		repository, err := cluster.DecodePolicyRepository(object)
-		if err != nil || isServed(repository, requested) {
+		if err != nil || isServed(repository, requested.value) {
 			send(result{repository, err})
 		}
 	}, func(any) {
@@ -157,7 +176,7 @@ func (o *now) waitFor(
 		case <-ctx.Done():
 			return nil, o.interrupted(ctx)
 		case <-late:
-			o.Note("nstpl-sync has not served the request yet%s", checkPods)
+			o.Note("%snstpl-sync has not served the request yet%s", requested.prefix(), checkPods)
 		case r := <-results:
 			return r.repository, r.err
 		}

@@ -3,11 +3,14 @@ package sync
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -18,65 +21,106 @@ import (
 
 func newSuspend(s cli.Session) *cobra.Command {
 	return newEdit(s, &cobra.Command{
-		Use:   "suspend NAME [-o FORMAT]",
+		Use:   "suspend NAME [-o FORMAT] [--contexts=CONTEXT,...]",
 		Short: "Suspend the synchronization of a repository",
 		Long: templates.LongDesc(`
 			Suspend the synchronization of a repository. The commit that was applied last stays in force, but
 			nstpl-sync fetches no commits, and repairs and deletes nothing. Use "kubectl nstpl sync resume" to
-			continue.`),
+			continue.
+
+			With --contexts, the command does so in several clusters at once. A cluster in which it fails is a note,
+			and the exit status is 1.`),
 		Example: templates.Examples(`
 			# Suspend the synchronization of a repository
-			kubectl nstpl sync suspend foo-corp`),
+			kubectl nstpl sync suspend foo-corp
+
+			# Suspend it in two clusters
+			kubectl nstpl sync suspend foo-corp --contexts=test,production`),
 	}, "suspended", suspendPatch)
 }
 
 func newResume(s cli.Session) *cobra.Command {
 	return newEdit(s, &cobra.Command{
-		Use:   "resume NAME [-o FORMAT]",
+		Use:   "resume NAME [-o FORMAT] [--contexts=CONTEXT,...]",
 		Short: "Resume the synchronization of a repository",
 		Long: templates.LongDesc(`
-			Resume the synchronization of a repository that "kubectl nstpl sync suspend" suspended.`),
+			Resume the synchronization of a repository that "kubectl nstpl sync suspend" suspended.
+
+			With --contexts, the command does so in several clusters at once. A cluster in which it fails is a note,
+			and the exit status is 1.`),
 		Example: templates.Examples(`
 			# Resume the synchronization of a repository
-			kubectl nstpl sync resume foo-corp`),
+			kubectl nstpl sync resume foo-corp
+
+			# Resume it in two clusters
+			kubectl nstpl sync resume foo-corp --contexts=test,production`),
 	}, "resumed", resumePatch)
 }
 
 // patcher returns the fields to change in a PolicyRepository.
 type patcher func(repository *unstructured.Unstructured) (map[string]any, error)
 
+// edit is a command that changes a repository.
+type edit struct {
+	cli.Session
+	contexts contexts
+	print    *genericclioptions.PrintFlags
+	patch    patcher
+}
+
 // newEdit completes a command that changes a repository. The operation is what the command prints behind the name of
 // the repository, such as "suspended".
 func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch patcher) *cobra.Command {
-	flags := genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme)
+	o := &edit{
+		Session: s, patch: patch, print: genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
+	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = cli.OneArg("NAME")
 	cmd.ValidArgsFunction = s.CompleteObject(v1alpha1.PolicyRepositories)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return runEdit(cmd.Context(), s, flags, args[0], patch)
+		if err := o.contexts.checkOutput(cmd, s, o.print); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), args[0])
 	}
-	flags.AddFlags(cmd)
-	cli.CompleteValues(cmd, "output", flags.AllowedFormats()...)
+	o.print.AddFlags(cmd)
+	o.contexts.addTo(cmd, s)
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	return cmd
 }
 
-func runEdit(
-	ctx context.Context, s cli.Session, flags *genericclioptions.PrintFlags, name string, patch patcher,
+func (o *edit) run(ctx context.Context, name string) error {
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	edited, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
+			return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, name,
+				metav1.PatchOptions{FieldManager: cli.FieldManager}, o.patch)
+		}))
+	if err := printObjects(o.Session, printer, *o.print.OutputFormat, edited); err != nil {
+		return err
+	}
+	return failed
+}
+
+// printObjects prints what was changed, behind the context if there are several.
+func printObjects(
+	s cli.Session, printer printers.ResourcePrinter, format string, replies []reply[*unstructured.Unstructured],
 ) error {
-	c, err := s.Connect()
-	if err != nil {
-		return err
+	for _, r := range replies {
+		var text strings.Builder
+		if err := output.Print(&text, printer, format, r.value); err != nil {
+			return err
+		}
+		if r.context != "" {
+			output.Line(s.Out, "%s%s", r.prefix(), strings.TrimSpace(text.String()))
+		} else if _, err := io.WriteString(s.Out, text.String()); err != nil {
+			return err
+		}
 	}
-	printer, err := flags.ToPrinter()
-	if err != nil {
-		return err
-	}
-	repository, err := c.Edit(ctx, v1alpha1.PolicyRepositories, name,
-		metav1.PatchOptions{FieldManager: cli.FieldManager}, patch)
-	if err != nil {
-		return err
-	}
-	return output.Print(s.Out, printer, *flags.OutputFormat, repository)
+	return nil
 }
 
 func suspendPatch(repository *unstructured.Unstructured) (map[string]any, error) {

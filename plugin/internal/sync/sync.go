@@ -1,14 +1,15 @@
-// Package sync holds the commands about PolicyRepositories: trees of policies in Git that the cluster follows.
+// Package sync holds the commands about PolicyRepositories: trees of policies that the cluster follows.
 //
 // nstpl-sync fetches and applies the commits and reports in the status of each PolicyRepository. Status and history
 // print that status. The other commands change the PolicyRepository, as a user could with kubectl edit: they set
 // spec.suspend, or an annotation that nstpl-sync reads.
 //
-// Every user who may write to the Git repository chooses the paths, messages, authors and subjects in the status. So
-// every command prints them with the functions of package output, which escape control characters.
+// Every user who may write to the repository of a tree chooses the paths, messages, authors and subjects in the status.
+// So every command prints them with the functions of package output, which escape control characters.
 package sync
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 
@@ -17,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // New returns the command `kubectl nstpl sync`.
@@ -25,9 +27,9 @@ func New(s cli.Session) *cobra.Command {
 		Use:   "sync",
 		Short: "Show, start, confirm and suspend the synchronization with Git",
 		Long: templates.LongDesc(`
-			A PolicyRepository is a tree of policies in Git that the cluster follows. Show which commit is in force
-			and why a newer one is not, apply a new commit at once, confirm the deletion of namespaces, and suspend
-			and resume the synchronization.
+			A PolicyRepository is a tree of policies, in Git or in an artifact of Flux, that the cluster follows. Show
+			which commit is in force and why a newer one is not, apply a new commit at once, confirm the deletion of
+			namespaces, and suspend and resume the synchronization.
 
 			NAME is the name of a PolicyRepository.`),
 		Example: templates.Examples(`
@@ -46,22 +48,12 @@ func quoted(name string) string {
 	return fmt.Sprintf("%s %q", v1alpha1.PolicyRepositories.GroupResource(), name)
 }
 
-// shortLength is the number of characters that remain of an abbreviated hash, and the least number that identifies a
-// commit on a command line.
-const shortLength = 7
+// short abbreviates the hash of a commit or the digest of an artifact. It returns "<none>" if there is none.
+func short(commit string) string { return cmp.Or(output.ShortCommit(commit), "<none>") }
 
-// short abbreviates the hash of a commit. It returns "<none>" if there is no commit.
-func short(commit string) string {
-	switch {
-	case commit == "":
-		return "<none>"
-	case len(commit) > shortLength:
-		return commit[:shortLength]
-	}
-	return commit
-}
-
+// The names of commits and artifacts, and abbreviations of them.
 var (
-	hashes       = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	abbreviation = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
+	hashes = regexp.MustCompile(
+		`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
+	abbreviation = regexp.MustCompile(`^([0-9a-f]{7,64}|sha(256|384|512):[0-9a-f]{7,128})$`)
 )

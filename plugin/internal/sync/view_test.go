@@ -17,6 +17,7 @@ import (
 var (
 	oldCommit = strings.Repeat("0a", 20)
 	newCommit = strings.Repeat("1b", 20)
+	newDigest = "sha256:" + strings.Repeat("2c", 32)
 	testTime  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 )
 
@@ -130,7 +131,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	repository.Status.Violations = []v1alpha1.RepositoryViolation{{Path: evil, Line: 1, Message: evil}}
 	repository.Status.Failures = []v1alpha1.RepositoryFailure{{Object: evil, Message: evil}}
 	repository.Status.UnmanagedNamespaces = []string{evil}
-	commits := []v1alpha1.AppliedCommit{{Commit: evil, Author: evil, Subject: evil}}
+	commits := []applied{{evil, v1alpha1.AppliedCommit{Commit: evil, Author: evil, Subject: evil}}}
 	for _, format := range []string{"", cli.FormatWide, cli.FormatJSON, cli.FormatYAML} {
 		p, out, errOut := newPrinter(format)
 		require.NoError(t, p.print([]view{newView("", repository)}, testTime))

@@ -23,7 +23,7 @@ type change struct {
 
 // follow prints each repository that changes, until ctx ends. With --contexts, it goes on with the other clusters if
 // the user may not watch one of them.
-func (o *status) follow(ctx context.Context, sources []source) error {
+func (o *status) follow(ctx context.Context, read []reply[[]view]) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := make(chan change)
@@ -34,12 +34,12 @@ func (o *status) follow(ctx context.Context, sources []source) error {
 		}
 	}
 	shown := map[string]view{}
-	for _, s := range sources {
-		for _, v := range s.views {
+	for _, r := range read {
+		for _, v := range r.value {
 			shown[v.title()] = v
 		}
 		for _, only := range watched(o.names) {
-			s.follow(ctx, only, send)
+			r.follow(ctx, only, send)
 		}
 	}
 	var failed error
@@ -54,7 +54,7 @@ func (o *status) follow(ctx context.Context, sources []source) error {
 					return err
 				}
 			case o.hasContexts:
-				o.noteFailed(next.view.Context, next.err)
+				noteFailed(o.Session, next.view.Context, next.err)
 				failed = &cli.Exit{Code: 1}
 			default:
 				return next.err

@@ -1,16 +1,17 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,6 +24,14 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
+// content is what a cluster contains of a tree.
+type content struct {
+	spaces     []*v1alpha1.PolicySpace
+	templates  []*v1alpha1.NamespaceTemplate
+	namespaces []*corev1.Namespace
+	quotas     []*corev1.ResourceQuota
+}
+
 // clusterNode returns the parent of all root policyspaces in the cluster, with their descendants. The nodes of
 // namespaces have the policies that templates declare for them.
 func (o *tree) clusterNode(ctx context.Context) (*node, error) {
@@ -31,71 +40,88 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 		return nil, err
 	}
 	defer o.Progress("reading policyspaces and namespaces")()
-	spaces, err := c.PolicySpaces(ctx)
+	read, err := o.read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	templates, err := c.Templates(ctx)
-	if err != nil {
-		return nil, err
+	index, unread := c.Index(ctx, read.templates, read.namespaces)
+	for _, err := range unread {
+		o.Note("%v", err)
 	}
-	namespaces, err := c.Namespaces.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.PolicySpaceLabel})
-	if err != nil {
-		return nil, err
-	}
-	quotas, err := c.Quotas(ctx)
-	if apierrors.IsForbidden(err) {
-		o.Note("cannot list ResourceQuotas, so the quotas of namespaces are not shown: %v", err)
-	} else if err != nil {
-		return nil, err
-	}
-	forest := hierarchy.NewForest(spaces)
-	nodes := map[string]*node{}
+	forest := hierarchy.NewForest(read.spaces)
 	root := &node{Name: clusterKind, Kind: clusterKind}
+	nodes := spaceNodes(root, forest, read.templates)
+	addNamespaces(root, nodes, forest, index, read)
+	root.sort()
+	return root, addCommits(ctx, c, read.spaces, nodes)
+}
+
+// read lists all at once. It notes that there are no quotas if the user may not list them.
+func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err error) {
+	var listing sync.WaitGroup
+	var errs [4]error
+	listing.Go(func() { read.spaces, errs[0] = c.PolicySpaces(ctx) })
+	listing.Go(func() { read.templates, errs[1] = c.Templates(ctx) })
+	listing.Go(func() { read.namespaces, errs[2] = c.ListNamespaces(ctx, v1alpha1.PolicySpaceLabel) })
+	listing.Go(func() { read.quotas, errs[3] = c.Quotas(ctx) })
+	listing.Wait()
+	if err := cmp.Or(errs[0], errs[1], errs[2]); err != nil {
+		return read, err
+	}
+	if apierrors.IsForbidden(errs[3]) {
+		o.Note("cannot list ResourceQuotas, so the quotas of namespaces are not shown: %v", errs[3])
+		return read, nil
+	}
+	return read, errs[3]
+}
+
+// spaceNodes adds the nodes of all policyspaces below root, and returns them by name.
+func spaceNodes(root *node, forest hierarchy.Forest, templates []*v1alpha1.NamespaceTemplate) map[string]*node {
+	nodes, ofSpaces := map[string]*node{}, templatesOfSpaces(templates)
 	for _, name := range forest.Names() {
-		nodes[name] = newSpaceNode(forest.Get(name), templates)
+		nodes[name] = newSpaceNode(forest.Get(name), ofSpaces[name])
 	}
 	for _, name := range forest.Names() {
 		parentName := forest.Get(name).Spec.Parent
 		parent := nodes[parentName]
-		if parent == nil || forest.Below(name)[parentName] {
+		_, err := forest.Lineage(name)
+		if parent == nil || err != nil && forest.Below(name)[parentName] {
 			// A root, or a policyspace with an invalid parent, which is drawn beside the roots, with the reason.
-			if _, err := forest.Lineage(name); err != nil {
+			if err != nil {
 				nodes[name].Problem = err.Error()
 			}
 			parent = root
 		}
 		parent.Children = append(parent.Children, nodes[name])
 	}
-	inSpaces := make([]*corev1.Namespace, 0, len(namespaces.Items))
-	for i := range namespaces.Items {
-		inSpaces = append(inSpaces, &namespaces.Items[i])
-	}
-	index, unread := c.Index(ctx, templates, inSpaces)
-	for _, err := range unread {
-		o.Note("%v", err)
-	}
-	cache := render.NewCache()
-	for i := range namespaces.Items {
-		ns := &namespaces.Items[i]
-		space := nodes[ns.Labels[v1alpha1.PolicySpaceLabel]]
+	return nodes
+}
+
+// addNamespaces adds the nodes of namespaces to those of their policyspaces, or to root if there is none.
+func addNamespaces(
+	root *node, spaces map[string]*node, forest hierarchy.Forest, index *match.Index, read content,
+) {
+	cache, quotas := render.NewCache(), quotasOfNamespaces(read.quotas)
+	nodes := cluster.Each(read.namespaces, func(ns *corev1.Namespace) *node {
 		n := &node{Name: ns.Name, Kind: namespaceKind, Quota: map[string]string{}, Used: map[string]string{}}
 		labeled, err := forest.Placed(ns)
 		_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](err)
-		switch {
-		case space == nil && err == nil:
-			continue // the label is empty, or the namespace may not be in a policyspace
-		case space == nil:
-			space, n.Problem = root, err.Error()
-		case isNotAdopted:
+		switch hasSpace := spaces[ns.Labels[v1alpha1.PolicySpaceLabel]] != nil; {
+		case !hasSpace && err == nil:
+			return nil // the label is empty, or the namespace may not be in a policyspace
+		case !hasSpace, isNotAdopted:
 			n.Problem = err.Error()
 		}
 		n.addPolicies(survey.Declare(cache, index, labeled))
-		n.addQuotas(quotas)
-		space.Children = append(space.Children, n)
+		n.addQuotas(quotas[ns.Name])
+		return n
+	})
+	for i, n := range nodes {
+		if n != nil {
+			parent := cmp.Or(spaces[read.namespaces[i].Labels[v1alpha1.PolicySpaceLabel]], root)
+			parent.Children = append(parent.Children, n)
+		}
 	}
-	root.sort()
-	return root, addCommits(ctx, c, spaces, nodes)
 }
 
 // addCommits adds the commits that are in force to the roots of trees that PolicyRepositories declare. It adds none if
@@ -125,13 +151,14 @@ func commitOf(repositories []v1alpha1.PolicyRepository, tree string) string {
 	return ""
 }
 
-// newSpaceNode returns the node of a policyspace, with the RoleBindings that the namespaces in it inherit.
+// newSpaceNode returns the node of a policyspace, with the RoleBindings that the namespaces in it inherit from its
+// templates.
 func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *node {
 	n := &node{
 		Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used),
 	}
 	for _, template := range templates {
-		if !isOfSpace(template, space.Name) || match.DisabledReason(template) != "" {
+		if match.DisabledReason(template) != "" {
 			continue
 		}
 		for _, raw := range template.Spec.Templates {
@@ -146,10 +173,28 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 	return n
 }
 
-// isOfSpace reports whether a template selects exactly the namespaces in a policyspace and in its descendants.
-func isOfSpace(template *v1alpha1.NamespaceTemplate, space string) bool {
-	selector, err := match.Selector(template.Spec.Namespaces)
-	return err == nil && selector.String() == hierarchy.DepthLabel(space)
+// templatesOfSpaces returns, for each policyspace, the templates that select exactly the namespaces in it and in its
+// descendants.
+func templatesOfSpaces(templates []*v1alpha1.NamespaceTemplate) map[string][]*v1alpha1.NamespaceTemplate {
+	ofSpaces := map[string][]*v1alpha1.NamespaceTemplate{}
+	for _, template := range templates {
+		selector, err := match.Selector(template.Spec.Namespaces)
+		if err != nil {
+			continue
+		}
+		if space, ok := strings.CutSuffix(selector.String(), v1alpha1.DepthLabelSuffix); ok {
+			ofSpaces[space] = append(ofSpaces[space], template)
+		}
+	}
+	return ofSpaces
+}
+
+func quotasOfNamespaces(quotas []*corev1.ResourceQuota) map[string][]*corev1.ResourceQuota {
+	ofNamespaces := map[string][]*corev1.ResourceQuota{}
+	for _, quota := range quotas {
+		ofNamespaces[quota.Namespace] = append(ofNamespaces[quota.Namespace], quota)
+	}
+	return ofNamespaces
 }
 
 func isBinding(kind schema.GroupKind) bool {
@@ -169,12 +214,9 @@ func (n *node) addPolicies(declared survey.Namespace) {
 }
 
 // addQuotas adds the quotas in a namespace. If several quotas limit a resource, it adds the smallest limit.
-func (n *node) addQuotas(quotas []corev1.ResourceQuota) {
+func (n *node) addQuotas(quotas []*corev1.ResourceQuota) {
 	smallest := corev1.ResourceList{}
 	for i := range quotas {
-		if quotas[i].Namespace != n.Name {
-			continue
-		}
 		for _, name := range slices.Sorted(maps.Keys(quotas[i].Spec.Hard)) {
 			hard, used := quotas[i].Spec.Hard[name], quotas[i].Status.Used[name]
 			if known, limited := smallest[name]; !limited || hard.Cmp(known) < 0 {

@@ -45,6 +45,8 @@ func TestTitleSaysTheCommit(t *testing.T) {
 	require.Equal(t, "foo-corp/  commit 1a2b3c4  quota pods=10", root.title())
 	root.Commit = "1a"
 	require.Equal(t, "foo-corp/  commit 1a  quota pods=10", root.title())
+	root.Commit = "sha256:1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809"
+	require.Equal(t, "foo-corp/  artifact sha256:1a2b3c4  quota pods=10", root.title())
 }
 
 func TestGraphs(t *testing.T) {

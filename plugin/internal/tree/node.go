@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // Values of node.Kind.
@@ -48,8 +50,7 @@ func (n *node) title() string {
 		text += "/"
 	}
 	if n.Commit != "" {
-		const abbreviated = 7
-		text += "  commit " + n.Commit[:min(len(n.Commit), abbreviated)]
+		text += "  " + output.Commit(output.ShortCommit(n.Commit))
 	}
 	if quota := n.quota(); quota != "" {
 		text += "  quota " + quota

@@ -57,6 +57,7 @@ func New(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), args)
 		},
 	}
+	s.AddChunkSizeFlag(cmd)
 	o.output.AddTo(cmd, "", "Output format, instead of a drawing", cli.FormatJSON, mermaidFormat, dotFormat)
 	return cmd
 }

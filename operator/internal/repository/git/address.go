@@ -36,7 +36,7 @@ func parseAddress(text string) (*address, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, failf(InvalidConfiguration, "the URL of the repository cannot be parsed: %s",
-			exampleURLs).because(err)
+			exampleURLs).Because(err)
 	}
 	a := &address{scheme: strings.ToLower(u.Scheme), host: u.Hostname(), port: u.Port(), path: u.Path, url: u}
 	switch a.scheme {

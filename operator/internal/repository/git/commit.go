@@ -60,7 +60,7 @@ func readCommit(
 	}
 	commit, err := parseCommit(raw)
 	if err != nil {
-		return nil, failf(InvalidContent, "the commit object %s is malformed", hash).because(err)
+		return nil, failf(InvalidContent, "the commit object %s is malformed", hash).Because(err)
 	}
 	commit.Hash, commit.file, commit.objects, commit.limits = hash.String(), file, objects, l
 	return commit, nil

@@ -85,12 +85,12 @@ func parsePrivateKey(pem []byte, passphrase string) (ssh.Signer, error) {
 		signer, err = ssh.ParsePrivateKeyWithPassphrase(pem, []byte(passphrase))
 		if errors.Is(err, x509.IncorrectPasswordError) {
 			return nil, failf(InvalidConfiguration,
-				"password in the Secret is not the passphrase of the private key in identity").because(err)
+				"password in the Secret is not the passphrase of the private key in identity").Because(err)
 		}
 	}
 	if err != nil {
 		return nil, failf(InvalidConfiguration, "identity in the Secret is not a private key that SSH can use: "+
-			"set it to a private key in PEM or OpenSSH format").because(err)
+			"set it to a private key in PEM or OpenSSH format").Because(err)
 	}
 	return signer, nil
 }

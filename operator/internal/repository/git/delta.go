@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // maxDeltaChain is the longest chain of deltas that git writes.
@@ -147,7 +149,7 @@ func (x *indexer) patch(at int32, base []byte, kind plumbing.ObjectType) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	e.isLFS = isPointer(result, e.size)
+	e.isLFS = files.IsPointer(result, e.size)
 	hash := plumbing.ComputeHash(kind, result)
 	x.pack.byHash[hash] = at
 	x.adoptByHash(at, hash)

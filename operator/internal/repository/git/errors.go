@@ -1,102 +1,43 @@
 package git
 
 import (
-	"fmt"
 	"strings"
-	"unicode"
+
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
-// Reason classifies errors of this package. Its values can be reasons of conditions.
-type Reason string
+type (
+	// Reason is the reason of an error. The errors of this package are those of package files.
+	Reason = files.Reason
+	// Error is an error with a reason.
+	Error = files.Error
+	// RefusedFiles is the error for files that cannot be used.
+	RefusedFiles = files.RefusedFiles
+)
 
+// The reasons of this package.
 const (
-	// InvalidConfiguration means that the URL, the reference, the Secret or the trusted keys must be changed.
-	InvalidConfiguration Reason = "InvalidConfiguration"
-	// Unreachable means that the server gave no usable answer: it may help to try again.
-	Unreachable Reason = "Unreachable"
-	// UntrustedServer means that the server's certificate or host key is not trusted.
-	UntrustedServer Reason = "UntrustedServer"
-	// AccessDenied means that the server rejects the credentials, or demands some.
-	AccessDenied Reason = "AccessDenied"
-	// NotFound means that the repository, the reference or the commit does not exist.
-	NotFound Reason = "NotFound"
-	// LimitExceeded means that the repository or the tree is larger than allowed.
-	LimitExceeded Reason = "LimitExceeded"
-	// InvalidContent means that the commit or the tree cannot be used as it is.
-	InvalidContent Reason = "InvalidContent"
-	// NotVerified means that the commit has no valid signature by a trusted key.
-	NotVerified Reason = "NotVerified"
-	// StorageFailed means that the directory for fetched commits cannot be used.
-	StorageFailed Reason = "StorageFailed"
+	InvalidConfiguration = files.InvalidConfiguration
+	Unreachable          = files.Unreachable
+	UntrustedServer      = files.UntrustedServer
+	AccessDenied         = files.AccessDenied
+	NotFound             = files.NotFound
+	LimitExceeded        = files.LimitExceeded
+	InvalidContent       = files.InvalidContent
+	NotVerified          = files.NotVerified
+	StorageFailed        = files.StorageFailed
 )
-
-// Error is an error whose text is one sentence that can be shown to users. It contains no credentials.
-type Error struct {
-	Reason  Reason
-	Message string
-	// Err is the cause, or nil. Its text is not meant for users.
-	Err error
-}
-
-// Error returns the sentence.
-func (e *Error) Error() string { return e.Message }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
 
 func failf(reason Reason, format string, args ...any) *Error {
-	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return files.Failf(reason, format, args...)
 }
 
-// because returns the error with a cause.
-func (e *Error) because(err error) *Error {
-	e.Err = err
-	return e
-}
+func printable(text string, n int) string { return files.Printable(text, n) }
 
-// RefusedFile is a file of the tree that cannot be used.
-type RefusedFile struct {
-	Path    string
-	Message string // what the file is
-	Remedy  string // what would make it work
-}
-
-// RefusedFiles is the error of a tree with files that cannot be used, in the order of their paths.
-type RefusedFiles []RefusedFile
-
-// Error describes the first file, and says how many others there are.
-func (r RefusedFiles) Error() string {
-	if len(r) == 0 {
-		return "no file is refused"
-	}
-	text := fmt.Sprintf("%s: %s: %s", r[0].Path, r[0].Message, r[0].Remedy)
-	if len(r) > 1 {
-		text += fmt.Sprintf(" (and %d more files of the tree cannot be used)", len(r)-1)
-	}
-	return text
-}
-
-// printable returns a text without control and formatting characters, and with at most n characters.
-func printable(text string, n int) string {
-	var out []rune
-	for _, r := range strings.ToValidUTF8(text, "\ufffd") {
-		switch {
-		case r == '\t':
-			r = ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), r == '\u2028', r == '\u2029':
-			continue
-		}
-		if len(out) == n {
-			out[n-1] = '…'
-			break
-		}
-		out = append(out, r)
-	}
-	return strings.TrimSpace(string(out))
-}
+func size(bytes int64) string { return files.Size(bytes) }
 
 // maxRemoteText is how many characters of a server's message are shown.
-const maxRemoteText = 200
+const maxRemoteText = files.MaxText
 
 // firstLine returns the first line of a server's message that can be shown.
 func firstLine(text string) string {

@@ -1,6 +1,10 @@
 package git
 
-import "time"
+import (
+	"time"
+
+	"nstpl.dev/nstpl/operator/internal/repository/files"
+)
 
 // DefaultMaxBytes is how many bytes a fetched commit may have on disk if Options.MaxBytes is 0.
 const DefaultMaxBytes = 256 << 20
@@ -20,10 +24,7 @@ type limits struct {
 	advertisement int64 // the list of references
 	commit        int64 // a commit object
 	directory     int64 // a tree object, which lists a directory
-	file          int64 // a file of the tree
-	tree          int64 // all files of the tree
-	files         int   // the number of files and directories of the tree
-	depth         int   // levels of directories
+	tree          files.Limits
 }
 
 func defaultLimits(maxBytes int64) limits {
@@ -39,10 +40,7 @@ func defaultLimits(maxBytes int64) limits {
 		advertisement: 64 << 20,
 		commit:        1 << 20,
 		directory:     4 << 20,
-		file:          8 << 20,
-		tree:          64 << 20,
-		files:         20_000,
-		depth:         128,
+		tree:          files.DefaultLimits(),
 	}
 }
 

@@ -43,20 +43,20 @@ func (a *address) explain(ctx context.Context, err error, said string) error {
 		return context.Canceled
 	}
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return failf(Unreachable, "%s did not answer completely in time", a.host).because(err)
+		return failf(Unreachable, "%s did not answer completely in time", a.host).Because(err)
 	}
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
 		said = line.Text
 	}
 	if said = firstLine(said); said != "" {
-		return failf(NotFound, "%s cannot be read: the server says: %s", a, said).because(err)
+		return failf(NotFound, "%s cannot be read: the server says: %s", a, said).Because(err)
 	}
 	for _, explain := range []func(error) *Error{a.explainTLS, a.explainNetwork, a.explainProtocol} {
 		if known := explain(err); known != nil {
-			return known.because(err)
+			return known.Because(err)
 		}
 	}
-	return failf(Unreachable, "%s cannot be read: %s", a, printable(err.Error(), maxRemoteText)).because(err)
+	return failf(Unreachable, "%s cannot be read: %s", a, printable(err.Error(), maxRemoteText)).Because(err)
 }
 
 func (a *address) explainTLS(err error) *Error {

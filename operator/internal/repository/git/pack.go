@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	gozlib "github.com/go-git/go-git/v5/utils/sync"
+
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // entry is an object of a pack.
@@ -130,7 +131,7 @@ func (x *indexer) scanObject(scanner *packfile.Scanner) error {
 	if err != nil {
 		return err
 	}
-	e.isLFS = isPointer(start.content, e.size)
+	e.isLFS = files.IsPointer(start.content, e.size)
 	x.pack.entries = append(x.pack.entries, e)
 	if e.size >= 0 {
 		x.pack.byHash[hasher.Sum()] = at
@@ -142,17 +143,9 @@ func (x *indexer) scanObject(scanner *packfile.Scanner) error {
 type beginning struct{ content []byte }
 
 func (b *beginning) Write(p []byte) (int, error) {
-	b.content = append(b.content, p[:min(len(p), maxPointer-len(b.content))]...)
+	b.content = append(b.content, p[:min(len(p), files.MaxPointer-len(b.content))]...)
 	return len(p), nil
 }
-
-// maxPointer is the size of a pointer of Git LFS in bytes at most, by its specification.
-const maxPointer = 1024
-
-var lfsPointer = regexp.MustCompile(`^version https://(git-lfs\.github\.com|hawser\.github\.com)/spec/v1\s`)
-
-// isPointer reports whether a file of a size begins as a pointer of Git LFS.
-func isPointer(start []byte, size int64) bool { return size <= maxPointer && lfsPointer.Match(start) }
 
 // interruptible is a writer that fails once its context is done.
 type interruptible struct {

@@ -157,7 +157,7 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 		return nil, err
 	}
 	defer func() { l.close() }()
-	q := &request{want: hash, depth: 1, maxBlob: r.limits.file, offer: offer}
+	q := &request{want: hash, depth: 1, maxBlob: r.limits.tree.File, offer: offer}
 	if !offer.hasCommit && !offer.sendsAnyCommit() {
 		if err := r.requestHistory(q); err != nil {
 			return nil, err
@@ -202,7 +202,7 @@ func (r *Remote) download(ctx context.Context, l link, q *request, commit plumbi
 	if err != nil {
 		if line, ok := errors.AsType[*pktline.ErrorLine](err); ok && q.want == commit {
 			return nil, failf(NotFound, "%s does not send the commit %s: the server says: %s",
-				r.address, commit, firstLine(line.Text)).because(err)
+				r.address, commit, firstLine(line.Text)).Because(err)
 		}
 		return nil, r.explain(ctx, l, err)
 	}

@@ -39,12 +39,12 @@ func parseKnownHosts(lines []byte, dir string) (ssh.HostKeyCallback, error) {
 	file := filepath.Join(dir, "known_hosts"+temporary)
 	defer os.Remove(file)
 	if err := os.WriteFile(file, lines, 0o600); err != nil {
-		return nil, failf(StorageFailed, "the directory for fetched commits cannot be written").because(err)
+		return nil, failf(StorageFailed, "the directory for fetched commits cannot be written").Because(err)
 	}
 	check, err := knownhosts.New(file)
 	if err != nil {
 		return nil, failf(InvalidConfiguration, "known_hosts in the Secret has an invalid line: "+
-			"set it to lines that ssh-keyscan prints").because(err)
+			"set it to lines that ssh-keyscan prints").Because(err)
 	}
 	return check, nil
 }
@@ -147,12 +147,12 @@ func (t *sshTransport) start(l *sshLink) error {
 func (t *sshTransport) explainSSH(err error) error {
 	if negotiation, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
 		return failf(UntrustedServer, "%s has no host key of the types in known_hosts, or no common algorithm: "+
-			"update known_hosts", t.address.host).because(negotiation)
+			"update known_hosts", t.address.host).Because(negotiation)
 	}
 	if err != nil && strings.Contains(err.Error(), "unable to authenticate") {
 		return failf(AccessDenied, "%s rejects the private key of the Secret for the user %s: "+
 			"register its public key (%s) at the server", t.address.host, printable(t.address.user, 50),
-			ssh.FingerprintSHA256(t.signer.PublicKey())).because(err)
+			ssh.FingerprintSHA256(t.signer.PublicKey())).Because(err)
 	}
 	return err
 }

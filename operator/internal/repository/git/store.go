@@ -38,7 +38,7 @@ func openStore(dir, url string, l limits) (*store, error) {
 
 func storageFailed(err error) error {
 	return failf(StorageFailed, "the directory for fetched commits cannot be used: %s",
-		printable(pathless(err).Error(), maxRemoteText)).because(err)
+		printable(pathless(err).Error(), maxRemoteText)).Because(err)
 }
 
 // pathless returns the cause of an error of a file.

@@ -23,7 +23,7 @@ func Verify(commit *Commit, keys map[string][]byte) (string, error) {
 	payload, signature, err := splitSignature(commit.raw)
 	if err != nil {
 		return "", failf(NotVerified, "the signature of the commit %s is malformed: sign the commit again",
-			commit.Hash).because(err)
+			commit.Hash).Because(err)
 	}
 	switch {
 	case len(signature) == 0:

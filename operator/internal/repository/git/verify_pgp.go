@@ -31,14 +31,14 @@ func (t *trusted) parsePGP(name string, data []byte) error {
 		}
 		block, err := armor.Decode(bytes.NewReader(text))
 		if err != nil {
-			return invalid.because(err)
+			return invalid.Because(err)
 		}
 		if block.Type != openpgp.PublicKeyType {
 			return invalid
 		}
 		keys, err := openpgp.ReadKeyRing(block.Body)
 		if err != nil {
-			return invalid.because(err)
+			return invalid.Because(err)
 		}
 		found.keys = append(found.keys, keys...)
 	}
@@ -93,5 +93,5 @@ func explainPGP(commit string, err error) error {
 		return failf(NotVerified, "the PGP signature of the commit %s has expired: sign the commit again", commit)
 	}
 	return failf(NotVerified, "the PGP signature does not match the commit %s: sign the commit again",
-		commit).because(err)
+		commit).Because(err)
 }

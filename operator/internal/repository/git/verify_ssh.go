@@ -90,7 +90,7 @@ func (t *trusted) verifySSH(commit string, payload, signature []byte) (string, e
 	mismatch := failf(NotVerified, "the SSH signature does not match the commit %s: sign the commit again", commit)
 	parsed, err := sshsig.Unarmor(signature)
 	if err != nil {
-		return "", mismatch.because(err)
+		return "", mismatch.Because(err)
 	}
 	fingerprint := ssh.FingerprintSHA256(parsed.PublicKey)
 	for _, k := range t.ssh {
@@ -99,7 +99,7 @@ func (t *trusted) verifySSH(commit string, payload, signature []byte) (string, e
 		}
 		err := sshsig.Verify(bytes.NewReader(payload), parsed, k.key, parsed.HashAlgorithm, sshNamespace)
 		if err != nil {
-			return "", mismatch.because(err)
+			return "", mismatch.Because(err)
 		}
 		return fmt.Sprintf("SSH key %s in %s", fingerprint, k.name), nil
 	}

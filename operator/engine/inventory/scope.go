@@ -1,0 +1,49 @@
+package inventory
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Scope says which objects concern a tree.
+type Scope struct {
+	// Tree is the name of the tree.
+	Tree string
+	// Declared are the objects that the tree declares.
+	Declared map[ID]*unstructured.Unstructured
+	// Created are the UIDs of the objects that were created for the tree.
+	Created map[types.UID]bool
+}
+
+// NewScope returns the scope of a tree.
+func NewScope(tree string, declared []*unstructured.Unstructured, created map[types.UID]bool) Scope {
+	s := Scope{Tree: tree, Declared: make(map[ID]*unstructured.Unstructured, len(declared)), Created: created}
+	for _, object := range declared {
+		s.Declared[IDOf(object)] = object
+	}
+	return s
+}
+
+// Concerns reports whether a new plan for the tree may differ from the plan before an object changed. Before is nil if
+// the object was created, and after is nil if it was deleted.
+func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
+	switch {
+	case before == nil:
+		return s.has(after)
+	case after == nil || isBeingDeleted(before) != isBeingDeleted(after):
+		return s.has(before)
+	}
+	declared := s.Declared[IDOf(after)]
+	if declared == nil {
+		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree)
+	}
+	return !IsInForce(declared, after) || consents(before) != consents(after) ||
+		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
+}
+
+// has reports whether an object belongs to the tree or should.
+func (s Scope) has(object *unstructured.Unstructured) bool {
+	return s.Declared[IDOf(object)] != nil || s.Created[object.GetUID()] || isAdoptedBy(object, s.Tree)
+}

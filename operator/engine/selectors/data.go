@@ -1,0 +1,183 @@
+package selectors
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Keys of the data. The other keys begin with labelPrefix.
+const (
+	// keyAny has the rules that begin with a label of any value, and keyAll those that begin with none.
+	keyAny, keyAll = "any", "all"
+	labelPrefix    = "label."
+)
+
+// maxSize is the size in bytes from which the data is abridged. The API server stores ConfigMaps of up to 1 MiB, and
+// pending additions take a part.
+const maxSize = 700 << 10
+
+// maxGroupSize is the size in bytes from which the rules of templates are abridged that a namespace's label is compared
+// with, or that every namespace is. Some 300 KiB take the API server a second, and more are denied.
+const maxGroupSize = 16 << 10
+
+// Set is a set of rules.
+type Set map[Rule]struct{}
+
+// NewSet returns a set of rules.
+func NewSet(rules ...Rule) Set {
+	set := Set{}
+	set.Add(rules...)
+	return set
+}
+
+// Add adds rules.
+func (s Set) Add(rules ...Rule) {
+	for _, rule := range rules {
+		s[rule] = struct{}{}
+	}
+}
+
+// everyNamespace is the rule of templates that select every namespace.
+const everyNamespace = Rule(Populates)
+
+// populates reports whether the rule has no purpose but that templates populate the namespace.
+func (r Rule) populates() bool { return strings.HasPrefix(string(r), Populates) }
+
+// Data returns the rules as the data of a ConfigMap. If they do not fit into a ConfigMap, every namespace counts as
+// populated by a template. Data returns an error if the other rules alone do not fit.
+func (s Set) Data() (map[string]string, error) {
+	rules := slices.Collect(maps.Keys(s))
+	if _, ok := s[everyNamespace]; ok {
+		rules = withoutPopulating(rules)
+	}
+	if size(rules) > maxSize {
+		rules = withoutPopulating(rules)
+	}
+	if size(rules) > maxSize {
+		return nil, fmt.Errorf("the selectors of templates that require permission, and of initializers, take more than %d KiB: "+
+			"remove some, or select by fewer labels", maxSize>>10)
+	}
+	counts := map[string]int{}
+	for _, rule := range rules {
+		for _, labels := range rule.lookups() {
+			for _, label := range labels {
+				counts[label]++
+			}
+		}
+	}
+	groups := map[string][]Rule{} // by label, or "" for rules that require none
+	for _, rule := range rules {
+		labels := rarest(rule.lookups(), counts)
+		for _, label := range labels {
+			groups[label] = append(groups[label], rule)
+		}
+		if len(labels) == 0 {
+			groups[""] = append(groups[""], rule)
+		}
+	}
+	lines := map[string][]string{}
+	for label, rules := range groups {
+		for _, rule := range abridged(label, rules) {
+			if label == "" {
+				lines[keyAll] = append(lines[keyAll], string(rule))
+			} else {
+				lines[keyOf(label)] = append(lines[keyOf(label)], label+" "+string(rule))
+			}
+		}
+	}
+	data := map[string]string{}
+	for key, all := range lines {
+		slices.Sort(all)
+		// The policies rely on the first and the last character.
+		data[key] = "\n" + strings.Join(all, "\n") + "\n"
+	}
+	return data, nil
+}
+
+// abridged returns the rules that are found by a label, or without one. If those of templates that populate namespaces
+// are too large together, every namespace with the label counts as populated by a template: the API server evaluates
+// all rules of a label one by one, and denies requests whose evaluation costs too much.
+func abridged(label string, rules []Rule) []Rule {
+	size := 0
+	for _, rule := range rules {
+		if rule.populates() {
+			size += len(rule)
+		}
+	}
+	if size <= maxGroupSize {
+		return rules
+	}
+	return append(slices.DeleteFunc(rules, Rule.populates), Rule(strings.TrimSpace(Populates+" "+label)))
+}
+
+// withoutPopulating returns the rules with everyNamespace in place of all rules of templates that populate namespaces.
+func withoutPopulating(rules []Rule) []Rule {
+	return append(slices.DeleteFunc(rules, Rule.populates), everyNamespace)
+}
+
+// size returns an estimate of the size of the data in bytes: a rule is found by a label that it also contains, and by
+// each of several values.
+func size(rules []Rule) int {
+	total := 0
+	for _, rule := range rules {
+		copies := 1
+		for _, labels := range rule.lookups() {
+			copies = max(copies, len(labels))
+		}
+		total += (2*len(rule) + 2) * copies
+	}
+	return total
+}
+
+// rarest returns those of some lists of labels whose most frequent label is the least frequent. It prefers few labels.
+func rarest(lookups [][]string, counts map[string]int) []string {
+	frequency := func(labels []string) int {
+		most := 0
+		for _, label := range labels {
+			most = max(most, counts[label])
+		}
+		return most
+	}
+	if len(lookups) == 0 {
+		return nil
+	}
+	return slices.MinFunc(lookups, func(a, b []string) int {
+		return cmp.Or(frequency(a)-frequency(b), len(a)-len(b), strings.Compare(a[0], b[0]))
+	})
+}
+
+// keyOf returns the key of the data with the rules that begin with a label.
+func keyOf(label string) string {
+	_, value, exact := strings.Cut(label, "=")
+	switch {
+	case !exact:
+		return keyAny
+	case value == "":
+		return labelPrefix
+	}
+	return labelPrefix + value[len(value)-1:]
+}
+
+// Parse returns the rules in the data of a ConfigMap. It ignores keys that Data does not use.
+func Parse(data map[string]string) Set {
+	set := Set{}
+	for key, text := range data {
+		if key != keyAny && key != keyAll && !strings.HasPrefix(key, labelPrefix) {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			line = strings.TrimSuffix(line, "\n")
+			if line == "" {
+				continue
+			}
+			if key != keyAll {
+				_, line, _ = strings.Cut(line, " ")
+			}
+			set.Add(Rule(line))
+		}
+	}
+	return set
+}

@@ -1,0 +1,33 @@
+package objects
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// At a start, a kind that counts as unavailable changes the status of every template that declares it.
+func TestAListFromWhichObjectsArriveDoesNotTimeOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		k := newKind(nil, &meta.RESTMapping{
+			GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			Scope: meta.RESTScopeNamespace,
+		}, "", func(string) {})
+		k.startDeadline(ctx)
+		for range 10 {
+			time.Sleep(listTimeout - time.Second)
+			require.ErrorIs(t, k.listed(), ErrPending)
+			k.extendDeadline()
+		}
+		time.Sleep(listTimeout + time.Second)
+		require.NotErrorIs(t, k.listed(), ErrPending)
+		require.ErrorContains(t, k.listed(), "the list of configmaps is incomplete")
+	})
+}

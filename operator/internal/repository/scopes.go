@@ -1,0 +1,48 @@
+package repository
+
+import (
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/engine/inventory"
+)
+
+// scopes says which objects concern the trees of which PolicyRepositories, so that all other changes in the cluster
+// cost nothing. A PolicyRepository has a scope as soon as the objects of its tree were read once.
+type scopes struct {
+	mu  sync.RWMutex
+	all map[string]inventory.Scope
+}
+
+// set sets the scope of a PolicyRepository.
+func (s *scopes) set(repository string, tree *vetted, rec *record) {
+	scope := inventory.NewScope(tree.root, tree.declared, maps.Clone(rec.created))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]inventory.Scope{}
+	}
+	s.all[repository] = scope
+}
+
+// forget forgets the scopes of all PolicyRepositories but those with the given names.
+func (s *scopes) forget(exists map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.all, func(name string, _ inventory.Scope) bool { return !exists[name] })
+}
+
+// concernedBy returns the names of the PolicyRepositories that the change of an object concerns.
+func (s *scopes) concernedBy(before, after *unstructured.Unstructured) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var names []string
+	for name, scope := range s.all {
+		if scope.Concerns(before, after) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

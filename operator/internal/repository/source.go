@@ -1,0 +1,203 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/repository/artifact"
+	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/internal/repository/git"
+)
+
+// treeSource is where the tree of a PolicyRepository comes from: a Git repository, or an object of Flux.
+type treeSource interface {
+	// newest returns the revision to follow.
+	newest(ctx context.Context) (revision, error)
+	// read returns the files in a directory of a commit or artifact, which newest has returned now or earlier. The
+	// error is files.RefusedFiles if some of them cannot be used.
+	read(ctx context.Context, commit, directory string) (*content, error)
+	// keep keeps a commit, so that it can be read again, and forgets all others.
+	keep(commit string) error
+	close()
+}
+
+// revision is what a source contains at a time.
+type revision struct {
+	// commit is the name that people see and confirm: the hash of a commit, or the digest of an artifact.
+	commit string
+	// content is the hash of the commit, or the digest of the artifact: if it is the same, so is the content.
+	content string
+}
+
+// content is a directory of a commit or artifact.
+type content struct {
+	revision
+	author, subject string
+	files           fs.FS
+	close           func()
+}
+
+// sources open the sources of PolicyRepositories.
+type sources struct {
+	// secrets and objects read from the API server.
+	secrets client.Reader
+	objects dynamic.Interface
+	// dir is the directory for fetched commits.
+	dir       string
+	artifacts *artifact.Client
+}
+
+// open opens the source of a PolicyRepository with the credentials as they are stored now.
+func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepository) (treeSource, error) {
+	if ref := repository.Spec.SourceRef; ref != nil {
+		return &fluxSource{objects: s.objects, client: s.artifacts, ref: *ref}, nil
+	}
+	if repository.Spec.Git == nil {
+		return nil, files.Failf(files.InvalidConfiguration, "the PolicyRepository has no source: set spec.git or "+
+			"spec.sourceRef")
+	}
+	return s.openGit(ctx, *repository.Spec.Git, filepath.Join(s.dir, string(repository.UID)))
+}
+
+// openGit opens a Git repository.
+func (s *sources) openGit(ctx context.Context, spec v1alpha1.GitSource, dir string) (_ treeSource, err error) {
+	options := git.Options{URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir}
+	if spec.Ref != nil {
+		options.Reference = git.Reference{Branch: spec.Ref.Branch, Tag: spec.Ref.Tag, Commit: spec.Ref.Commit}
+	}
+	if spec.SecretRef != nil {
+		if options.Secret, err = s.secret(ctx, spec.SecretRef.Name); err != nil {
+			return nil, err
+		}
+	}
+	opened := &gitSource{}
+	if spec.Verify != nil {
+		if opened.keys, err = s.secret(ctx, spec.Verify.SecretRef.Name); err != nil {
+			return nil, err
+		}
+		if len(opened.keys) == 0 { // no keys would mean no verification
+			return nil, files.Failf(files.InvalidConfiguration,
+				"the Secret %s with trusted keys is empty: add PGP or SSH public keys", spec.Verify.SecretRef.Name)
+		}
+	}
+	if opened.remote, err = git.New(options); err != nil {
+		return nil, err
+	}
+	return opened, nil
+}
+
+// secret returns the data of a Secret in the operator's namespace.
+func (s *sources) secret(ctx context.Context, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := s.secrets.Get(ctx, types.NamespacedName{Namespace: v1alpha1.OperatorNamespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, files.Failf(files.InvalidConfiguration, "the Secret %s/%s does not exist: create it",
+			v1alpha1.OperatorNamespace, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", v1alpha1.OperatorNamespace, name, err)
+	}
+	return secret.Data, nil
+}
+
+// gitSource is a Git repository.
+type gitSource struct {
+	remote *git.Remote
+	// keys must have signed commits, unless they are nil.
+	keys map[string][]byte
+}
+
+func (s *gitSource) newest(ctx context.Context) (revision, error) {
+	tip, err := s.remote.Resolve(ctx)
+	return revision{commit: tip, content: tip}, err
+}
+
+func (s *gitSource) read(ctx context.Context, hash, directory string) (*content, error) {
+	commit, err := s.remote.Fetch(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.readCommit(commit, directory)
+	if err != nil {
+		commit.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// readCommit returns the files of a fetched commit, whose signature it verifies before.
+func (s *gitSource) readCommit(commit *git.Commit, directory string) (*content, error) {
+	if s.keys != nil {
+		if _, err := git.Verify(commit, s.keys); err != nil {
+			return nil, err
+		}
+	}
+	files, err := commit.Files(directory)
+	if err != nil {
+		return nil, err
+	}
+	return &content{
+		revision: revision{commit: commit.Hash, content: commit.Hash}, author: commit.Author, subject: commit.Subject,
+		files: files, close: func() { commit.Close() },
+	}, nil
+}
+
+func (s *gitSource) keep(commit string) error { return s.remote.Keep(commit) }
+
+func (s *gitSource) close() { s.remote.Close() }
+
+// fluxSource is an object of Flux.
+type fluxSource struct {
+	objects dynamic.Interface
+	client  *artifact.Client
+	ref     v1alpha1.ArtifactSource
+	// offered is the artifact that the object had when it was read, or nil.
+	offered *artifact.Artifact
+}
+
+func (s *fluxSource) newest(ctx context.Context) (revision, error) {
+	var err error
+	if s.offered, err = artifact.Find(ctx, s.objects, s.ref); err != nil {
+		return revision{}, err
+	}
+	if s.offered.NotReady != "" {
+		return revision{},
+			files.Failf(files.SourceNotReady, "%s is not ready: %s", s.offered.Source, s.offered.NotReady)
+	}
+	return s.revision(), nil
+}
+
+func (s *fluxSource) revision() revision {
+	return revision{commit: s.offered.Name(), content: s.offered.Digest}
+}
+
+// read downloads the artifact that the object has now. Objects have no older ones.
+func (s *fluxSource) read(ctx context.Context, name, directory string) (*content, error) {
+	if s.offered == nil || s.offered.Name() != name {
+		return nil, files.Failf(files.NotFound, "%s %s/%s does not have the %s any more", s.ref.Kind, s.ref.Namespace,
+			s.ref.Name, named(name))
+	}
+	downloaded, err := s.client.Download(ctx, s.offered, directory)
+	if err != nil {
+		return nil, err
+	}
+	const maxSubject = 72
+	return &content{
+		revision: s.revision(), subject: files.Printable(s.offered.Revision, maxSubject), files: downloaded,
+		close: func() {},
+	}, nil
+}
+
+// keep does nothing: artifacts are not stored.
+func (*fluxSource) keep(string) error { return nil }
+
+func (*fluxSource) close() {}

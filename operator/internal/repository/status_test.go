@@ -1,0 +1,80 @@
+package repository
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+)
+
+func TestConditionOf(t *testing.T) {
+	t.Parallel()
+	const applied = "0123456789abcdef0123456789abcdef01234567"
+	tree := &vetted{}
+	tree.commit = applied
+	id := inventory.ID{GroupKind: schema.GroupKind{Kind: "Namespace"}, Name: "a"}
+	waits := &problem{reason: "Unreachable", message: "no answer", passes: true}
+	wrong := &problem{reason: reasonViolations, message: "a rule is broken"}
+	remaining := &outcome{remaining: 2}
+	deleting := &outcome{Plan: inventory.Plan{Conflicts: []inventory.Conflict{{ID: id, Reason: "goes", Passes: true}}}}
+	taken := &outcome{Plan: inventory.Plan{Conflicts: []inventory.Conflict{
+		{ID: id, Reason: "goes", Passes: true}, {ID: id, Reason: "taken"},
+	}}}
+	failed := &outcome{failures: []failure{{id, errors.New("denied")}}}
+	waiting := &outcome{Plan: inventory.Plan{Waiting: []string{"a"}}}
+	for name, test := range map[string]struct {
+		known   answer
+		outcome *outcome
+		applied string
+		want    condition
+	}{
+		"nothing is known yet": {
+			want: condition{reporting.InProgress, reasonProgressing, "the source is being fetched"},
+		},
+		"in force": {
+			known: answer{tree: tree}, outcome: &outcome{},
+			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force"},
+		},
+		"objects remain": {known: answer{tree: tree}, outcome: remaining, want: condition{
+			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",
+		}},
+		"objects of the commit in force remain, and a newer one is wrong": {known: answer{tree: tree, problem: wrong},
+			outcome: remaining, want: condition{
+				reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",
+			}},
+		"the server does not answer": {known: answer{tree: tree, problem: waits}, outcome: &outcome{}, want: condition{
+			reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force",
+		}},
+		"the server does not answer after a restart": {
+			known: answer{problem: waits}, applied: applied,
+			want: condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
+		},
+		"a newer commit is wrong": {known: answer{tree: tree, problem: wrong}, outcome: &outcome{}, want: condition{
+			reporting.Failed, reasonViolations, "a rule is broken; commit 0123456 stays in force",
+		}},
+		"an object is being deleted": {known: answer{tree: tree}, outcome: deleting, want: condition{
+			reporting.InProgress, reasonProgressing, "namespace/a: goes",
+		}},
+		"an object is being deleted, and another has a conflict": {known: answer{tree: tree}, outcome: taken,
+			want: condition{
+				reporting.Failed, reasonObjectsFailed, "namespace/a: taken (and 1 more)",
+			}},
+		"an object cannot be written": {known: answer{tree: tree}, outcome: failed, want: condition{
+			reporting.Failed, reasonObjectsFailed, "namespace/a: denied",
+		}},
+		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
+			reporting.Failed, reasonDeletionsPending,
+			"commit 0123456 is in force, but would delete 1 namespace: see them " +
+				"with kubectl nstpl sync status, and confirm with kubectl nstpl sync confirm",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, conditionOf(test.known, test.applied, test.outcome))
+		})
+	}
+}

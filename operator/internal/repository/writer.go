@@ -1,0 +1,108 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
+)
+
+// writer writes the objects of trees with the permissions of one account.
+type writer struct {
+	cluster *Cluster
+	objects dynamic.Interface
+}
+
+// as returns a writer with the permissions of a ServiceAccount in the operator's namespace or, without a name, with
+// those of nstpl-sync.
+func (c *Cluster) as(account string) (writer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if objects := c.clients[account]; objects != nil {
+		return writer{c, objects}, nil
+	}
+	config := rest.CopyConfig(c.Config)
+	if account != "" {
+		config.Impersonate.UserName = fmt.Sprintf("system:serviceaccount:%s:%s", v1alpha1.OperatorNamespace, account)
+	}
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return writer{}, err
+	}
+	if c.clients == nil {
+		c.clients = map[string]dynamic.Interface{}
+	}
+	c.clients[account] = objects
+	return writer{c, objects}, nil
+}
+
+// resource returns the client for a kind.
+func (w writer) resource(kind schema.GroupVersionKind) (dynamic.ResourceInterface, error) {
+	resource, ok := resources[kind]
+	if !ok {
+		return nil, fmt.Errorf("trees cannot declare objects of the kind %s", kind.GroupKind())
+	}
+	return w.objects.Resource(kind.GroupVersion().WithResource(resource)), nil
+}
+
+// noVersion is a resourceVersion that no object has, so that an apply to an existing object is a conflict. Etcd never
+// gives its first revision to an object.
+const noVersion = "1"
+
+// apply applies an object, which the plan has seen as it is in the cluster. An object that the plan has not seen must
+// not exist.
+func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructured.Unstructured, error) {
+	objects, err := w.resource(change.Declared.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	if change.Replaced != nil {
+		if err := w.delete(ctx, change.Replaced); err != nil {
+			return nil, err
+		}
+	}
+	body := change.Declared.DeepCopy()
+	if change.Live == nil {
+		body.SetResourceVersion(noVersion)
+	} else {
+		body.SetUID(change.Live.GetUID())
+	}
+	applied, err := objects.Apply(ctx, body.GetName(), body,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return nil, err
+	}
+	w.cluster.wrote(applied)
+	return applied, nil
+}
+
+// release takes back what was applied to a namespace.
+func (w writer) release(ctx context.Context, ns *unstructured.Unstructured) error {
+	bare := newObject(ns.GroupVersionKind())
+	bare.SetName(ns.GetName())
+	_, err := w.apply(ctx, inventory.Apply{Declared: bare, Live: ns})
+	return client.IgnoreNotFound(err)
+}
+
+// delete deletes an object, unless another one has its name now.
+func (w writer) delete(ctx context.Context, object *unstructured.Unstructured) error {
+	objects, err := w.resource(object.GroupVersionKind())
+	if err != nil {
+		return err
+	}
+	uid := object.GetUID()
+	err = objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

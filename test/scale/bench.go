@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
+	"nstpl.dev/nstpl/test/operator"
+	"nstpl.dev/nstpl/test/process"
+)
+
+// bench is a control plane that grows, and what was measured on it.
+type bench struct {
+	options  options
+	dir      string
+	progress *progress
+	report   *report
+
+	cluster *controlplane.Cluster
+	config  *rest.Config
+	client  kubernetes.Interface
+	// bareClient is that of a second control plane, on which nothing is installed.
+	bareClient kubernetes.Interface
+	dynamic    dynamic.Interface
+	metadata   metadata.Interface
+	operator   *operator.Process
+	// webhooks is the address of the operator's webhooks. A restart must not change it.
+	webhooks string
+	// content is what the cluster contains, or will contain after the step that creates it.
+	content content
+	// tree is the folder of the tree of policies.
+	tree string
+	// created has the objects of the content that exist, by kind and name, and namespaces those that are populated.
+	created    map[string]bool
+	namespaces map[int]bool
+	rules      int
+	secured    int
+	// populated has the times at which expected namespaces are populated.
+	populated *measure.Sightings
+	bare      floors
+	// writesPerNamespace is how many requests the operator made for a new namespace of this size, which include the
+	// status of its templates and policy spaces.
+	writesPerNamespace float64
+	stage              int
+}
+
+// floors are the figures of the bare client before anything was installed.
+type floors struct {
+	population
+	rollout, move, deletion time.Duration // of one namespace
+}
+
+func newBench(o options, dir string, out io.Writer) *bench {
+	return &bench{
+		options: o, dir: dir,
+		progress: &progress{out: out, started: time.Now()},
+		report: &report{
+			Kubernetes: controlplane.Version(), Processors: runtime.NumCPU(), Started: time.Now(), Sizes: o.sizes,
+		},
+		created: map[string]bool{}, namespaces: map[int]bool{}, populated: measure.NewSightings(),
+	}
+}
+
+// run starts a control plane and measures. An error ends the run; a step that fails does not.
+func (b *bench) run(ctx context.Context) (err error) {
+	defer func() { b.report.Seconds = time.Since(b.report.Started).Seconds() }()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	// Profiles show where the API server spends its time: kubectl get --raw /debug/pprof/profile?seconds=10
+	b.cluster, err = controlplane.Start(ctx, controlplane.Options{
+		Progress: b.progress.out, APIServerArgs: []string{"--profiling=true"},
+	})
+	if err != nil {
+		return err
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if err := b.cluster.Wait(ctx); err != nil {
+			fail(err)
+		}
+	})
+	defer func() {
+		fail(nil) // ends the watches
+		waiting.Wait()
+		err = errors.Join(err, b.cluster.Stop())
+	}()
+	if err := b.connect(); err != nil {
+		return err
+	}
+	bare, err := controlplane.Start(ctx, controlplane.Options{Progress: io.Discard})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bare.Stop()) }()
+	if b.bareClient, err = kubernetes.NewForConfig(bare.RESTConfig()); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.progress.out, "kubeconfig while this runs: %s\n", b.cluster.Kubeconfig)
+	if err := b.measureFloor(ctx); err != nil {
+		return fmt.Errorf("measure the bare client: %w", errors.Join(context.Cause(ctx), err))
+	}
+	if err := b.install(ctx, fail); err != nil {
+		return fmt.Errorf("install the operator: %w", errors.Join(context.Cause(ctx), err))
+	}
+	defer func() { err = errors.Join(err, b.stopOperator()) }()
+	for _, size := range b.options.sizes {
+		b.measureSize(ctx, content(size))
+	}
+	return context.Cause(ctx)
+}
+
+func (b *bench) connect() (err error) {
+	b.config = b.cluster.RESTConfig()
+	b.config.WarningHandlerWithContext = rest.NoWarnings{} // such as about parents that are created at the same time
+	if b.dynamic, err = dynamic.NewForConfig(b.config); err != nil {
+		return err
+	}
+	if b.metadata, err = metadata.NewForConfig(b.config); err != nil {
+		return err
+	}
+	// Events of all namespaces are cheaper to decode than with JSON.
+	typed := rest.CopyConfig(b.config)
+	typed.ContentType = "application/vnd.kubernetes.protobuf"
+	b.client, err = kubernetes.NewForConfig(typed)
+	return err
+}
+
+// install installs nstpl, starts the operator, and begins to watch namespaces.
+func (b *bench) install(ctx context.Context, fail context.CancelCauseFunc) error {
+	defer b.progress.begin("installation")()
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	if err := b.kubectl(ctx, "apply", "--kustomize="+folder); err != nil {
+		return err
+	}
+	if err := operator.WriteKubeconfig(ctx, b.cluster, b.operatorKubeconfig()); err != nil {
+		return err
+	}
+	addresses, err := process.FreeAddresses(1)
+	if err != nil {
+		return err
+	}
+	b.webhooks = addresses[0]
+	if err := b.startOperator(ctx, b.options.operator); err != nil {
+		return err
+	}
+	return b.follow(ctx, fail, v1alpha1.NamespacePopulated)
+}
+
+// follow looks for namespaces whose condition becomes True until ctx ends.
+func (b *bench) follow(
+	ctx context.Context, fail context.CancelCauseFunc, condition corev1.NamespaceConditionType,
+) error {
+	changed, err := measure.Watch(ctx, b.client, "", b.client.CoreV1().Namespaces().Watch)
+	if err != nil {
+		return err
+	}
+	go func() {
+		err := measure.Follow(ctx, changed, func(event watch.Event) {
+			ns, ok := event.Object.(*corev1.Namespace)
+			if !ok || event.Type == watch.Deleted {
+				return
+			}
+			for _, is := range ns.Status.Conditions {
+				if is.Type == condition && is.Status == corev1.ConditionTrue {
+					b.populated.See(ns.Name)
+				}
+			}
+		})
+		if err != nil {
+			fail(err)
+		}
+	}()
+	return nil
+}
+
+// measureSize lets the cluster grow to a size and runs all steps. An operator that has ended is started again.
+func (b *bench) measureSize(ctx context.Context, size content) {
+	b.content, b.writesPerNamespace = size, objectsPerNamespace+1
+	for _, s := range []struct {
+		name string
+		run  func(context.Context) error
+		// limit is the time that the step may take, in addition to perNamespace for each namespace of the cluster.
+		limit, perNamespace time.Duration
+	}{
+		{"templates and policy spaces", b.createPolicies, 2 * time.Minute, 40 * time.Millisecond},
+		{"constraints", b.createConstraints, 2 * time.Minute, 0},
+		{"creation requests", b.measureRequests, time.Minute, 0},
+		{"population", b.measurePopulation, time.Minute, 100 * time.Millisecond},
+		{"attribute rules", b.createRules, 2 * time.Minute, 15 * time.Millisecond},
+		{"creation requests with rules", b.measureRequestsWithRules, time.Minute, 0},
+		{"commands", b.measureCommands, 2 * time.Minute, 20 * time.Millisecond},
+		{"rollout", b.measureRollout, 2 * time.Minute, 40 * time.Millisecond},
+		{"move of a policy space", b.measureMove, 2 * time.Minute, 80 * time.Millisecond},
+		{"restart", b.measureRestart, 2 * time.Minute, 20 * time.Millisecond},
+		{"failures", b.measureFailures, 3 * time.Minute, 10 * time.Millisecond},
+		{"sizes of statuses", b.measureStatuses, time.Minute, 10 * time.Millisecond},
+		{"deletion", b.measureDeletion, 2 * time.Minute, 20 * time.Millisecond},
+	} {
+		limited := fmt.Errorf("it takes longer than the limit of %s", s.limit+time.Duration(size)*s.perNamespace)
+		limit, cancel := context.WithTimeoutCause(ctx, s.limit+time.Duration(size)*s.perNamespace, limited)
+		b.step(limit, s.name, func(ctx context.Context) error {
+			return errors.Join(b.reviveOperator(ctx), s.run(ctx))
+		})
+		cancel()
+	}
+}
+
+// step runs a step and records how long it took, and its failure.
+func (b *bench) step(ctx context.Context, name string, run func(context.Context) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	start := time.Now()
+	end := b.progress.begin(fmt.Sprintf("%d namespaces: %s", b.content, name))
+	err := run(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+	}
+	end()
+	b.report.Steps = append(b.report.Steps, step{int(b.content), name, time.Since(start).Seconds()})
+	if err != nil {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		b.report.Failures = append(b.report.Failures, failure{int(b.content), name, text})
+		fmt.Fprintf(b.progress.out, "FAILED: %s: %s\n", name, text)
+	}
+}
+
+// printRequests prints the requests of a step, to explain its figures.
+func (b *bench) printRequests(step string, work measure.Work) {
+	fmt.Fprintf(b.progress.out, "requests of the %s: %v\n", step, work.Requests)
+}
+
+// add adds a figure of the current size.
+func (b *bench) add(of measurement, value float64) { b.report.add(of, int(b.content), value, nil) }
+
+// compare adds a figure of the current size, and the floor's.
+func (b *bench) compare(of measurement, value, floor float64) {
+	b.report.add(of, int(b.content), value, &floor)
+}
+
+func (b *bench) kubectl(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, b.cluster.Kubectl, append(args, "--kubeconfig="+b.cluster.Kubeconfig)...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("kubectl %v: %w: %s", args, err, output.String())
+	}
+	return nil
+}
+
+func (b *bench) operatorKubeconfig() string { return filepath.Join(b.dir, "operator.kubeconfig") }

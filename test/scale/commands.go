@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const mebibyte = 1 << 20
+
+// measureCommands runs the plugin's commands that read everything.
+func (b *bench) measureCommands(ctx context.Context) error {
+	var failed []string
+	for _, command := range []struct {
+		args    []string
+		seconds float64
+	}{
+		{[]string{"diff", "-A"}, 5},
+		{[]string{"status", "-A"}, 2},
+		{[]string{"tree"}, 2},
+		{[]string{"vet", b.tree}, 3},
+	} {
+		name := strings.Replace(strings.Join(command.args, " "), b.tree, "DIR", 1)
+		b.progress.part("kubectl nstpl "+name, 0)
+		took, peak, err := b.runPlugin(ctx, command.args)
+		if ctx.Err() != nil {
+			return fmt.Errorf("kubectl nstpl %s: %w", name, context.Cause(ctx))
+		}
+		b.add(measurement{Name: name + ": time", Unit: "s", Growth: linear, Goal: atMost(command.seconds)},
+			took.Seconds())
+		b.add(measurement{Name: name + ": peak memory", Unit: "MiB", Growth: linear, Goal: atMost(300)}, peak/mebibyte)
+		if err != nil {
+			failed = append(failed, fmt.Sprintf("kubectl nstpl %s: %s", name, err))
+		}
+	}
+	if len(failed) > 0 {
+		return errors.New(strings.Join(failed, "; "))
+	}
+	return nil
+}
+
+// runPlugin runs a command of the plugin. It returns its time and the greatest resident memory that it had, in bytes.
+// An exit code other than 0 is an error: every namespace should be as declared.
+func (b *bench) runPlugin(ctx context.Context, args []string) (took time.Duration, peak float64, err error) {
+	cmd := exec.CommandContext(ctx, b.options.plugin, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.cluster.Kubeconfig)
+	var complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.Discard, &complaints
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, 0, err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	// The ru_maxrss of a child begins with the memory of this process, which is greater than that of some commands.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		if now, err := peakMemory(cmd.Process.Pid); err == nil {
+			peak = max(peak, now)
+		}
+		select {
+		case err = <-exited:
+			running = false
+		case <-tick.C:
+		}
+	}
+	took = time.Since(start)
+	if err != nil {
+		text := complaints.String()
+		err = fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
+	}
+	return took, peak, err
+}

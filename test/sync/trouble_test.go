@@ -1,0 +1,337 @@
+package sync_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/gittest"
+	"nstpl.dev/nstpl/test/operator"
+)
+
+// status returns a handler that answers with a status.
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// cut returns a handler that sends half of Git's answers to requests of objects.
+func cut(git http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			git.ServeHTTP(w, r)
+			return
+		}
+		recorder := httptest.NewRecorder()
+		git.ServeHTTP(recorder, r)
+		w.Header().Set("Content-Type", recorder.Header().Get("Content-Type"))
+		_, _ = w.Write(recorder.Body.Bytes()[:recorder.Body.Len()/2])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// setSecret sets the keys of the Secret with the credentials.
+func (x *tree) setSecret(data map[string][]byte) {
+	x.Helper()
+	require.NoError(x, cluster.client.Update(x.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: x.name + "-git"}, Data: data,
+	}))
+}
+
+// setURL sets the URL of the repository.
+func (x *tree) setURL(url string) {
+	x.Helper()
+	body := fmt.Sprintf(`{"spec": {"git": {"url": %q}}}`, url)
+	require.NoError(x, cluster.client.Patch(x.Context(), x.repository,
+		client.RawPatch("application/merge-patch+json", []byte(body))))
+}
+
+// Whatever a server does, the status says it, the commit in force stays in force, and the next one is applied when the
+// server answers again.
+func TestEveryFailureOfAServerIsReported(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Pointer[http.HandlerFunc]
+	var git http.Handler
+	x := newTreeBehind(t, "troubled", func(next http.Handler) http.Handler {
+		git = next
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if handler := broken.Load(); handler != nil {
+				(*handler)(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	root := filepath.Dir(x.git.Dir)
+	key := gittest.NewKey(t, "")
+	ssh := gittest.ServeSSH(t, root, gittest.SSH{Authorized: key})
+	expired := gittest.ServeHTTPS(t, root, gittest.HTTPS{Username: "sync", Password: "secret", Expired: true})
+	host, _, _ := strings.Cut(string(ssh.KnownHosts), " ")
+	wrongHost := []byte(host + " " + string(gittest.NewKey(t, "").Authorized))
+	good := map[string][]byte{"username": []byte("sync"), "password": []byte("secret"), "ca.crt": x.server.CA}
+	answer := func(handler http.HandlerFunc) func() { return func() { broken.Store(&handler) } }
+	files := map[string]string{
+		"troubled-a/namespace.yaml": namespaceFile("troubled-a"), "viewers.yaml": bindingFile("viewers", "view", "ann"),
+	}
+	inForce := x.commit(files)
+	x.follow()
+	x.waitApplied(inForce)
+	for i, test := range []struct {
+		breakIt      func()
+		reason, want string
+	}{
+		{answer(status(http.StatusForbidden)), "AccessDenied", "cannot be read with the credentials"},
+		{answer(status(http.StatusNotFound)), "NotFound", "does not exist, or its existence is hidden"},
+		{answer(status(http.StatusInternalServerError)), "Unreachable", "an error of the server (status 500)"},
+		{answer(cut(git)), "Unreachable", "was cut before the answer was complete"},
+		{func() {
+			x.setSecret(map[string][]byte{"username": []byte("sync"), "password": []byte("x"), "ca.crt": x.server.CA})
+		}, "AccessDenied", "rejects the credentials of the Secret (status 401)"},
+		{func() {
+			x.setSecret(map[string][]byte{
+				"username": []byte("sync"), "password": []byte("secret"), "ca.crt": expired.CA,
+			})
+			x.setURL(expired.URL + "/troubled.git")
+		}, "UntrustedServer", "has expired or is not valid yet"},
+		{func() {
+			x.setSecret(map[string][]byte{"identity": key.Private, "known_hosts": wrongHost})
+			x.setURL(ssh.URL + "/troubled.git")
+		}, "UntrustedServer", "which is not the one in known_hosts"},
+	} {
+		test.breakIt()
+		next := with(files, "role.yaml", roleFile(fmt.Sprint("troubled-", i), "get"))
+		commit := x.commit(next)
+		x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+			ready := conditionReady(status)
+			assert.Equal(c, test.reason, ready.Reason, ready.Message)
+			assert.Contains(c, ready.Message, test.want)
+			assert.Contains(c, ready.Message, "; commit "+inForce[:7]+" stays in force")
+			assert.Equal(c, inForce, status.Commits.Applied)
+		})
+		require.NoError(t, cluster.client.Delete(t.Context(), &v1alpha1.PolicySpace{
+			ObjectMeta: metav1.ObjectMeta{Name: x.name},
+		}))
+		x.waitExact(files)
+		broken.Store(nil)
+		x.setSecret(good)
+		x.setURL(x.server.URL + "/troubled.git")
+		x.request()
+		x.waitApplied(commit)
+		x.waitExact(next)
+		files, inForce = next, commit
+	}
+	// The same repository over SSH, and a server with a part of the history.
+	x.setSecret(map[string][]byte{"identity": key.Private, "known_hosts": ssh.KnownHosts})
+	x.setURL(ssh.URL + "/troubled.git")
+	x.apply(with(files, "role.yaml", roleFile("troubled-ssh", "get")))
+	files = with(files, "role.yaml", roleFile("troubled-shallow", "get"))
+	commit := x.commit(files)
+	x.git.Git(t, "clone", "--quiet", "--bare", "--depth=1", "file://"+x.git.Dir, filepath.Join(root, "shallow.git"))
+	x.setURL(ssh.URL + "/shallow.git")
+	x.waitApplied(commit)
+	x.waitExact(files)
+}
+
+// Commits that arrive while another one is applied are applied, and the last one wins.
+func TestTenCommitsAtOnce(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "busy")
+	files := map[string]string{}
+	for i := range 30 {
+		name := fmt.Sprint("busy-n", i)
+		files["team/"+name+"/namespace.yaml"] = namespaceFile(name)
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExists(namespace("busy-n0")) // the others are still to come
+	for i := range 10 {
+		files["team/viewers.yaml"] = bindingFile(fmt.Sprint("viewers", i), "view", "ann")
+		files["role.yaml"] = roleFile(fmt.Sprint("busy-", i), "get")
+		x.commit(moved(files, "team/", fmt.Sprint("busy-team", i%2, "/")))
+	}
+	files = moved(files, "team/", "busy-last/")
+	x.apply(files)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.EqualValues(c, 30, status.Namespaces)
+		assert.Empty(c, status.Failures)
+	})
+}
+
+// A tree and templates that people wrote have an effect on the same namespaces.
+func TestATreeBesideTemplates(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "beside")
+	handwritten := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "beside-team"},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{
+					Key: "beside" + v1alpha1.DepthLabelSuffix, Operator: metav1.LabelSelectorOpExists,
+				}},
+			}},
+			Templates: []runtime.RawExtension{
+				{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}`)},
+				{
+					Raw: []byte(
+						`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "own"}}`),
+				},
+			},
+		},
+	}
+	require.NoError(t, cluster.client.Create(t.Context(), handwritten))
+	files := map[string]string{
+		"beside-a/namespace.yaml": namespaceFile("beside-a"),
+		"viewers.yaml":            bindingFile("viewers", "view", "ann"),
+	}
+	x.commit(files)
+	x.follow()
+	own := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "beside-a", Name: "own"}}
+	x.waitExists(binding("beside-a", "beside.viewers"))
+	x.waitExists(own)
+	x.waitExists(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "beside-a", Name: "settings"}})
+
+	// A directory with the name of the template is reported, and the namespace stays where it is.
+	more := moved(files, "beside-a/", "beside-team/beside-a/")
+	more["beside-team/editors.yaml"] = bindingFile("editors", "edit", "bob")
+	delete(more, "viewers.yaml")
+	commit := x.commit(more)
+	message := x.waitReason("ObjectsFailed", commit)
+	require.Contains(t, message, "namespacetemplate.policy.nstpl.dev/beside-team: existed before the tree beside")
+	x.mustExist(binding("beside-a", "beside.viewers"))
+	x.mustExist(own)
+	require.NoError(t, cluster.client.Delete(t.Context(), handwritten))
+	x.waitApplied(commit)
+	x.waitExact(more)
+}
+
+// While the operator is down, commits are applied, and the operator populates the namespaces later. While nstpl-sync is
+// down, the operator enforces the last commit.
+func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stops the programs of all tests
+	x := newTree(t, "down")
+	files := map[string]string{
+		"down-a/namespace.yaml": namespaceFile("down-a"), "role.yaml": roleFile("down-a", "get"),
+		"viewers.yaml": bindingFile("viewers", "view", "ann"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExact(files)
+
+	require.NoError(t, cluster.sync.Kill())
+	viewers := binding("down-a", "down.viewers")
+	x.mustExist(viewers)
+	viewers.Subjects[0].Name = "eve"
+	require.NoError(t, cluster.client.Update(t.Context(), viewers))
+	x.waitExact(files)
+	require.NoError(t, cluster.client.Delete(t.Context(), role("down-a")))
+	files = with(files, "down-b/namespace.yaml", namespaceFile("down-b"))
+	x.commit(files)
+	var err error
+	cluster.sync, err = operator.StartSync(cluster.syncOptions)
+	require.NoError(t, err)
+	x.waitExact(files)
+
+	require.NoError(t, cluster.operator.Kill())
+	more := maps.Clone(files)
+	more["down-c/namespace.yaml"] = namespaceFile("down-c")
+	more["down-c/editors.yaml"] = bindingFile("editors", "edit", "bob")
+	commit := x.commit(more)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, commit, status.Commits.Vetted)
+	})
+	cluster.operator, err = operator.Start(cluster.operatorOptions)
+	require.NoError(t, err)
+	require.NoError(t, cluster.operator.AwaitReady(t.Context()))
+	x.waitApplied(commit)
+	x.waitExact(more)
+}
+
+// Once the objects of a tree are applied, nothing is written, however the files spell them.
+func TestNothingIsWrittenWithoutAChange(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "idle")
+	files := map[string]string{
+		"idle-a/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: idle-a\n  labels: {team: a}\n" +
+			"  annotations: {example.com/empty: ''}\nspec: {}\n",
+		"idle-a/quota.yaml": "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec:\n  hard: {cpu: 0.5, " +
+			"memory: 1024Mi, requests.cpu: 1000m, limits.memory: 1e3}\n",
+		"idle-a/role.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: none}\nrules: []\n",
+		"quota.yaml": "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec:\n  hard: {pods: 1e1, cpu: 1500m, " +
+			"memory: 2048Mi}\n",
+		"aggregated.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: idle-all}\n" +
+			"aggregationRule: {clusterRoleSelectors: [{matchLabels: {idle: x}}]}\nrules: []\n",
+		"part.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: idle-part, labels: " +
+			"{idle: x}}\nrules: [{apiGroups: [''], resources: [pods], resourceNames: [], verbs: [get]}]\n",
+		"empty.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: idle-empty}\nrules: null\n",
+		"short.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: idle}\n" +
+			"roleRef: {kind: ClusterRole, name: idle-all}\nsubjects:\n- {kind: User, name: ann}\n" +
+			"- {kind: ServiceAccount, namespace: idle-a, name: default}\n",
+		"none.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: idle-none}\n" +
+			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: idle-all}\nsubjects: []\n",
+		"viewers.yaml": "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: short}\n" +
+			"roleRef: {kind: ClusterRole, name: idle-all}\nsubjects: [{kind: Group, name: g}]\n",
+	}
+	commit := x.commit(files)
+	x.follow()
+	x.waitApplied(commit)
+	x.waitExists(binding("idle-a", "idle.short"))
+	aggregated := role("idle-all")
+	x.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(aggregated), aggregated))
+		assert.Len(c, aggregated.Rules, 1)
+	})
+	x.waitQuiet()
+	before := x.versions("idle-a")
+	for range 3 {
+		x.waitQuiet()
+	}
+	require.Equal(t, before, x.versions("idle-a"))
+}
+
+// waitQuiet asks for a synchronization and waits until it is done.
+func (x *tree) waitQuiet() {
+	x.Helper()
+	x.request()
+	want := x.repository.Annotations[v1alpha1.SyncRequestedAnnotation]
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, want, status.RequestedAt)
+		assert.Equal(c, metav1.ConditionTrue, conditionReady(status).Status, conditionReady(status).Message)
+	})
+}
+
+// versions returns the resourceVersions of the objects of the tree, and of the policies in one of its namespaces.
+func (x *tree) versions(ns string) map[string]string {
+	x.Helper()
+	found := map[string]string{}
+	roles, bindings := &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}
+	for _, list := range []client.ObjectList{roles, bindings} {
+		require.NoError(x, cluster.client.List(x.Context(), list, client.InNamespace(ns)))
+	}
+	for _, role := range roles.Items {
+		found["Role "+role.Name] = role.ResourceVersion
+	}
+	for _, binding := range bindings.Items {
+		found["RoleBinding "+binding.Name] = binding.ResourceVersion
+	}
+	for _, object := range x.objects() {
+		version := object.GetResourceVersion()
+		if object.GetGeneration() > 0 {
+			version = fmt.Sprint(object.GetGeneration()) // the operator writes the status
+		}
+		found[object.GetKind()+" "+object.GetName()] = version
+	}
+	return found
+}
