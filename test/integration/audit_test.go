@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/audit"
@@ -54,6 +55,7 @@ func (s *testScope) auditPosition() int {
 // expectRestartWritesNothing restarts the operator, and fails if it writes anything until a controller has reconciled.
 func (s *testScope) expectRestartWritesNothing(controller string) {
 	s.t.Helper()
+	s.waitAdditionsStored()
 	position := s.auditPosition()
 	s.restartOperator(s.t)
 	s.waitReconciled(controller)
@@ -68,5 +70,18 @@ func (s *testScope) waitReconciled(controller string) {
 			fmt.Sprintf("controller=%q", controller), `result="success"`)
 		assert.NoError(c, err)
 		assert.Positive(c, reconciled)
+	})
+}
+
+// waitAdditionsStored waits until the operator has seen the objects whose selectors admission has recorded. An operator
+// that starts before that writes the record.
+func (s *testScope) waitAdditionsStored() {
+	s.t.Helper()
+	record := &corev1.ConfigMap{}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{
+			Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.SelectorsConfigMap,
+		}, record))
+		assert.NotContains(c, record.Data, "pending")
 	})
 }

@@ -504,7 +504,12 @@ func TestInitializationFollowsCreationOrder(t *testing.T) {
 		s.waitPopulated(ns)
 	}
 	var order []int
-	for _, write := range s.writesSince(point, func(r request) bool { return r.ObjectRef.Resource == "configmaps" }) {
+	// A restarted operator may have to write the ConfigMap of the selectors, too.
+	populates := func(r request) bool {
+		_, isOurs := created[r.ObjectRef.Namespace]
+		return isOurs && r.ObjectRef.Resource == "configmaps"
+	}
+	for _, write := range s.writesSince(point, populates) {
 		order = append(order, created[write.ObjectRef.Namespace])
 	}
 	require.Len(t, order, namespaces)
