@@ -1,8 +1,8 @@
 // Package objects caches the metadata of every populated object, so that the operator knows the objects in a namespace
 // without requests to the API server.
 //
-// Store runs one informer for each kind that templates declare. If a template is authoritative for a kind, a second
-// informer watches the objects of the kind that do not have a template's label. Observe returns the objects of a
+// Store runs one watch for each kind that templates declare. If a template is authoritative for a kind, a second watch
+// has the objects of the kind that do not have a template's label. Observe returns the objects of a
 // namespace as populate.NewPlan needs them. The caller calls Expect before it applies a plan, and Record afterwards. By
 // these, the store contains the writes of this process before the watch delivers them, and distinguishes them from the
 // writes of other clients.
@@ -18,6 +18,7 @@
 // If another client deletes an object while a plan that may delete it is applied, the deletion is attributed to this
 // process. The object is created again, but the deletion is not reported as drift.
 //
-// Files: store.go holds the kinds and the access to them, kind.go one informer with its records of own writes, and
-// reduce.go the reduction of metadata that keeps the cache small.
+// Files: store.go holds the kinds and the access to them, kind.go one kind with its records of own writes, watch.go
+// what
+// its watch delivers, items.go the objects of a kind, and reduce.go the reduction of metadata that keeps them small.
 package objects

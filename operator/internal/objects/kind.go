@@ -12,30 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-const byTemplate = "template"
-
 // kind watches the objects of one kind that a label selector selects: those with a template's label, or those without.
 type kind struct {
-	mapping  *meta.RESTMapping
-	reducer  *reducer
-	informer cache.SharedIndexInformer
-	changed  func(namespace string)
-	synced   cache.ResourceEventHandlerRegistration
+	mapping   *meta.RESTMapping
+	typeMeta  metav1.TypeMeta
+	reducer   reducer
+	reflector *cache.Reflector
+	changed   func(namespace string)
+	// arrived is closed when the first list has arrived.
+	arrived chan struct{}
 	// listDeadline is done when the first list has timed out, at which time timeout calls endWait.
 	listDeadline context.Context //nolint:containedctx // several goroutines wait for this deadline
 	endWait      context.CancelFunc
 	timeout      *time.Timer
 
 	mu sync.Mutex
-	// lastError is the latest error of the informer.
+	// lastError is the latest error of a list or a watch.
 	lastError error
+	// items are the objects that the watch has delivered, up to the resource version upTo.
+	items items
+	upTo  string
 	// recent holds, by namespace and name, objects that this process wrote. The watch may not have delivered them yet.
 	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// ownDeletions holds objects that this process deleted and that the watch still shows.
@@ -51,7 +52,7 @@ type kind struct {
 	// may not be an apply of this process. Metadata does not show which fields such a request changed.
 	rewritten map[types.UID]rewrite
 	// written holds, by UID, the resource version of the latest apply of this process, until the event handlers below
-	// receive it. They run after the informer has updated its store.
+	// receive it. They run after items were updated.
 	written map[types.UID]string
 	// unansweredApplies holds, by namespace and name, objects that this process applied without receiving the answer.
 	unansweredApplies map[types.NamespacedName]struct{}
@@ -69,10 +70,13 @@ type rewrite struct {
 func newKind(
 	client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string),
 ) *kind {
+	apiVersion, name := mapping.GroupVersionKind.ToAPIVersionAndKind()
 	k := &kind{
 		mapping:             mapping,
-		reducer:             newReducer(mapping.GroupVersionKind),
+		typeMeta:            metav1.TypeMeta{APIVersion: apiVersion, Kind: name},
 		changed:             changed,
+		arrived:             make(chan struct{}),
+		items:               newItems(),
 		recent:              map[types.NamespacedName]*metav1.PartialObjectMetadata{},
 		ownDeletions:        map[types.UID]struct{}{},
 		deletable:           map[types.UID]bool{},
@@ -81,49 +85,17 @@ func newKind(
 		written:             map[types.UID]string{},
 		unansweredApplies:   map[types.NamespacedName]struct{}{},
 		lost:                map[string]map[string]*metav1.PartialObjectMetadata{},
-		informer: metadatainformer.NewFilteredMetadataInformer(client, mapping.Resource, metav1.NamespaceAll, 0,
-			cache.Indexers{
-				cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
-				byTemplate: func(object any) ([]string, error) {
-					return []string{object.(*metav1.PartialObjectMetadata).Labels[v1alpha1.TemplateNameLabel]}, nil
-				},
-			},
-			func(options *metav1.ListOptions) { options.LabelSelector = selector }).Informer(),
 	}
-	// These calls fail only after the informer was started.
-	_ = k.informer.SetTransform(func(object any) (any, error) {
-		k.extendDeadline()
-		return k.reducer.reduce(object)
-	})
-	_ = k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		k.recordError(err)
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	})
-	k.synced, _ = k.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(object any, initial bool) {
-			// Every namespace is reconciled when the operator starts, so the first list needs no events.
-			if !initial {
-				k.added(object.(*metav1.PartialObjectMetadata))
-			}
-		},
-		UpdateFunc: func(old, object any) {
-			k.updated(old.(*metav1.PartialObjectMetadata), object.(*metav1.PartialObjectMetadata))
-		},
-		DeleteFunc: func(object any) {
-			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = unknown.Obj
-			}
-			k.removed(object.(*metav1.PartialObjectMetadata))
-		},
-	})
+	k.reflector = cache.NewReflectorWithOptions(k.listerWatcher(client, selector), &metav1.PartialObjectMetadata{}, k,
+		cache.ReflectorOptions{Name: mapping.Resource.GroupResource().String()})
 	return k
 }
 
-// start runs the informer in the background until ctx is done.
+// start runs the watch in the background until ctx is done.
 func (k *kind) start(ctx context.Context) {
 	k.startDeadline(ctx)
 	go func() {
-		k.informer.RunWithContext(ctx)
+		k.reflector.RunWithContext(ctx)
 		k.endWait()
 	}()
 }
@@ -136,16 +108,29 @@ func (k *kind) startDeadline(ctx context.Context) {
 // extendDeadline gives the first list more time, because one of its objects has arrived. A busy API server may take
 // longer for 100,000 objects than for an answer.
 func (k *kind) extendDeadline() {
-	if !k.synced.HasSynced() {
+	if !k.hasArrived() {
 		k.timeout.Reset(listTimeout)
 	}
 }
 
-// recordError stores an error of the informer. After the first error, the first list has only failedTimeout left.
+// hasArrived reports whether the first list has arrived.
+func (k *kind) hasArrived() bool {
+	select {
+	case <-k.arrived:
+		return true
+	default:
+		return false
+	}
+}
+
+// recordError stores an error of a list or a watch. After the first error, the first list has only failedTimeout left.
 func (k *kind) recordError(err error) {
+	if err == nil {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lastError == nil && !k.synced.HasSynced() {
+	if k.lastError == nil && !k.hasArrived() {
 		time.AfterFunc(failedTimeout, k.endWait)
 	}
 	k.lastError = err
@@ -154,7 +139,7 @@ func (k *kind) recordError(err error) {
 // listed returns nil if the first list has arrived, ErrPending if it has not timed out yet, or why it did not arrive.
 func (k *kind) listed() error {
 	resource := k.mapping.Resource.GroupResource()
-	if k.synced.HasSynced() {
+	if k.hasArrived() {
 		return nil
 	}
 	if k.listDeadline.Err() == nil {
@@ -171,7 +156,7 @@ func (k *kind) listed() error {
 // wait returns when the first list has arrived or timed out, or the error of ctx.
 func (k *kind) wait(ctx context.Context) error {
 	select {
-	case <-k.synced.HasSyncedChecker().Done():
+	case <-k.arrived:
 	case <-k.listDeadline.Done():
 	case <-ctx.Done():
 		return ctx.Err()
@@ -255,7 +240,7 @@ func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata, rewritten bool) 
 
 // wrote records an object that this process applied. The watch may have delivered it already.
 func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
-	reduced := k.reducer.metadata(object)
+	reduced := k.reducer.item(object).metadata(k.typeMeta)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
@@ -341,14 +326,11 @@ func (k *kind) isDeleted(object *metav1.PartialObjectMetadata) bool {
 
 // objectsIn returns the objects in a namespace, including the latest writes of this process.
 func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
-	// This is read before the objects, so that these include every write up to this version.
-	upTo := k.informer.GetIndexer().LastStoreSyncResourceVersion()
-	cached, _ := k.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
-	for _, item := range cached {
-		object := item.(*metav1.PartialObjectMetadata)
+	for _, item := range k.items.byNamespace[namespace] {
+		object := item.metadata(k.typeMeta)
 		if k.isDeleted(object) {
 			continue
 		}
@@ -359,7 +341,7 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 		objects = append(objects, object)
 	}
 	for key, written := range k.recent {
-		if atLeast(upTo, written.ResourceVersion) {
+		if atLeast(k.upTo, written.ResourceVersion) {
 			delete(k.recent, key)
 			continue
 		}
@@ -372,12 +354,11 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 
 // objectsOf returns the objects that have a template's label.
 func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
-	cached, _ := k.informer.GetIndexer().ByIndex(byTemplate, template)
-	objects := make([]*metav1.PartialObjectMetadata, 0, len(cached))
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, item := range cached {
-		if object := item.(*metav1.PartialObjectMetadata); !k.isDeleted(object) {
+	var objects []*metav1.PartialObjectMetadata
+	for _, item := range k.items.of(template) {
+		if object := item.metadata(k.typeMeta); !k.isDeleted(object) {
 			objects = append(objects, object)
 		}
 	}

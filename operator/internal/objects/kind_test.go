@@ -19,7 +19,7 @@ func at(version string, seconds int64) *metav1.PartialObjectMetadata {
 	object.ResourceVersion = version
 	delete(object.Annotations, v1alpha1.AdoptedAnnotation)
 	object.ManagedFields[0].Time = new(metav1.Unix(seconds, 0))
-	return newReducer(configMap).metadata(object)
+	return reduced(object)
 }
 
 // The events of the watch and the answers to the writes of this process arrive in any order.

@@ -23,16 +23,16 @@ import (
 )
 
 // listTimeout is how long the first list of a kind may go on without an object that arrives, before the kind counts as
-// unavailable. The informer continues to try.
+// unavailable. The watch continues to try.
 const listTimeout = 10 * time.Second
 
 // failedTimeout is the remaining time after the list failed for the first time.
 const failedTimeout = 2 * time.Second
 
-// Store watches populated objects. Informers start when a kind is first needed and run until the context given to New
+// Store watches populated objects. Watches start when a kind is first needed and run until the context given to New
 // ends.
 type Store struct {
-	//nolint:containedctx // informers outlive the calls that start them
+	//nolint:containedctx // watches outlive the calls that start them
 	ctx     context.Context
 	client  metadata.Interface
 	mapper  meta.RESTMapper
@@ -180,7 +180,7 @@ func (s *Store) unavailableReason(kind schema.GroupKind) error {
 	return fmt.Errorf("%s is not watched yet", kind)
 }
 
-// start returns the informer of a kind, and starts it unless it runs.
+// start returns a kind, and starts its watch unless it runs.
 func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kind, selector string) *kind {
 	groupKind := mapping.GroupVersionKind.GroupKind()
 	s.mu.Lock()
@@ -216,7 +216,7 @@ func (s *Store) Expect(plan populate.Plan) {
 	}
 }
 
-// kindOf returns the informer that watches the object of a change, or nil.
+// kindOf returns the kind that has the object of a change, or nil.
 func (s *Store) kindOf(change populate.Change) *kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,87 @@
+package objects
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// newConfigMaps returns a kind whose watch does not run, and the namespaces that changed.
+func newConfigMaps() (*kind, *[]string) {
+	var changed []string
+	return newKind(nil, &meta.RESTMapping{
+		GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Scope: meta.RESTScopeNamespace,
+	}, "", func(namespace string) { changed = append(changed, namespace) }), &changed
+}
+
+// in returns an object in a namespace at a resource version.
+func in(namespace, version string) *metav1.PartialObjectMetadata {
+	object := full(namespace)
+	object.ResourceVersion = version
+	return object
+}
+
+func TestTheFirstListChangesNothing(t *testing.T) {
+	k, changed := newConfigMaps()
+	require.False(t, k.hasArrived())
+	require.NoError(t, k.Replace([]any{in("a", "1"), k.reduced(in("b", "2"))}, "5"))
+	require.NoError(t, k.listed())
+	require.Empty(t, *changed)
+	require.Equal(t, "1", k.objectsIn("a")[0].ResourceVersion)
+	require.Equal(t, "2", k.objectsIn("b")[0].ResourceVersion)
+	require.Len(t, k.objectsOf("defaults"), 2)
+	require.Empty(t, k.objectsOf("another"))
+}
+
+// A watch that fell behind starts with a list, which tells the changes since.
+func TestALaterListIsHandledAsChanges(t *testing.T) {
+	k, changed := newConfigMaps()
+	require.NoError(t, k.Replace([]any{in("same", "1"), in("edited", "2"), in("deleted", "3")}, "5"))
+	edited := in("edited", "7")
+	edited.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{}`)
+	require.NoError(t, k.Replace([]any{in("same", "1"), edited, in("created", "8")}, "9"))
+	require.ElementsMatch(t, []string{"edited", "deleted", "created"}, *changed)
+	require.Empty(t, k.objectsIn("deleted"))
+	require.Equal(t, "8", k.objectsIn("created")[0].ResourceVersion)
+	require.True(t, k.tampered(edited), "another client wrote the fields of nstpl")
+}
+
+func TestEventsChangeTheObjectsOfANamespace(t *testing.T) {
+	k, changed := newConfigMaps()
+	require.NoError(t, k.Replace(nil, "1"))
+	require.NoError(t, k.Add(in("a", "2")))
+	require.Len(t, k.objectsIn("a"), 1)
+	require.NoError(t, k.Update(in("a", "3")))
+	require.Equal(t, "3", k.objectsIn("a")[0].ResourceVersion)
+	require.Equal(t, []string{"a"}, *changed, "an update of what no plan reads is no drift")
+	require.NoError(t, k.Delete(in("a", "4")))
+	require.Empty(t, k.objectsIn("a"))
+	require.Equal(t, []string{"a", "a"}, *changed)
+}
+
+// A write of this process is seen before the watch delivers it, and is forgotten once the watch has passed it.
+func TestOwnWritesAreSeenUntilTheWatchHasPassedThem(t *testing.T) {
+	for name, passes := range map[string]func(*kind) error{
+		"by an event":    func(k *kind) error { return k.Add(in("elsewhere", "9")) },
+		"by a bookmark":  func(k *kind) error { return k.Bookmark("9") },
+		"by a deletion":  func(k *kind) error { return k.Delete(in("elsewhere", "9")) },
+		"by a new list":  func(k *kind) error { return k.Replace(nil, "9") },
+		"by the written": func(k *kind) error { return k.Update(in("a", "8")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, _ := newConfigMaps()
+			require.NoError(t, k.Replace(nil, "1"))
+			k.wrote("a", in("a", "8"))
+			require.Equal(t, "8", k.objectsIn("a")[0].ResourceVersion)
+			require.NoError(t, k.Bookmark("7"))
+			require.Len(t, k.objectsIn("a"), 1)
+			require.NoError(t, passes(k))
+			k.objectsIn("a")
+			require.Empty(t, k.recent)
+		})
+	}
+}
