@@ -13,8 +13,7 @@ import (
 )
 
 // item is the metadata of an object that plans read. It takes a fifth of the memory of a PartialObjectMetadata, of
-// which
-// caches would hold hundreds of thousands.
+// which caches would hold hundreds of thousands.
 type item struct {
 	namespace, name string
 	uid             types.UID
