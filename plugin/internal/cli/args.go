@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -9,6 +11,24 @@ import (
 // UsageError returns err, the reason why a command line is invalid, with a hint to the help of the command.
 func UsageError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w: see '%s -h' for help and examples", err, cmd.CommandPath())
+}
+
+// Subcommands adds subcommands to a command that does nothing itself. Without arguments, the command prints its help.
+func Subcommands(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subcommands...)
+	cmd.DisableFlagsInUseLine = true
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		problem := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+			problem += fmt.Sprintf(", did you mean %s?", strings.Join(similar, " or "))
+		}
+		return UsageError(cmd, errors.New(problem))
+	}
+	return cmd
 }
 
 // NoArgs accepts no arguments.

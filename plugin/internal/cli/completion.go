@@ -16,9 +16,33 @@ import (
 )
 
 // CompleteNamespaces completes arguments with the names of namespaces, for at most limit arguments. Zero means no
-// limit.
+// limit. A resource may stand in front of the name, as in ns/team-a.
 func (s Session) CompleteNamespaces(limit int) cobra.CompletionFunc {
-	return s.CompleteObjects(corev1.SchemeGroupVersion.WithResource("namespaces"), limit)
+	return NamespaceResource().complete(s.CompleteObjects(corev1.SchemeGroupVersion.WithResource("namespaces"), limit))
+}
+
+// CompleteTemplate completes one argument with the name of a NamespaceTemplate. A resource may stand in front of the
+// name, as in nstpl/budget.
+func (s Session) CompleteTemplate() cobra.CompletionFunc {
+	return TemplateResource("").complete(s.CompleteObject(v1alpha1.NamespaceTemplates))
+}
+
+// complete returns a completion that keeps a resource in front of what it completes.
+func (r Resource) complete(names cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		resource, name, found := strings.Cut(typed, "/")
+		if !found {
+			return names(cmd, args, typed)
+		}
+		if !r.Is(resource) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		completions, directive := names(cmd, args, name)
+		for i := range completions {
+			completions[i] = resource + "/" + completions[i]
+		}
+		return completions, directive
+	}
 }
 
 // CompleteObject completes one argument with the names of the objects of a cluster-scoped resource.

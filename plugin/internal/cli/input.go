@@ -15,24 +15,25 @@ import (
 // Templates returns the templates of the cluster as they would be if the files were applied. If c is nil, it returns
 // the templates in the files. It prints a note for each document that is not a template.
 func (s Session) Templates(
-	ctx context.Context, c *cluster.Cluster, paths []string,
+	ctx context.Context, c *cluster.Cluster, from source.Filenames,
 ) ([]*v1alpha1.NamespaceTemplate, error) {
 	var files []*v1alpha1.NamespaceTemplate
-	if len(paths) > 0 {
+	if !from.IsEmpty() {
 		var skipped []string
 		var err error
-		if files, skipped, err = source.Read(paths, s.In); err != nil {
-			return nil, err
+		files, skipped, err = source.Read(from, s.In)
+		for _, note := range skipped {
+			s.Note("skipped %s", note)
 		}
-		for _, object := range skipped {
-			s.Note("skipped %s: not a NamespaceTemplate", object)
+		if err != nil {
+			return nil, err
 		}
 	}
 	if c == nil {
 		return files, nil
 	}
 	stored, err := c.Templates(ctx)
-	if errors.Is(err, cluster.NotInstalledError{}) && len(paths) > 0 {
+	if errors.Is(err, cluster.NotInstalledError{}) && !from.IsEmpty() {
 		return files, nil
 	}
 	if err != nil {

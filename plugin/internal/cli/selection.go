@@ -18,7 +18,7 @@ import (
 
 // Selection holds which namespaces a command line selects: by their names, all (-A), or by their labels (-l).
 type Selection struct {
-	// Names are the arguments of the command.
+	// Names are the arguments of the command. Check replaces arguments such as ns/team-a by the names in them.
 	Names []string
 
 	all      bool
@@ -32,8 +32,13 @@ func (x *Selection) AddFlags(cmd *cobra.Command) {
 		"Select the namespaces whose labels match. Supports '=', '==', '!=', 'in' and 'notin' (e.g. -l tier=prod).")
 }
 
-// Check returns a UsageError if names are combined with -A or -l, or if the selector is invalid.
+// Check returns a UsageError if names are combined with -A or -l, or if a name or the selector is invalid.
 func (x *Selection) Check(cmd *cobra.Command) error {
+	names, err := NamespaceResource().Names(x.Names)
+	if err != nil {
+		return UsageError(cmd, err)
+	}
+	x.Names = names
 	if x.HasNames() && (x.all || x.selector != "") {
 		return UsageError(cmd, errors.New("names of namespaces cannot be combined with -A or -l"))
 	}

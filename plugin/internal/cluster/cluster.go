@@ -111,7 +111,18 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 type NotInstalledError struct{}
 
 func (NotInstalledError) Error() string {
-	return "nstpl is not installed in this cluster: apply its manifests first (kubectl apply -k manifests/)"
+	return "nstpl is not installed in this cluster: an administrator can install it with install.yaml of a release " +
+		"('kubectl krew info nstpl' shows the homepage)"
+}
+
+// CheckInstalled returns a NotInstalledError if the API server does not serve the API of nstpl. Every user who can log
+// in may ask that.
+func (c *Cluster) CheckInstalled(ctx context.Context) error {
+	err := c.rest.Get().AbsPath("apis", v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return NotInstalledError{}
+	}
+	return nil //nolint:nilerr // whatever the reason, the request of the command itself will tell
 }
 
 // Templates returns all NamespaceTemplates, or a NotInstalledError. They lack the metadata that no command needs.

@@ -51,15 +51,24 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetFlagErrorFunc(cli.UsageError)
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root.PersistentFlags())
-	root.AddCommand(
-		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), namespace.NewOptOut(s),
-		diff.New(s), vet.New(s), rollout.New(s), sync.New(s),
-		tree.New(s), tree.NewHydrate(s),
-		attribute.New(s), constraint.New(s),
-		newVersion(s), newCompletion(s),
-	)
+	addGroup(root, "Namespaces:",
+		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), diff.New(s), namespace.NewOptOut(s))
+	addGroup(root, "Templates and trees of policies:",
+		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
+	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
+	addGroup(root, "Other commands:", newOptions(s), newVersion(s), newCompletion(s))
+	setHelp(root)
 	s.CompleteConfigFlags(root)
 	return root
+}
+
+// addGroup adds commands that the help of the root command lists under a title.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+		root.AddCommand(cmd)
+	}
 }
 
 // addVerbosity adds the flag -v of klog. From level 6, commands log their requests.

@@ -31,6 +31,5 @@ func New(s cli.Session) *cobra.Command {
 			# Show which namespaces to exempt before you create the first constraints
 			kubectl nstpl scc preflight`),
 	}
-	cmd.AddCommand(newReview(s), newWhoCanUse(s), newPreflight(s))
-	return cmd
+	return cli.Subcommands(cmd, newReview(s), newWhoCanUse(s), newPreflight(s))
 }

@@ -90,7 +90,7 @@ func (o *review) environmentInFiles(namespace string, explicit bool) (*environme
 }
 
 func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
-	objects, err := source.Objects(o.namespaceFile)
+	objects, _, err := source.Objects(source.Filenames{Paths: []string{o.namespaceFile}}, o.In)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
 
 // constraintsInFiles reads the constraints from the files of --constraints.
 func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, error) {
-	objects, err := source.Objects(o.constraints...)
+	objects, _, err := source.Objects(source.Filenames{Paths: o.constraints, Recursive: true}, o.In)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 
 type review struct {
 	cli.Session
-	files         []string
+	files         source.Filenames
 	constraints   []string
 	namespaceFile string
 	account       string
@@ -31,7 +31,7 @@ type review struct {
 func newReview(s cli.Session) *cobra.Command {
 	o := &review{Session: s}
 	cmd := &cobra.Command{
-		Use:   "review -f FILE [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
+		Use:   "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
 		Short: "Show which SecurityContextConstraints admit a pod, or why none does",
 		Long: templates.LongDesc(`
 			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and which fields they
@@ -55,9 +55,11 @@ func newReview(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			formatErr := o.output.Check(cmd)
+			formatErr, filesErr := o.output.Check(cmd), o.files.Check()
 			switch {
-			case len(o.files) == 0:
+			case filesErr != nil:
+				return cli.UsageError(cmd, filesErr)
+			case o.files.IsEmpty():
 				return cli.UsageError(cmd, errors.New("specify a file with -f"))
 			case formatErr != nil:
 				return formatErr
@@ -68,8 +70,7 @@ func newReview(s cli.Session) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.files, "filename", "f", nil,
-		"A file or directory with pods and workloads, a URL, or - for standard input. Symbolic links are not followed.")
+	o.files.AddFlags(cmd, "pods and workloads")
 	flags.StringVarP(&o.account, "serviceaccount", "z", "",
 		"The service account of the pods. Overrides the service account in the files.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil,
@@ -96,9 +97,12 @@ type result struct {
 }
 
 func (o *review) run(ctx context.Context) error {
-	objects, err := source.Objects(o.files...)
+	objects, skipped, err := source.Objects(o.files, o.In)
 	if err != nil {
 		return err
+	}
+	for _, note := range skipped {
+		o.Note("skipped %s", note)
 	}
 	env, err := o.environment(ctx)
 	if err != nil {
@@ -123,7 +127,7 @@ func (o *review) run(ctx context.Context) error {
 		results = append(results, reviewed)
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("no pods found in %q", o.files)
+		return fmt.Errorf("no pods found in %q", o.files.All())
 	}
 	if err := o.write(results); err != nil {
 		return err

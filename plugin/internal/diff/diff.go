@@ -27,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -40,7 +41,7 @@ type diff struct {
 	cli.Session
 	namespaces cli.Selection
 	template   string
-	files      []string
+	files      source.Filenames
 	deleted    []string
 	disabled   []string
 	tree       string
@@ -53,7 +54,7 @@ type diff struct {
 func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
-		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... " +
+		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [-R] [-k DIR] " +
 			"[--delete TEMPLATE]... [--disable TEMPLATE]... [--verify] [--full] [-o table|json]",
 		Short: "Show the differences between objects and their templates",
 		Long: templates.LongDesc(`
@@ -150,8 +151,7 @@ func New(s cli.Session) *cobra.Command {
 	d.namespaces.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.template, "template", "", "Compare only the objects of this template.")
-	flags.StringArrayVarP(&d.files, "filename", "f", nil,
-		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+	d.files.AddFlags(cmd, "templates")
 	flags.StringVar(&d.tree, "tree", "", "A directory with a tree of policies, to compare with the cluster.")
 	flags.BoolVar(&d.verify, "verify", false,
 		"Compare the contents of all populated objects, without relying on their managedFields.")
@@ -171,11 +171,14 @@ func (d *diff) check(cmd *cobra.Command) error {
 	if err := d.output.Check(cmd); err != nil {
 		return err
 	}
+	if err := d.files.Check(); err != nil {
+		return cli.UsageError(cmd, err)
+	}
 	switch {
-	case d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || len(d.files) > 0 || d.verify || d.full ||
+	case d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || !d.files.IsEmpty() || d.verify || d.full ||
 		d.removes()):
 		return cli.UsageError(cmd, errors.New("--tree cannot be combined with namespaces, -A, -l, --template, "+
-			"--delete, --disable, --verify, --full or -f"))
+			"--delete, --disable, --verify, --full, -f or -k"))
 	case d.removes() && (d.template != "" || d.verify):
 		return cli.UsageError(cmd,
 			errors.New("--delete and --disable cannot be combined with --template or --verify"))
@@ -312,7 +315,7 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 // setDefaultScope selects the current namespace if the command line has neither a selection nor files nor templates to
 // remove. Otherwise it keeps the empty selection, which means all namespaces.
 func (d *diff) setDefaultScope() error {
-	if !d.namespaces.IsEmpty() || len(d.files) > 0 || d.removes() {
+	if !d.namespaces.IsEmpty() || !d.files.IsEmpty() || d.removes() {
 		return nil
 	}
 	current, _, err := d.Namespace()

@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ type create struct {
 
 // NewCreate returns the command `kubectl nstpl create`.
 func NewCreate(s cli.Session) *cobra.Command {
-	o := &create{Session: s, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
+	o := &create{Session: s, print: cli.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use: "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] " +
 			"[--dry-run=none|client|server]",
@@ -62,7 +63,11 @@ func NewCreate(s cli.Session) *cobra.Command {
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			return o.run(cmd.Context(), args[0])
+			name, err := cli.NamespaceResource().Name(args[0])
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), name)
 		},
 	}
 	o.print.AddFlags(cmd)
@@ -96,6 +101,9 @@ func (o *create) run(ctx context.Context, name string) error {
 	c, err := o.Connect()
 	if err != nil {
 		return err
+	}
+	if err := c.CheckInstalled(ctx); err != nil {
+		return fmt.Errorf("%w; 'kubectl create namespace %s' creates a namespace without policy objects", err, name)
 	}
 	options := metav1.CreateOptions{FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict}
 	if o.dryRun == cmdutil.DryRunServer {

@@ -31,7 +31,7 @@ type optOut struct {
 
 // NewOptOut returns the command `kubectl nstpl opt-out`.
 func NewOptOut(s cli.Session) *cobra.Command {
-	o := &optOut{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &optOut{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",
 		Short: "Keep templates from populating namespaces",
@@ -50,11 +50,14 @@ func NewOptOut(s cli.Session) *cobra.Command {
 			if len(args) == 0 {
 				return cli.UsageError(cmd, errors.New("at least one NAMESPACE is required"))
 			}
-			var err error
+			names, err := cli.NamespaceResource().Names(args)
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			return o.run(cmd.Context(), args)
+			return o.run(cmd.Context(), names)
 		},
 	}
 	o.print.AddFlags(cmd)
@@ -69,6 +72,9 @@ func NewOptOut(s cli.Session) *cobra.Command {
 func (o *optOut) run(ctx context.Context, names []string) error {
 	c, err := o.Connect()
 	if err != nil {
+		return err
+	}
+	if err := c.CheckInstalled(ctx); err != nil {
 		return err
 	}
 	var errs []error

@@ -44,7 +44,7 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		return prediction{}, err
 	}
 	var caller, reader *cluster.Cluster
-	if len(p.files) == 0 || p.withCluster {
+	if p.files.IsEmpty() || p.withCluster {
 		if caller, reader, err = p.connect(ctx); err != nil {
 			return prediction{}, err
 		}

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -25,16 +26,16 @@ type preview struct {
 	print       *genericclioptions.PrintFlags
 	labels      []string
 	creator     string
-	files       []string
+	files       source.Filenames
 	withCluster bool
 	server      bool
 }
 
 // NewPreview returns the command `kubectl nstpl preview`.
 func NewPreview(s cli.Session) *cobra.Command {
-	p := &preview{Session: s, print: genericclioptions.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
+	p := &preview{Session: s, print: cli.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
-		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [--creator USER] [--server] [-o table|yaml|json|name]",
+		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] [-o table|yaml|json|name]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
@@ -64,7 +65,16 @@ func NewPreview(s cli.Session) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteNamespaces(1),
-		RunE:                  func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cli.NamespaceResource().Name(args[0])
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			if err := p.files.Check(); err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return p.run(cmd.Context(), name)
+		},
 	}
 	p.print.AddFlags(cmd)
 	cmd.Flag("output").Usage = "Output format. One of: (" +
@@ -74,8 +84,7 @@ func NewPreview(s cli.Session) *cobra.Command {
 		"A label to add to those of the namespace, as KEY=VALUE. Can be repeated.")
 	flags.StringVar(&p.creator, "creator", "",
 		"The creator of the namespace. Defaults to its creator annotation or, for a new namespace, to you.")
-	flags.StringArrayVarP(&p.files, "filename", "f", nil,
-		"A file or directory with templates, or - for standard input. Symbolic links are not followed.")
+	p.files.AddFlags(cmd, "templates")
 	flags.BoolVar(&p.withCluster, "with-cluster", false,
 		"Use the templates of the cluster too, besides those in files.")
 	flags.BoolVar(&p.server, "server", false,
@@ -158,7 +167,7 @@ func (p *preview) write(ctx context.Context, predicted prediction) error {
 
 // printObjects prints YAML and names object by object. In other formats it prints a list, as "kubectl get" does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
-	if *p.print.OutputFormat == cli.FormatYAML && *p.print.TemplatePrinterFlags.TemplateArgument == "" {
+	if *p.print.OutputFormat == cli.FormatYAML {
 		return output.YAMLStream(p.Out, objects)
 	}
 	if *p.print.OutputFormat == "name" {

@@ -30,10 +30,10 @@ func newEdit(
 ) *cobra.Command {
 	e := &edit{
 		Session: s, patch: patch,
-		print: genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
+		print: cli.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
 	}
 	cmd.DisableFlagsInUseLine = true
-	cmd.ValidArgsFunction = completeTemplate(s)
+	cmd.ValidArgsFunction = s.CompleteTemplate()
 	cmd.RunE = oneTemplate(func(cmd *cobra.Command, name string) error { return e.run(cmd.Context(), name) })
 	e.print.AddFlags(cmd)
 	cli.CompleteValues(cmd, "output", e.print.AllowedFormats()...)

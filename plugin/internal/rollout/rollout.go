@@ -30,6 +30,5 @@ func New(s cli.Session) *cobra.Command {
 			# Roll the template back to the previous revision
 			kubectl nstpl rollout undo budget`),
 	}
-	cmd.AddCommand(newStatus(s), newHistory(s), newUndo(s), newPause(s), newResume(s), newRestart(s))
-	return cmd
+	return cli.Subcommands(cmd, newStatus(s), newHistory(s), newUndo(s), newPause(s), newResume(s), newRestart(s))
 }

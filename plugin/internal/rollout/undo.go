@@ -32,7 +32,7 @@ type undo struct {
 }
 
 func newUndo(s cli.Session) *cobra.Command {
-	o := &undo{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &undo{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "undo TEMPLATE [--to-revision=N] [--dry-run=none|client|server] [-o FORMAT]",
 		Short: "Roll a template back to an earlier revision",
@@ -55,7 +55,7 @@ func newUndo(s cli.Session) *cobra.Command {
 			# Check whether the API server would accept the rollback from you
 			kubectl nstpl rollout undo budget --dry-run=server`),
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     completeTemplate(s),
+		ValidArgsFunction:     s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.toRevision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.toRevision))

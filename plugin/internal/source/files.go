@@ -27,14 +27,32 @@ type input struct {
 type inputs struct {
 	read  []input
 	bytes int
+	// unread are subdirectories with files that -R would read.
+	unread []string
 }
 
-// add reads a file, the .yaml, .yml and .json files in a directory, or standard input if the path is "-". It returns an
-// error for symbolic links, devices and named pipes, except for open files of this process, such as /dev/stdin.
-func (i *inputs) add(path string, stdin io.Reader) error {
+// readInputs reads everything that the flags select.
+func readInputs(from Filenames, stdin io.Reader) (inputs, error) {
+	in := inputs{}
+	if from.Kustomization != "" {
+		return in, in.addKustomization(from.Kustomization)
+	}
+	for _, path := range from.Paths {
+		if err := in.add(path, from.Recursive, stdin); err != nil {
+			return inputs{}, err
+		}
+	}
+	return in, nil
+}
+
+// add reads a file, the files in a directory, a URL, or standard input if the path is "-". It returns an error for
+// symbolic links, devices and named pipes, except for open files of this process, such as /dev/stdin.
+func (i *inputs) add(path string, recursive bool, stdin io.Reader) error {
 	switch {
 	case path == "-":
 		return i.readAll("standard input", stdin)
+	case isURL(path):
+		return i.addURL(path)
 	case isDescriptor(path):
 		return i.addDescriptor(path)
 	}
@@ -46,9 +64,19 @@ func (i *inputs) add(path string, stdin io.Reader) error {
 	if !info.IsDir() {
 		return i.addFile(path, info)
 	}
-	return filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+	return i.addDirectory(path, recursive)
+}
+
+func (i *inputs) addDirectory(dir string, recursive bool) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
+		}
+		if within := filepath.Dir(path); within != dir && !recursive {
+			if !slices.Contains(i.unread, within) {
+				i.unread = append(i.unread, within)
+			}
+			return nil
 		}
 		info, err := entry.Info()
 		if err != nil {

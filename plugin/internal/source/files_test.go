@@ -24,13 +24,13 @@ func withBothReaders(t *testing.T, check func(t *testing.T, read func(paths ...s
 	t.Helper()
 	t.Run("templates", func(t *testing.T) {
 		check(t, func(paths ...string) error {
-			_, err := source.ReadAll(paths, strings.NewReader(""))
+			_, err := source.ReadAll(source.Filenames{Paths: paths, Recursive: true}, strings.NewReader(""))
 			return err
 		})
 	})
 	t.Run("objects", func(t *testing.T) {
 		check(t, func(paths ...string) error {
-			_, err := source.Objects(paths...)
+			_, _, err := source.Objects(source.Filenames{Paths: paths, Recursive: true}, strings.NewReader(""))
 			return err
 		})
 	})
@@ -96,15 +96,15 @@ func TestReadLimitsSizeAndNumberOfFiles(t *testing.T) {
 		}
 		require.ErrorContains(t, read(dir), "larger than 64 MiB in total")
 	})
-	_, err := source.ReadAll([]string{"-"}, endless{})
+	_, err := source.ReadAll(source.Filenames{Paths: []string{"-"}}, endless{})
 	require.ErrorContains(t, err, "standard input: larger than 8 MiB")
-	_, err = source.ReadAll([]string{"-"}, iotest.ErrReader(io.ErrUnexpectedEOF))
+	_, err = source.ReadAll(source.Filenames{Paths: []string{"-"}}, iotest.ErrReader(io.ErrUnexpectedEOF))
 	require.ErrorContains(t, err, "standard input: unexpected EOF")
 	dir := t.TempDir()
 	for i := range 10_001 {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i, ".yaml")), nil, 0o600))
 	}
-	_, err = source.ReadAll([]string{dir}, nil)
+	_, err = source.ReadAll(source.Filenames{Paths: []string{dir}}, nil)
 	require.ErrorContains(t, err, "more than 10000 files")
 }
 
@@ -121,7 +121,7 @@ func TestReadAcceptsOpenFiles(t *testing.T) {
 		_, _ = writer.WriteString(quota) // an error also fails the read below
 		_ = writer.Close()
 	}()
-	files, _, err := source.Read([]string{fmt.Sprint("/dev/fd/", reader.Fd())}, nil)
+	files, _, err := source.Read(source.Filenames{Paths: []string{fmt.Sprint("/dev/fd/", reader.Fd())}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"quota"}, names(files))
 }

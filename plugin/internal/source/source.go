@@ -24,6 +24,8 @@ import (
 type Files struct {
 	Objects  []Object
 	Problems []Problem
+	// Unread are subdirectories with files that were not read, since Filenames.Recursive is false.
+	Unread []string
 }
 
 // Object is an object in a file.
@@ -53,12 +55,12 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %s", p.File, p.Line, p.Message, p.Remedy)
 }
 
-// Read reads templates from files and from the .yaml, .yml and .json files in directories. The path "-" is standard
-// input. Each file may contain several documents, and lists. Skipped has the file, kind and name of each object of
-// another kind: "config.yaml: ConfigMap limits". Read returns an error if there is no template, if two templates have
-// the same name, or if a file is a symbolic link, a device or too large.
-func Read(paths []string, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate, skipped []string, err error) {
-	files, err := ReadAll(paths, stdin)
+// Read reads templates. Each file may contain several documents, and lists. Skipped has the file, kind and name of each
+// object of another kind, "config.yaml: ConfigMap limits: not a NamespaceTemplate", and each subdirectory that was not
+// read. Read returns an error if there is no template, if two templates have the same name, or if a file is a symbolic
+// link, a device or too large.
+func Read(from Filenames, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate, skipped []string, err error) {
+	files, err := ReadAll(from, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,10 +68,12 @@ func Read(paths []string, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate,
 	for _, problem := range files.Problems {
 		errs = append(errs, problem)
 	}
+	skipped = files.Skipped()
 	seen := map[string]bool{}
 	for _, object := range files.Objects {
 		if !object.IsTemplate() {
-			skipped = append(skipped, fmt.Sprintf("%s: %s %s", object.File, object.Kind, object.Name))
+			skipped = append(skipped,
+				fmt.Sprintf("%s: %s %s: not a NamespaceTemplate", object.File, object.Kind, object.Name))
 			continue
 		}
 		template, err := object.Template()
@@ -86,27 +90,34 @@ func Read(paths []string, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate,
 		return nil, nil, err
 	}
 	if len(found) == 0 {
-		return nil, nil, fmt.Errorf("no NamespaceTemplate found in %q", paths)
+		return nil, skipped, fmt.Errorf("no NamespaceTemplate found in %q", from.All())
 	}
 	return found, skipped, nil
 }
 
-// ReadAll reads the objects in files, of all kinds. Paths and limits are those of Read. It returns an error only if it
-// cannot read a file.
-func ReadAll(paths []string, stdin io.Reader) (Files, error) {
-	in := inputs{}
-	for _, path := range paths {
-		if err := in.add(path, stdin); err != nil {
-			return Files{}, err
-		}
+// ReadAll reads the objects in files, of all kinds. It returns an error only if it cannot read a file. The limits are
+// those of Read.
+func ReadAll(from Filenames, stdin io.Reader) (Files, error) {
+	in, err := readInputs(from, stdin)
+	if err != nil {
+		return Files{}, err
 	}
-	var files Files
+	files := Files{Unread: in.unread}
 	for _, read := range in.read {
 		for _, document := range manifest.Split(manifest.Normalize(read.content)) {
 			files.document(read.name, document)
 		}
 	}
 	return files, nil
+}
+
+// Skipped returns a sentence for each subdirectory that was not read.
+func (f *Files) Skipped() []string {
+	var skipped []string
+	for _, dir := range f.Unread {
+		skipped = append(skipped, dir+": use -R to read subdirectories")
+	}
+	return skipped
 }
 
 func (f *Files) complain(file string, line int, message, remedy string) {

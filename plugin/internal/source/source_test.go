@@ -46,11 +46,11 @@ func TestReadAcceptsFilesDirectoriesAndStandardInput(t *testing.T) {
 	write("sub/config.yml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
 	write("README.md", "not YAML: [")
 
-	files, skipped, err := source.Read([]string{dir, "-"},
+	files, skipped, err := source.Read(source.Filenames{Paths: []string{dir, "-"}, Recursive: true},
 		strings.NewReader(strings.ReplaceAll(quota, "name: quota}\nspec", "name: stdin}\nspec")))
 	require.NoError(t, err)
 	require.Equal(t, []string{"quota", "other", "listed", "stdin"}, names(files))
-	require.Equal(t, []string{filepath.Join(dir, "sub", "config.yml") + ": ConfigMap c"}, skipped)
+	require.Equal(t, []string{filepath.Join(dir, "sub", "config.yml") + ": ConfigMap c: not a NamespaceTemplate"}, skipped)
 	require.Contains(t, string(files[0].Spec.Templates[0].Raw), "9007199254740993")
 	require.Equal(t, v1alpha1.DriftCorrect, files[0].Spec.DriftPolicy)
 	require.Equal(t, v1alpha1.FailureFail, files[0].Spec.FailurePolicy)
@@ -102,11 +102,11 @@ func TestReadRejectsInvalidTemplates(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := source.Read([]string{"-"}, strings.NewReader(test.text))
+			_, _, err := source.Read(source.Filenames{Paths: []string{"-"}}, strings.NewReader(test.text))
 			require.ErrorContains(t, err, test.want)
 		})
 	}
-	_, _, err := source.Read([]string{filepath.Join(t.TempDir(), "absent.yaml")}, nil)
+	_, _, err := source.Read(source.Filenames{Paths: []string{filepath.Join(t.TempDir(), "absent.yaml")}}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -131,7 +131,7 @@ func TestMergeKeepsUIDAndStatus(t *testing.T) {
 }
 
 func TestReadAllFindsObjectsAndTheirLines(t *testing.T) {
-	files, err := source.ReadAll([]string{"-"}, strings.NewReader(`# a values file
+	files, err := source.ReadAll(source.Filenames{Paths: []string{"-"}}, strings.NewReader(`# a values file
 a: 1
 ---
 apiVersion: v1

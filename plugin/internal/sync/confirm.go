@@ -40,7 +40,7 @@ type confirmation struct {
 }
 
 func newConfirm(s cli.Session) *cobra.Command {
-	o := &confirm{Session: s, print: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &confirm{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT] [--contexts=CONTEXT,...]",
 		Short: "Confirm that a commit deletes namespaces",

@@ -72,7 +72,7 @@ type edit struct {
 // the repository, such as "suspended".
 func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch patcher) *cobra.Command {
 	o := &edit{
-		Session: s, patch: patch, print: genericclioptions.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
+		Session: s, patch: patch, print: cli.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
 	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = cli.OneArg("NAME")

@@ -39,8 +39,7 @@ func New(s cli.Session) *cobra.Command {
 			# Fetch and apply the newest commit now
 			kubectl nstpl sync now foo-corp`),
 	}
-	cmd.AddCommand(newStatus(s), newNow(s), newConfirm(s), newSuspend(s), newResume(s), newHistory(s))
-	return cmd
+	return cli.Subcommands(cmd, newStatus(s), newNow(s), newConfirm(s), newSuspend(s), newResume(s), newHistory(s))
 }
 
 // quoted returns a PolicyRepository in the notation of kubectl's errors about objects.

@@ -3,7 +3,6 @@ package vet
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,17 +34,8 @@ type identity struct {
 	namespace, name string
 }
 
-// checkFiles checks the objects in files, and returns how many there are.
-func (r *result) checkFiles(
-	ctx context.Context, c *cluster.Cluster, paths, schemas []string, stdin io.Reader,
-) (objects int, err error) {
-	files, err := source.ReadAll(paths, stdin)
-	if err != nil {
-		return 0, err
-	}
-	if len(files.Objects)+len(files.Problems) == 0 {
-		return 0, fmt.Errorf("no object found in %q", paths)
-	}
+// checkFiles checks the objects in files.
+func (r *result) checkFiles(ctx context.Context, c *cluster.Cluster, files source.Files, schemas []string) (err error) {
 	for _, problem := range files.Problems {
 		r.Violations = append(r.Violations, finding{
 			Rule: ruleParse, Path: problem.File, Line: problem.Line, Message: problem.Message, Remedy: problem.Remedy,
@@ -53,15 +43,15 @@ func (r *result) checkFiles(
 	}
 	checker := &checker{result: r, cluster: c, seen: map[identity]source.Object{}}
 	if checker.schemas, err = readSchemas(schemas, files.Objects); err != nil {
-		return 0, err
+		return err
 	}
 	for _, object := range files.Objects {
 		if err := checker.check(ctx, object); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	checker.checkRelated()
-	return len(files.Objects), nil
+	return nil
 }
 
 // check checks an object. It returns an error only if the API server could not check it.

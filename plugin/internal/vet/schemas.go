@@ -50,7 +50,7 @@ func readSchemas(paths []string, objects []source.Object) (*engineschema.Catalog
 
 // definitionsIn returns the CustomResourceDefinitions in files. It ignores objects of other kinds.
 func definitionsIn(paths []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	files, err := source.ReadAll(paths, nil)
+	files, err := source.ReadAll(source.Filenames{Paths: paths, Recursive: true}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--schema: %w", err)
 	}

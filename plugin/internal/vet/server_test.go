@@ -75,7 +75,7 @@ func TestRefusalsHaveTheLineOfWhatTheyName(t *testing.T) {
 				"  .spec.a: field not declared in schema",
 		}, []string{"7 spec.templates: expected list", "5 spec.a: field not declared in schema"}},
 	}
-	files, err := source.ReadAll([]string{"-"}, strings.NewReader(judged))
+	files, err := source.ReadAll(source.Filenames{Paths: []string{"-"}}, strings.NewReader(judged))
 	require.NoError(t, err)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
 // exitViolations is the exit code if there are violations. If the command failed, the exit code is cli.ExitFailed.
@@ -23,7 +24,7 @@ const exitViolations = 1
 
 type vet struct {
 	cli.Session
-	files   []string
+	files   source.Filenames
 	schemas []string
 	server  bool
 	format  string
@@ -33,7 +34,7 @@ type vet struct {
 func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
-		Use:   "vet DIR | -f FILE... [--schema FILE...] [--server] [-o json|sarif]",
+		Use:   "vet DIR | -f FILE... [-R] | -k DIR [--schema FILE...] [--server] [-o json|sarif]",
 		Short: "Check templates or a tree of policies before you apply them",
 		Long: templates.LongDesc(`
 			Check a tree of policies in a directory, or objects in files: NamespaceTemplates, PolicySpaces,
@@ -72,11 +73,14 @@ func New(s cli.Session) *cobra.Command {
 			kubectl nstpl vet -f template.yaml --server --as jane@example.com`),
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
+			filesErr := v.files.Check()
 			switch {
-			case len(args) > 1 || len(args) == 1 && (len(v.files) > 0 || len(v.schemas) > 0 || v.server):
+			case filesErr != nil:
+				return cli.Failed(cli.UsageError(cmd, filesErr))
+			case len(args) > 1 || len(args) == 1 && (!v.files.IsEmpty() || len(v.schemas) > 0 || v.server):
 				return cli.Failed(cli.UsageError(cmd,
 					errors.New("specify either one DIR with a tree, or files with -f")))
-			case len(args) == 0 && len(v.files) == 0:
+			case len(args) == 0 && v.files.IsEmpty():
 				return cli.Failed(cli.UsageError(cmd,
 					errors.New("specify a DIR with a tree, or files with -f")))
 			}
@@ -99,8 +103,7 @@ func New(s cli.Session) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Failed(cli.UsageError(cmd, err)) })
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&v.files, "filename", "f", nil,
-		"A file or directory with objects, or - for standard input. Symbolic links are not followed.")
+	v.files.AddFlags(cmd, "objects")
 	flags.StringArrayVar(&v.schemas, "schema", nil,
 		"A file or directory with CustomResourceDefinitions, by which custom resources are checked. Can be repeated.")
 	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
@@ -133,6 +136,15 @@ func (v *vet) checkFiles(ctx context.Context, r *result) (checked string, err er
 			return "", err
 		}
 	}
-	objects, err := r.checkFiles(ctx, c, v.files, v.schemas, v.In)
-	return output.Count(objects, "object"), err
+	files, err := source.ReadAll(v.files, v.In)
+	if err != nil {
+		return "", err
+	}
+	for _, note := range files.Skipped() {
+		v.Note("skipped %s", note)
+	}
+	if len(files.Objects)+len(files.Problems) == 0 {
+		return "", fmt.Errorf("no object found in %q", v.files.All())
+	}
+	return output.Count(len(files.Objects), "object"), r.checkFiles(ctx, c, files, v.schemas)
 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Resource is a resource whose objects are the arguments of a command.
+type Resource struct {
+	// aliases are the names of the resource that may stand in front of the slash of an argument.
+	aliases []string
+	group   string
+	version string
+	// kind is the kind in messages, and other the command for objects of other kinds.
+	kind, other string
+}
+
+// NamespaceResource returns the resource of namespaces. Its arguments look like team-a or ns/team-a.
+func NamespaceResource() Resource {
+	return Resource{
+		aliases: []string{"ns", "namespace", "namespaces"}, version: corev1.SchemeGroupVersion.Version, kind: "Namespace",
+	}
+}
+
+// TemplateResource returns the resource of NamespaceTemplates. Its arguments look like budget or nstpl/budget. Other is
+// the command for objects of other kinds.
+func TemplateResource(other string) Resource {
+	return Resource{
+		aliases: []string{"nstpl", "namespacetemplate", "namespacetemplates"},
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version,
+		kind: "NamespaceTemplate", other: other,
+	}
+}
+
+// Name returns the name in an argument. As in kubectl, the resource may stand in front of it, with its group and
+// version: namespacetemplates.v1alpha1.policy.nstpl.dev/budget.
+func (r Resource) Name(argument string) (string, error) {
+	resource, name, found := strings.Cut(argument, "/")
+	switch {
+	case !found:
+		name = argument
+	case !r.Is(resource) && r.other != "":
+		return "", fmt.Errorf("%q is not a %s: use '%s' for other resources", argument, r.kind, r.other)
+	case !r.Is(resource):
+		return "", fmt.Errorf("%q is not a %s", argument, r.kind)
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("%q is not the name of a %s", argument, r.kind)
+	}
+	return name, nil
+}
+
+// Names returns the names in some arguments.
+func (r Resource) Names(arguments []string) ([]string, error) {
+	names := make([]string, 0, len(arguments))
+	for _, argument := range arguments {
+		name, err := r.Name(argument)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// Is reports whether a text is a name of the resource, with or without its group and version.
+func (r Resource) Is(text string) bool {
+	resource, qualifier, isQualified := strings.Cut(strings.ToLower(text), ".")
+	return slices.Contains(r.aliases, resource) &&
+		(!isQualified || qualifier == r.group || qualifier == strings.TrimSuffix(r.version+"."+r.group, "."))
+}
