@@ -165,7 +165,7 @@ func subjectsOf(role v1alpha1.RoleReference, namespace string, bound cluster.Bou
 
 // write prints the rules in the requested format.
 func (o *list) write(rules []shownRule, now time.Time) error {
-	all := map[string]any{"rules": rules}
+	all := output.NewList("AttributeRuleList", rules)
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, all)

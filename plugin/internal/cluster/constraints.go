@@ -5,9 +5,11 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 )
 
 // Constraints returns all SecurityContextConstraints. The error may be a NotInstalledError.
@@ -36,13 +38,20 @@ func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace st
 	return review.Status.Allowed, nil
 }
 
-// AccountMayUse reports whether a service account has the verb use on SecurityContextConstraints in its namespace.
-func (c *Cluster) AccountMayUse(ctx context.Context, constraint, namespace, account string) (bool, error) {
+// LacksServiceAccount reports whether a service account does not exist. It is false if the user may not ask.
+func (c *Cluster) LacksServiceAccount(ctx context.Context, namespace, name string) bool {
+	accounts := c.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(namespace)
+	_, err := accounts.Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+// UserMayUseConstraint reports whether a user has the verb use on SecurityContextConstraints in a namespace.
+func (c *Cluster) UserMayUseConstraint(
+	ctx context.Context, constraint, namespace string, who attributes.Requester,
+) (bool, error) {
 	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + namespace + ":" + account,
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},
-			ResourceAttributes: useOf(constraint, namespace),
+			User: who.Name, Groups: who.Groups, ResourceAttributes: useOf(constraint, namespace),
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {

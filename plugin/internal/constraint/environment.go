@@ -29,8 +29,9 @@ type environment struct {
 	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the
 	// user of --as.
 	reader, caller *cluster.Cluster
-	// fileAnnotations are the annotations of the namespace in a review of files.
+	// fileAnnotations are the annotations of the namespace in a review of files, and rbac the roles and bindings.
 	fileAnnotations map[string]string
+	rbac            *fileRBAC
 }
 
 // environment reads the environment from the cluster, or from files with --constraints.
@@ -70,7 +71,11 @@ func (o *review) environmentInFiles(namespace string, explicit bool) (*environme
 	if groups := o.Config.ImpersonateGroup; groups != nil {
 		e.requester.Groups = *groups
 	}
-	constraints, err := o.constraintsInFiles()
+	objects, _, err := source.Objects(source.Filenames{Paths: o.constraints, Recursive: true}, o.In)
+	if err != nil {
+		return nil, err
+	}
+	constraints, err := o.constraintsAmong(objects)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +89,9 @@ func (o *review) environmentInFiles(namespace string, explicit bool) (*environme
 				ns.GetName(), o.namespaceFile)
 		}
 		e.namespace, e.explicit, e.fileAnnotations = ns.GetName(), true, ns.GetAnnotations()
+	}
+	if e.rbac, err = newFileRBAC(objects, e.namespace); err != nil {
+		return nil, err
 	}
 	e.constraints, err = sortedConstraints(constraints)
 	return e, err
@@ -103,12 +111,10 @@ func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
 	return objects[i], nil
 }
 
-// constraintsInFiles reads the constraints from the files of --constraints.
-func (o *review) constraintsInFiles() ([]*v1alpha1.SecurityContextConstraints, error) {
-	objects, _, err := source.Objects(source.Filenames{Paths: o.constraints, Recursive: true}, o.In)
-	if err != nil {
-		return nil, err
-	}
+// constraintsAmong returns the constraints among the objects of --constraints.
+func (o *review) constraintsAmong(
+	objects []*unstructured.Unstructured,
+) ([]*v1alpha1.SecurityContextConstraints, error) {
 	var constraints []*v1alpha1.SecurityContextConstraints
 	names := map[string]bool{}
 	for _, object := range objects {
@@ -161,30 +167,37 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 	return ns.Annotations, nil
 }
 
+// creator is the user who creates a pod. IsCaller reports whether this is the user of the command, not a controller.
+type creator struct {
+	attributes.Requester
+	isCaller bool
+}
+
 // usableBy returns which subject may use a constraint for the pods of a service account, or "" if none may. It checks
-// the service account before the user, as admission does.
+// the service account before the user who creates the pods, as admission does.
 func (e *environment) usableBy(
-	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string,
+	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string, by creator,
 ) (string, error) {
-	service := attributes.Requester{
-		Name:   "system:serviceaccount:" + namespace + ":" + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},
+	allowed, err := e.mayUse(ctx, constraint, namespace, creator{serviceAccount(namespace, account), false})
+	if allowed || err != nil {
+		return scc.ServiceAccountSubject, err
 	}
-	if scc.Lists(constraint, service) {
-		return scc.ServiceAccountSubject, nil
-	}
-	if e.reader != nil {
-		if allowed, err := e.reader.AccountMayUse(ctx, constraint.Name, namespace, account); allowed || err != nil {
-			return scc.ServiceAccountSubject, err
-		}
-	}
-	if scc.Lists(constraint, e.requester) {
-		return scc.UserSubject, nil
-	}
-	if e.caller != nil {
-		if allowed, err := e.caller.MayUseConstraint(ctx, constraint.Name, namespace); allowed || err != nil {
-			return scc.UserSubject, err
-		}
+	if allowed, err = e.mayUse(ctx, constraint, namespace, by); allowed || err != nil {
+		return scc.UserSubject, err
 	}
 	return "", nil
+}
+
+func (e *environment) mayUse(
+	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace string, who creator,
+) (bool, error) {
+	switch {
+	case scc.Lists(constraint, who.Requester):
+		return true, nil
+	case e.rbac != nil:
+		return e.rbac.mayUse(who.Requester, constraint.Name, namespace), nil
+	case who.isCaller:
+		return e.caller.MayUseConstraint(ctx, constraint.Name, namespace)
+	}
+	return e.reader.UserMayUseConstraint(ctx, constraint.Name, namespace, who.Requester)
 }

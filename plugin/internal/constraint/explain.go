@@ -16,17 +16,14 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// write prints the results in the requested format. It prints a single result without a list around it.
+// write prints the results in the requested format.
 func (o *review) write(results []result) error {
-	var all any = results
-	if len(results) == 1 {
-		all = results[0]
-	}
+	list := output.NewList("ConstraintReviewList", results)
 	switch o.output.Format {
 	case cli.FormatJSON:
-		return output.JSON(o.Out, all)
+		return output.JSON(o.Out, list)
 	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{all})
+		return output.YAMLStream(o.Out, []any{list})
 	}
 	for i, reviewed := range results {
 		if i > 0 {
@@ -42,7 +39,7 @@ func (o *review) write(results []result) error {
 // explain prints a result as text.
 func (o *review) explain(reviewed result) error {
 	if !reviewed.Allowed {
-		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.object)
+		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.Object)
 		table := output.Table{Columns: []string{"Constraint", "Field", "Message"}}
 		for _, reason := range reviewed.Reasons {
 			table.Rows = append(table.Rows, []string{reason.Constraint, cmp.Or(reason.Field, "-"), reason.Message})
@@ -50,12 +47,12 @@ func (o *review) explain(reviewed result) error {
 		return table.Print(o.Out, false)
 	}
 	if reviewed.Constraint == nil {
-		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.object,
+		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.Object,
 			strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
 	}
-	output.Line(o.Out, "%s is admitted by %s, which the %s may use", reviewed.object, *reviewed.Constraint,
-		map[string]string{scc.UserSubject: "user", scc.ServiceAccountSubject: "service account"}[*reviewed.Subject])
+	output.Line(o.Out, "%s is admitted by %s, which the %s may use", reviewed.Object, *reviewed.Constraint,
+		reviewed.user())
 	sets, err := fieldsSet(reviewed.original, reviewed.Pod)
 	if err != nil || len(sets) == 0 {
 		return err
@@ -71,6 +68,17 @@ func (o *review) explain(reviewed result) error {
 		o.Note("tried before: %s", reason)
 	}
 	return nil
+}
+
+// user returns who may use the constraints that admit a pod.
+func (r result) user() string {
+	switch {
+	case *r.Subject == scc.ServiceAccountSubject:
+		return "service account"
+	case strings.HasPrefix(r.Object, "pod/"):
+		return "user"
+	}
+	return "controller that creates its pods"
 }
 
 // fieldsSet returns the fields of a pod that the review set, with their values.

@@ -38,9 +38,11 @@ func newReview(s cli.Session) *cobra.Command {
 			would set. If no constraints admit a pod, show which of its fields each of them does not allow. The
 			command decides with the same code as the operator.
 
-			With --constraints, the command needs no cluster. The constraints and the namespace come from files, and
-			the user and groups from --as and --as-group. Users may then use only constraints that list them, since
-			there is no RBAC.
+			The controller of a workload creates its pods, so your own permissions do not matter for them: its service
+			account or the controller must be able to use the constraints.
+
+			With --constraints, the command needs no cluster. The constraints, the roles and bindings of RBAC, and the
+			namespace come from files, and the user and groups from --as and --as-group.
 
 			Exit status: 0 if all pods are admitted, 1 if a pod is not admitted or the command failed.`),
 		Example: templates.Examples(`
@@ -74,22 +76,22 @@ func newReview(s cli.Session) *cobra.Command {
 	flags.StringVarP(&o.account, "serviceaccount", "z", "",
 		"The service account of the pods. Overrides the service account in the files.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil,
-		"A file or directory with SecurityContextConstraints, to use instead of those in the cluster.")
+		"A file or directory with SecurityContextConstraints, roles and bindings, to use instead of those in the cluster.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "",
 		"A file with the Namespace of the pods, to use instead of the one in the cluster.")
 	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
 	return cmd
 }
 
-// result is the output of review -o json for a pod.
+// result is what review prints for a pod.
 type result struct {
+	// Object is the name of the pod or the workload: "deployment.apps/web".
+	Object     string       `json:"object"`
 	Allowed    bool         `json:"allowed"`
 	Constraint *string      `json:"constraint"`
 	Subject    *string      `json:"subject"`
 	Pod        *corev1.Pod  `json:"pod"`
 	Reasons    []scc.Reason `json:"reasons"`
-	// object is the name of the pod or the workload: "deployment.apps/web".
-	object string
 	// original is the pod before the review.
 	original *corev1.Pod
 	// triedBefore holds the reasons why the constraints before Constraint do not admit the pod.
@@ -119,11 +121,7 @@ func (o *review) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		reviewed.object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
-		if reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject && object.GetKind() != "Pod" {
-			o.Note("%s: a controller creates its pods, so the permission of the user does not apply: "+
-				"grant the verb use on %s to the service account", reviewed.object, *reviewed.Constraint)
-		}
+		reviewed.Object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		results = append(results, reviewed)
 	}
 	if len(results) == 0 {
@@ -168,12 +166,20 @@ func (o *review) reviewObject(
 	if err != nil {
 		return result{}, err
 	}
+	if env.reader != nil && env.reader.LacksServiceAccount(ctx, pod.Namespace, pod.Spec.ServiceAccountName) {
+		o.Note("Warning: serviceaccount %q not found in namespace %s: its pods cannot be created",
+			pod.Spec.ServiceAccountName, pod.Namespace)
+	}
+	by := creator{env.requester, true}
+	if object.GetKind() != "Pod" {
+		by = creator{controllerOf(object.GroupVersionKind().GroupKind()), false}
+	}
 	var usableErr error
 	verdict := scc.Review(scc.Request{
 		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations,
 		Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
-			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName)
+			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName, by)
 			usableErr = errors.Join(usableErr, err)
 			return subject
 		},

@@ -150,7 +150,7 @@ func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
 }
 
 func (o *whoCanUse) write(users []constraintUser) error {
-	list := map[string]any{"users": users}
+	list := output.NewList("ConstraintUserList", users)
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)

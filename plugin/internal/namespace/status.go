@@ -172,7 +172,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 
 // write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
-	list := map[string]any{"namespaces": statuses}
+	list := output.NewList("NamespaceStatusList", statuses)
 	isFirst := o.stream == nil
 	if isFirst {
 		o.stream = output.NewTableStream(o.Out, o.output.Format == cli.FormatWide)

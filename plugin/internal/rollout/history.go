@@ -128,7 +128,7 @@ func (o *history) write(template *v1alpha1.NamespaceTemplate, revisions []cluste
 			State:       stateOf(template, revision.Name), Created: revision.CreationTimestamp.Time,
 		})
 	}
-	list := map[string]any{"revisions": shown}
+	list := output.NewList("RevisionList", shown)
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)

@@ -216,7 +216,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, "No sync history found\n", errOut.String())
 	o.output.Format = cli.FormatJSON
 	require.NoError(t, o.write(nil, testTime))
-	require.JSONEq(t, `{"commits": []}`, out.String())
+	require.JSONEq(t, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "AppliedCommitList", "items": []}`, out.String())
 }
 
 func TestWatchPrintsWhatChanged(t *testing.T) {

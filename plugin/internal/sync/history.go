@@ -89,7 +89,7 @@ func (o *history) run(ctx context.Context, name string) error {
 
 // write prints commits in their order.
 func (o *history) write(commits []applied, now time.Time) error {
-	list := map[string]any{"commits": append([]applied{}, commits...)} // not null if there are none
+	list := output.NewList("AppliedCommitList", commits)
 	switch o.output.Format {
 	case cli.FormatJSON:
 		return output.JSON(o.Out, list)

@@ -27,7 +27,7 @@ func (p *printer) print(views []view, now time.Time) error {
 		p.stream = output.NewTableStream(p.Out, p.format == cli.FormatWide)
 		p.noted = map[string][]string{}
 	}
-	list := map[string]any{"repositories": append([]view{}, views...)} // not null if there are none
+	list := output.NewList("RepositoryStatusList", views)
 	switch p.format {
 	case cli.FormatJSON:
 		return output.JSON(p.Out, list)

@@ -98,7 +98,7 @@ test      foo-corp   True    Synced   1b1b1b1   foo-corp   3            0s      
 func TestFormats(t *testing.T) {
 	p, out, errOut := newPrinter(cli.FormatJSON)
 	require.NoError(t, p.print(nil, testTime))
-	require.JSONEq(t, `{"repositories": []}`, out.String())
+	require.JSONEq(t, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "RepositoryStatusList", "items": []}`, out.String())
 	out.Reset()
 	require.NoError(t, p.print([]view{newView("test", newRepository())}, testTime))
 	require.Contains(t, out.String(), `"context": "test"`)
