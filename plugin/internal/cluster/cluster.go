@@ -122,7 +122,7 @@ func (c *Cluster) CheckInstalled(ctx context.Context) error {
 	if apierrors.IsNotFound(err) {
 		return NotInstalledError{}
 	}
-	return nil //nolint:nilerr // whatever the reason, the request of the command itself will tell
+	return nil // whatever else the error says, the request of the command itself will say it
 }
 
 // Templates returns all NamespaceTemplates, or a NotInstalledError. They lack the metadata that no command needs.

@@ -17,6 +17,7 @@ type List[T any] struct {
 // NewList returns a list of a kind, such as NamespaceStatusList.
 func NewList[T any](kind string, items []T) List[T] {
 	return List[T]{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind}, Items: append([]T{}, items...),
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind},
+		Items:    append([]T{}, items...),
 	}
 }

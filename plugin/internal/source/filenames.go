@@ -8,8 +8,8 @@ import (
 
 // Filenames selects what to read, by kubectl's flags -f, -k and -R.
 type Filenames struct {
-	// Paths are files, directories, http and https URLs, and "-" for standard input. Of a directory, the .yaml, .yml and
-	// .json files are read, and those in its subdirectories only if Recursive is true.
+	// Paths are files, directories, http and https URLs, and "-" for standard input. Of a directory, the .yaml, .yml
+	// and .json files are read, and those in its subdirectories only if Recursive is true.
 	Paths     []string
 	Recursive bool
 	// Kustomization is a directory with a kustomization.yaml, or a URL of one. It is empty if there are Paths.
