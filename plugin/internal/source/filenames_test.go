@@ -25,7 +25,7 @@ func write(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// As with kubectl, subdirectories are read only with -R. What is left out is said.
+// As with kubectl, subdirectories are read only with -R. The command names what it left out.
 func TestSubdirectoriesAreReadOnRequest(t *testing.T) {
 	named := func(name string) string {
 		return strings.ReplaceAll(quota, "name: quota}\nspec", "name: "+name+"}\nspec")
