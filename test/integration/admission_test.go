@@ -190,11 +190,25 @@ func TestAdmissionRequiresOptOutVerb(t *testing.T) {
 		jane.expectAllDenied(ns, "annotations", v1alpha1.OptOutAnnotation, value,
 			"ask for the verb optout on namespacetemplates")
 	}
+	// Some templates need the same permission as all.
+	some := map[string]string{v1alpha1.OptOutAnnotation: "budget,quota"}
+	_, err = jane.createNamespace("some", nil, some)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "ask for the verb optout on namespacetemplates")
+	jane.expectAllDenied(ns, "annotations", v1alpha1.OptOutAnnotation, new("budget"),
+		"ask for the verb optout on namespacetemplates")
+	partly := s.createNamespace("partly", func(ns *corev1.Namespace) { ns.Annotations = some })
+	for _, value := range []*string{new("true"), new("budget"), new("false"), nil} {
+		jane.expectAllDenied(partly, "annotations", v1alpha1.OptOutAnnotation, value,
+			"ask for the verb optout on namespacetemplates")
+	}
 	jane.grant("optout", v1alpha1.NamespaceTemplates.Resource)
 	s.eventually(func(c *assert.CollectT) {
 		_, err := jane.createNamespace("b", nil, out)
 		assert.NoError(c, err)
 	})
+	_, err = jane.createNamespace("some", nil, some)
+	require.NoError(t, err)
 	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, nil)["merge patch"](s.name("b")))
 }
 

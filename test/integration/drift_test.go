@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,6 +175,29 @@ func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way s
 	if way != "forget the managers" { // then the operator cannot know that the object was populated
 		s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again")
 	}
+}
+
+// The watch of an operator that was suspended while the API server restarted is too old, so the operator lists again. It
+// corrects what changed meanwhile.
+func TestDriftDuringAnExpiredWatchIsCorrected(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	declared := documents(configMap("edited", "v"), configMap("deleted", "v"), configMap("same", "v"))
+	s.createTemplate("defaults", declared)
+	ns := s.createPopulatedNamespace("a")
+	same := s.mustGet(ns, parseYAML(t, configMap("same", ""))[0])
+
+	require.NoError(t, s.operator.Signal(syscall.SIGSTOP))
+	edited := s.mustGet(ns, parseYAML(t, configMap("edited", ""))[0])
+	edited.Object["data"] = map[string]any{"key": "theirs"}
+	require.NoError(t, s.client.Update(t.Context(), edited))
+	s.delete(s.mustGet(ns, parseYAML(t, configMap("deleted", ""))[0]))
+	require.NoError(t, s.controlPlane.Restart(t.Context(), "kube-apiserver"))
+	require.NoError(t, s.operator.Signal(syscall.SIGCONT))
+
+	s.waitPresent(ns, declared)
+	require.Equal(t, same.GetResourceVersion(),
+		s.mustGet(ns, parseYAML(t, configMap("same", ""))[0]).GetResourceVersion(), "it is as declared")
 }
 
 // A correction writes only the object. The namespace's condition does not change.

@@ -500,6 +500,55 @@ func TestOptedOutNamespacesAreNotChanged(t *testing.T) {
 	})
 }
 
+// A namespace that is opted out of a template keeps the objects of that template, and the other templates populate it.
+func TestNamespaceCanBeOptedOutOfOneTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	kept := s.createTemplate("kept", configMap("kept", "v1"))
+	left := s.createTemplate("left", documents(configMap("left", "v1"), configMap("dropped", "v1")), deletesObjects)
+	optOut := func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: left.Name + "," + s.name("never-existed")}
+	}
+	born := s.createPopulatedNamespace("born", optOut)
+	s.waitPresent(born, configMap("kept", "v1"))
+	s.waitAbsent(born, documents(configMap("left", ""), configMap("dropped", "")))
+	ns := s.createPopulatedNamespace("a")
+	other := s.createPopulatedNamespace("other")
+
+	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.OptOutAnnotation, left.Name))
+	s.waitTemplateStatus(left, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1, OptedOut: 2}, status.Namespaces)
+	})
+	edit := func(name string) {
+		object := s.mustGet(ns, parseYAML(t, configMap(name, ""))[0])
+		object.Object["data"] = map[string]any{"key": "mine"}
+		require.NoError(t, s.client.Update(t.Context(), object))
+	}
+	edit("left")
+	edit("kept")
+	s.waitPresent(ns, configMap("kept", "v1"))
+
+	// The rollout of a change does not wait for the namespaces that are opted out.
+	s.updateTemplate(left, withObjects(t, configMap("left", "v2")))
+	s.waitPresent(other, configMap("left", "v2"))
+	s.waitAbsent(other, configMap("dropped", ""))
+	s.waitTemplateStatus(left, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Len(c, status.Revisions, 1)
+		assert.Equal(c, v1alpha1.RolloutComplete, status.Revisions[0].State)
+	})
+	s.updateTemplate(kept, withObjects(t, configMap("kept", "v2")))
+	s.waitPresent(ns, documents(configMap("kept", "v2"), configMap("left", "mine"), configMap("dropped", "v1")))
+
+	// Nor does the deletion of the template, which leaves their objects alone.
+	s.patchNamespace(born, fmt.Sprintf(`{"metadata": {"annotations": {%q: null}}}`, v1alpha1.OptOutAnnotation))
+	s.waitPresent(born, configMap("left", "v2"))
+	s.delete(left)
+	s.waitDeleted(left)
+	s.waitAbsent(other, configMap("left", ""))
+	s.waitAbsent(born, configMap("left", ""))
+	s.waitPresent(ns, documents(configMap("kept", "v2"), configMap("left", "mine"), configMap("dropped", "v1")))
+}
+
 // The default namespace is populated like any other. The namespaces of Kubernetes and of the operator, and excluded
 // ones, are not.
 func TestSystemNamespacesAreNotPopulated(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,4 +44,26 @@ func TestSelectorsOfFailedRequestsExpire(t *testing.T) {
 		}, record.Data)
 		assert.NotContains(c, record.Data["pending"], "expired")
 	})
+}
+
+// The operator asks this before it answers a request for a template.
+func TestThePoliciesTellWhichSelectorsTheyKnow(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.SelectorsConfigMap,
+	}}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(record), record))
+	ask := func(version string) error {
+		question := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name},
+			Data:       map[string]string{"resourceVersion": version},
+		}
+		return s.client.Update(t.Context(), question, client.DryRunAll)
+	}
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, ask(record.ResourceVersion)) })
+	err := ask(record.ResourceVersion + "000")
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "nstpl-selectors-known")
+	require.ErrorContains(t, err, "the policies know resourceVersion ")
 }

@@ -13,7 +13,8 @@ const (
 	// have the verb use on it.
 	RequirePermissionAnnotation = "policy/namespace-template-require-permission"
 
-	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated. Existing objects stay.
+	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated. A list of names of
+	// NamespaceTemplates, separated by commas, keeps these templates from populating it. Existing objects stay.
 	OptOutAnnotation = "policy/namespace-template-opt-out"
 
 	// CreatorAnnotation on a Namespace holds the name of the user who created it. It is an annotation because user

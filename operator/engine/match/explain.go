@@ -22,8 +22,8 @@ type Verdict struct {
 	Overlays []string `json:"overlays,omitempty"`
 }
 
-// Explain returns whether a template selects a namespace, and why. It does not check whether the namespace is populated
-// at all, which UnpopulatedReason does.
+// Explain returns whether a template selects a namespace, and why. A namespace that is opted out of the template is not
+// selected. Explain does not check whether the namespace is populated at all, which UnpopulatedReason does.
 func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict {
 	verdict := Verdict{Template: template.Name}
 	if verdict.Reason = DisabledReason(template); verdict.Reason != "" {
@@ -35,6 +35,9 @@ func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict
 		return verdict
 	}
 	verdict.Matches, verdict.Reason = explainSelector(selector, labelsOf(ns))
+	if verdict.Matches && slices.Contains(OptedOutTemplates(ns), template.Name) {
+		verdict.Matches, verdict.Reason = false, optedOutReason(template.Name)
+	}
 	if verdict.Matches {
 		verdict.Overlays = Overlays(template, ns)
 	}

@@ -145,9 +145,35 @@ func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 	return all
 }
 
-// Match returns the templates that select a namespace, in ascending order of names, which is the order in which they
-// apply. Each has the spec of the revision that the namespace has.
+// Match returns the templates that select a namespace and that it is not opted out of, in ascending order of names,
+// which is the order in which they apply. Each has the spec of the revision that the namespace has.
 func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	return without(OptedOutTemplates(ns), x.selecting(ns))
+}
+
+// OptedOut returns the templates that would select a namespace if it was not opted out of them, in ascending order of
+// names. It returns none for a namespace that is opted out of all templates.
+func (x *Index) OptedOut(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
+	optedOut := OptedOutTemplates(ns)
+	if len(optedOut) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(x.selecting(ns), func(t *v1alpha1.NamespaceTemplate) bool {
+		return !slices.Contains(optedOut, t.Name)
+	})
+}
+
+// without returns the templates that do not have one of some names.
+func without(names []string, templates []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
+	if len(names) == 0 {
+		return templates
+	}
+	return slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool {
+		return slices.Contains(names, t.Name)
+	})
+}
+
+func (x *Index) selecting(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	return x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
 		layer := entry.layers.For(ns)
 		if layer == nil || !entry.selects(layer, set) {
@@ -158,15 +184,15 @@ func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 }
 
 // Ahead returns the templates whose newest revision selects a namespace and has not reached it, with the spec of that
-// revision.
+// revision. It leaves out those that the namespace is opted out of.
 func (x *Index) Ahead(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
-	return x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+	return without(OptedOutTemplates(ns), x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
 		newest := &entry.layers[0]
 		if entry.layers.For(ns) == newest || !entry.selects(newest, set) {
 			return nil
 		}
 		return newest.Template
-	})
+	}))
 }
 
 // find returns the templates that choose returns, in ascending order of names. It calls choose for each template that

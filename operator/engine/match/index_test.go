@@ -195,13 +195,18 @@ func randomNamespace(random *rand.Rand) *corev1.Namespace {
 	for range random.Intn(4) {
 		ns.Labels[pick(random, keys)] = pick(random, values)
 	}
+	if random.Intn(4) == 0 {
+		ns.Annotations = map[string]string{
+			v1alpha1.OptOutAnnotation: randomTemplate(random).Name + "," + randomTemplate(random).Name,
+		}
+	}
 	return ns
 }
 
 func TestMatchAgreesWithExplain(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	index, known := NewIndex(), map[string]*v1alpha1.NamespaceTemplate{}
-	matched := 0
+	matched, optedOut := 0, 0
 	for range 3000 {
 		if template := randomTemplate(random); random.Intn(3) == 0 {
 			index.Delete(template.Name)
@@ -221,8 +226,14 @@ func TestMatchAgreesWithExplain(t *testing.T) {
 		}
 		require.Equal(t, want, namesOf(index.Match(ns)))
 		matched += len(want)
+		for _, template := range index.OptedOut(ns) {
+			require.Contains(t, OptedOutTemplates(ns), template.Name)
+			require.Contains(t, Explain(template, ns).Reason, "the namespace is opted out of template "+template.Name)
+			optedOut++
+		}
 	}
 	require.Greater(t, matched, 3000, "most namespaces are selected by a template")
+	require.Greater(t, optedOut, 100, "and some are opted out of one")
 	for name := range known {
 		index.Delete(name)
 	}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,9 +58,37 @@ func IsSystemNamespace(name string) bool {
 		name == v1alpha1.TrialNamespace
 }
 
-// OptedOut reports whether a namespace is opted out of population. Objects that were populated before stay as they are.
+// OptedOut reports whether a namespace is opted out of all templates. Objects that were populated before stay as they
+// are.
 func OptedOut(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.OptOutAnnotation] == "true"
+}
+
+// OptedOutOf reports whether a namespace is opted out of a template, or of all.
+func OptedOutOf(ns *corev1.Namespace, template string) bool {
+	return OptedOut(ns) || slices.Contains(OptedOutTemplates(ns), template)
+}
+
+// OptedOutTemplates returns the names of the templates that a namespace is opted out of, in ascending order. It returns
+// none if the namespace is opted out of all templates.
+func OptedOutTemplates(ns *corev1.Namespace) []string {
+	value := ns.Annotations[v1alpha1.OptOutAnnotation]
+	if value == "" || value == "true" || value == "false" {
+		return nil
+	}
+	var names []string
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// optedOutReason is the reason why a template that selects a namespace does not populate it.
+func optedOutReason(template string) string {
+	return fmt.Sprintf("the namespace is opted out of template %s (annotation %s)", template, v1alpha1.OptOutAnnotation)
 }
 
 // RequiresPermission reports whether only users with the verb use may let a template select a namespace.

@@ -101,6 +101,22 @@ func TestUnpopulatedNamespaces(t *testing.T) {
 	}
 }
 
+func TestANamespaceCanBeOptedOutOfSomeTemplates(t *testing.T) {
+	for value, want := range map[string][]string{
+		"": nil, "true": nil, "false": nil, " , ": nil,
+		"budget": {"budget"}, "b, a,b,": {"a", "b"}, "true,": {"true"}, "True": {"True"},
+	} {
+		ns := namespaceOf("team-a", nil)
+		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: value}
+		require.Equal(t, want, OptedOutTemplates(ns), value)
+		require.Equal(t, value == "true", OptedOut(ns), value)
+		require.Equal(t, value == "true" || value == "budget", OptedOutOf(ns, "budget"), value)
+		if value != "true" {
+			require.Empty(t, UnpopulatedReason(ns), "the other templates populate it")
+		}
+	}
+}
+
 func TestTemplatesThatAreOff(t *testing.T) {
 	now := metav1.Now()
 	apply := func(value string) map[string]string {

@@ -313,6 +313,8 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s does not exist", name)
 		return planUndeclared(declared, change)
+	case match.OptedOutOf(declared.Namespace, name):
+		change.Reason = unmatched(template, declared)
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
 		// An earlier template of that name may have applied it, and was deleted.
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)

@@ -253,6 +253,12 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			selectsOthers(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		}, nil, Prune, `template a no longer matches: label tier is missing, not "test"`},
+		{"of a template that the namespace is opted out of", func(template *v1alpha1.NamespaceTemplate) {
+			matching(template)
+			template.Name, template.Spec.DeletionPolicy = "opted-out", v1alpha1.DeletionDelete
+		}, func(o *metav1.PartialObjectMetadata) { o.Labels[v1alpha1.TemplateNameLabel] = "opted-out" }, LeaveAlone,
+			"template opted-out no longer matches: the namespace is opted out of template opted-out (annotation " +
+				v1alpha1.OptOutAnnotation + ")"},
 		{"of a disabled template with deletionPolicy Delete", func(template *v1alpha1.NamespaceTemplate) {
 			matching(template)
 			template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
@@ -284,7 +290,9 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			template := templateOf(t, "a", limits)
 			test.template(template)
 			index := match.NewIndex(template)
-			declared := declare(teamA(), index.Match(teamA())...)
+			ns := teamA()
+			ns.Annotations[v1alpha1.OptOutAnnotation] = "opted-out"
+			declared := declare(ns, index.Match(ns)...)
 			plan := NewPlan(declared, index, Observed{Objects: []*metav1.PartialObjectMetadata{old}})
 			require.Equal(t, Change{
 				Action: test.action, Kind: old.GroupVersionKind(), Name: "settings",

@@ -58,8 +58,8 @@ func (r *Templates) release(
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// toPrune reports whether a template has objects in populated namespaces, or may have some of a kind that cannot be
-// listed.
+// toPrune reports whether a template has objects in namespaces that it populates, or may have some of a kind that
+// cannot be listed.
 func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
 	for _, kind := range template.Status.Kinds {
 		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
@@ -77,7 +77,7 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 		if err != nil {
 			return false, err
 		}
-		if match.UnpopulatedReason(ns, r.Exclude...) == "" &&
+		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !match.OptedOutOf(ns, template.Name) &&
 			slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
 			return true, nil
 		}

@@ -278,7 +278,7 @@ func TestReportOf(t *testing.T) {
 				Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Templates: test.templates,
 			}}
 			requireReport(t, test.want, reportOf(plan, populate.Result{}, test.findings))
-			of := templateResults(plan, test.findings, nil)
+			of := templateResults(plan, test.findings, nil, nil)
 			require.Len(t, of, len(test.templates))
 			if len(test.templates) > 0 {
 				require.Equal(t, int64(3), of["t"].Generation)

@@ -37,7 +37,8 @@ func (r *Namespaces) report(
 	}
 	report = r.confirmed(ctx, ns, report, plan, findings, misplaced)
 	created := r.Results.Record(ns.Name, ns.UID,
-		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace)),
+		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace),
+			r.Templates.Index.OptedOut(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
 	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)

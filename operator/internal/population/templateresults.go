@@ -7,11 +7,14 @@ import (
 )
 
 // templateResults returns the result of each selecting template in a namespace. ahead are the templates that select the
-// namespace and whose rollout has not reached it.
+// namespace and whose rollout has not reached it, and optedOut those that the namespace is opted out of.
 func templateResults(
-	plan populate.Plan, findings []populate.Finding, ahead []*v1alpha1.NamespaceTemplate,
+	plan populate.Plan, findings []populate.Finding, ahead, optedOut []*v1alpha1.NamespaceTemplate,
 ) map[string]TemplateResult {
 	all := map[string]TemplateResult{}
+	for _, template := range optedOut {
+		all[template.Name] = TemplateResult{Generation: template.Generation, State: OptedOut}
+	}
 	for _, template := range ahead {
 		all[template.Name] = TemplateResult{State: Ahead}
 	}

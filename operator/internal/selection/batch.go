@@ -56,9 +56,11 @@ func (a *Admission) writeNext(ctx context.Context) {
 	close(b.done)
 }
 
-// write writes additions into the ConfigMap in one request. It returns an error for each, or nil.
+// write writes additions into the ConfigMap in one request, and returns once the admission policies use them. It
+// returns an error for each addition, or nil.
 func (a *Admission) write(ctx context.Context, additions []addition) []error {
 	var refused []error
+	var version string
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
 		configMap, err := a.configMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
 		if err != nil {
@@ -67,12 +69,20 @@ func (a *Admission) write(ctx context.Context, additions []addition) []error {
 		var stored record
 		stored, refused = read(configMap).with(additions)
 		changed, err := stored.write(configMap)
-		if err != nil || !changed {
+		if err != nil {
 			return err
 		}
-		_, err = a.configMaps.Update(ctx, configMap, metav1.UpdateOptions{})
-		return err
+		if changed {
+			if configMap, err = a.configMaps.Update(ctx, configMap, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+		version = configMap.ResourceVersion
+		return nil
 	})
+	if err == nil {
+		err = a.awaitKnown(ctx, version)
+	}
 	if err != nil {
 		return slices.Repeat([]error{err}, len(additions))
 	}

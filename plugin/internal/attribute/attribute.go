@@ -29,14 +29,14 @@ import (
 type list struct {
 	cli.Session
 	all    bool
-	output cli.FormatFlag
+	output cli.ListFlags
 }
 
 // New returns the command `kubectl nstpl attributes`.
 func New(s cli.Session) *cobra.Command {
 	o := &list{Session: s}
 	cmd := &cobra.Command{
-		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml]",
+		Use:   "attributes [-n NAMESPACE | -A] [-o wide|json|yaml|...]",
 		Short: "Show which labels and annotations are protected, and who may set them",
 		Long: templates.LongDesc(`
 			Show which rules protect labels and annotations in a namespace, and who may set, change and remove these
@@ -62,7 +62,7 @@ func New(s cli.Session) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show the rules of all namespaces.")
 	s.AddChunkSizeFlag(cmd)
-	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{Wide: true})
 	cmd.AddCommand(newCanSet(s))
 	return cmd
 }
@@ -165,18 +165,13 @@ func subjectsOf(role v1alpha1.RoleReference, namespace string, bound cluster.Bou
 
 // write prints the rules in the requested format.
 func (o *list) write(rules []shownRule, now time.Time) error {
-	all := output.NewList("AttributeRuleList", rules)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, all)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{all})
-	}
-	if len(rules) == 0 {
-		o.Note("No resources found")
-		return nil
-	}
-	wide := o.output.Format == cli.FormatWide
+	return cli.PrintList(o.Session, &o.output, cli.Printed[shownRule]{
+		Kind: "AttributeRuleList", Items: rules, Empty: "No resources found",
+		Table: func(rules []shownRule) output.Table { return ruleTable(rules, o.output.Format == cli.FormatWide, now) },
+	})
+}
+
+func ruleTable(rules []shownRule, wide bool, now time.Time) output.Table {
 	table := output.Table{
 		Columns:     []string{"Namespace", "Name", "Attribute", "Values", "Role", "Subjects", "Enforced", "Age"},
 		WideColumns: []string{"Guards Deletion"},
@@ -188,7 +183,7 @@ func (o *list) write(rules []shownRule, now time.Time) error {
 			r.Enforced, duration.HumanDuration(now.Sub(r.created)), fmt.Sprint(r.GuardDeletion),
 		})
 	}
-	return table.Print(o.Out, wide)
+	return table
 }
 
 // subjects returns the names of all subjects, or of the first three and the number of the others.

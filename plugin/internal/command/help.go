@@ -101,8 +101,11 @@ func flagUsages(flags []*pflag.Flag) string {
 
 func newOptions(s cli.Session) *cobra.Command {
 	return &cobra.Command{
-		Use:                   "options",
-		Short:                 "List the options of all commands",
+		Use:   "options",
+		Short: "List the options of all commands",
+		Example: templates.Examples(`
+			# List the options of all commands
+			kubectl nstpl options`),
 		Args:                  cli.NoArgs,
 		DisableFlagsInUseLine: true,
 		Run: func(cmd *cobra.Command, _ []string) {

@@ -21,13 +21,13 @@ import (
 type whoCanUse struct {
 	cli.Session
 	all    bool
-	output cli.FormatFlag
+	output cli.ListFlags
 }
 
 func newWhoCanUse(s cli.Session) *cobra.Command {
 	o := &whoCanUse{Session: s}
 	cmd := &cobra.Command{
-		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml]",
+		Use:   "who-can-use NAME [-n NAMESPACE | -A] [-o json|yaml|...]",
 		Short: "Show who may use SecurityContextConstraints",
 		Long: templates.LongDesc(`
 			Show who may use SecurityContextConstraints in a namespace: the users and groups that the constraints
@@ -50,7 +50,7 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show who may use the constraints in any namespace.")
-	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{})
 	return cmd
 }
 
@@ -150,21 +150,17 @@ func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
 }
 
 func (o *whoCanUse) write(users []constraintUser) error {
-	list := output.NewList("ConstraintUserList", users)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
-	}
-	if len(users) == 0 {
-		o.Note("neither the constraints nor RBAC allow a user or group to use them")
-		return nil
-	}
+	return cli.PrintList(o.Session, &o.output, cli.Printed[constraintUser]{
+		Kind: "ConstraintUserList", Items: users, Table: userTable,
+		Empty: "neither the constraints nor RBAC allow a user or group to use them",
+	})
+}
+
+func userTable(users []constraintUser) output.Table {
 	table := output.Table{Columns: []string{"Subject", "In", "By"}}
 	for _, user := range users {
 		subject := output.Subject(rbacv1.Subject{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name})
 		table.Rows = append(table.Rows, []string{subject, cmp.Or(user.In, "*"), user.By})
 	}
-	return table.Print(o.Out, false)
+	return table
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -24,23 +28,29 @@ import (
 
 type optOut struct {
 	cli.Session
-	print  *genericclioptions.PrintFlags
-	undo   bool
-	dryRun cmdutil.DryRunStrategy
+	print *genericclioptions.PrintFlags
+	// templates are the templates to opt out of, or none for all templates.
+	templates []string
+	undo      bool
+	dryRun    cmdutil.DryRunStrategy
 }
 
 // NewOptOut returns the command `kubectl nstpl opt-out`.
 func NewOptOut(s cli.Session) *cobra.Command {
 	o := &optOut{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
-		Use:   "opt-out NAMESPACE... [--undo] [--dry-run=none|client|server]",
+		Use:   "opt-out NAMESPACE... [--template TEMPLATE]... [--undo] [--dry-run=none|client|server]",
 		Short: "Keep templates from populating namespaces",
 		Long: templates.LongDesc(`
-			Keep templates from populating namespaces. The objects that were populated before stay, but the operator
-			no longer corrects drift in them. With --undo, templates populate the namespaces again.`),
+			Keep templates from populating namespaces: all templates or, with --template, some of them. The objects
+			that were populated before stay, but the operator no longer corrects drift in them. With --undo, the
+			templates populate the namespaces again.`),
 		Example: templates.Examples(`
 			# Keep templates from populating the namespace
 			kubectl nstpl opt-out scratch
+
+			# Keep only the template budget from populating it
+			kubectl nstpl opt-out scratch --template budget
 
 			# Let templates populate the namespace again
 			kubectl nstpl opt-out scratch --undo`),
@@ -57,12 +67,18 @@ func NewOptOut(s cli.Session) *cobra.Command {
 			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 				return cli.UsageError(cmd, err)
 			}
+			if o.templates, err = cli.TemplateResource("").Names(o.templates); err != nil {
+				return cli.UsageError(cmd, fmt.Errorf("--template: %w", err))
+			}
 			return o.run(cmd.Context(), names)
 		},
 	}
 	o.print.AddFlags(cmd)
 	cmdutil.AddDryRunFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.templates, "template", nil,
+		"Opt out of this template only, instead of all. Can be repeated.")
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "Let templates populate the namespaces again.")
+	s.CompleteTemplateFlag(cmd, "template")
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
@@ -75,6 +91,9 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 		return err
 	}
 	if err := c.CheckInstalled(ctx); err != nil {
+		return err
+	}
+	if err := o.checkTemplates(ctx, c); err != nil {
 		return err
 	}
 	var errs []error
@@ -96,18 +115,63 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
+// checkTemplates returns an error if a template to opt out of does not exist. The name may be misspelt.
+func (o *optOut) checkTemplates(ctx context.Context, c *cluster.Cluster) error {
+	if o.undo {
+		return nil
+	}
+	var errs []error
+	for _, name := range o.templates {
+		if _, err := c.Template(ctx, name); apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// annotation returns the value of the opt-out annotation that a namespace should have, or "" for none.
+func (o *optOut) annotation(ns *corev1.Namespace) (string, error) {
+	names := match.OptedOutTemplates(ns)
+	switch {
+	case len(o.templates) == 0 && o.undo:
+		return "", nil
+	case len(o.templates) == 0, match.OptedOut(ns) && !o.undo:
+		return "true", nil
+	case match.OptedOut(ns):
+		return "", fmt.Errorf("namespace/%s is opted out of all templates: leave out --template to opt it in", ns.Name)
+	case o.undo:
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(o.templates, name) })
+	default:
+		names = append(names, o.templates...)
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	value := strings.Join(names, ",")
+	if value == "true" || value == "false" {
+		value += "," // the name of a template, not a value for all templates
+	}
+	return value, nil
+}
+
 // change sets or removes the opt-out annotation of a namespace. It returns the resulting namespace and whether this
 // changed it. With --dry-run, changed reports whether it would change.
 func (o *optOut) change(
 	ctx context.Context, c *cluster.Cluster, name string,
 ) (ns *corev1.Namespace, changed bool, err error) {
 	ns, err = c.Namespaces.Get(ctx, name, metav1.GetOptions{})
-	if err != nil || match.OptedOut(ns) != o.undo {
+	if err != nil {
 		return ns, false, err
 	}
+	wanted, err := o.annotation(ns)
+	if err != nil {
+		return ns, false, err
+	}
+	if now := ns.Annotations[v1alpha1.OptOutAnnotation]; now == wanted || now == "false" && wanted == "" {
+		return ns, false, nil
+	}
 	var value any
-	if !o.undo {
-		value = "true"
+	if wanted != "" {
+		value = wanted
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{v1alpha1.OptOutAnnotation: value}},
@@ -127,6 +191,9 @@ func (o *optOut) printResult(ns *corev1.Namespace, changed bool) error {
 	operation := "opted out"
 	if o.undo {
 		operation = "opted in"
+	}
+	if len(o.templates) > 0 {
+		operation += map[bool]string{false: " of ", true: " to "}[o.undo] + strings.Join(o.templates, ", ")
 	}
 	if !changed {
 		operation = "already " + operation

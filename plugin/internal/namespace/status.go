@@ -23,11 +23,9 @@ import (
 type status struct {
 	cli.Session
 	namespaces cli.Selection
-	output     cli.FormatFlag
+	output     cli.ListFlags
 	watch      bool
 
-	// stream is the table that the rows of a watch continue, or nil before the first row.
-	stream *output.TableStream
 	// noted has the notes on rollouts that were printed, so that no step of a rollout repeats them.
 	noted map[string]bool
 }
@@ -36,7 +34,7 @@ type status struct {
 func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
-		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-w] [-o wide|json|yaml]",
+		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-w] [-o wide|name|json|yaml|...]",
 		Short: "Show which namespaces are populated, and why others are not",
 		Long: templates.LongDesc(`
 			Show which templates select namespaces, and whether the operator has populated these namespaces. Without
@@ -67,7 +65,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 	o.namespaces.AddFlags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the namespaces, watch for changes.")
 	s.AddChunkSizeFlag(cmd)
-	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &o.watch})
 	return cmd
 }
 
@@ -76,8 +74,10 @@ type namespaceStatus struct {
 	Name      string   `json:"name"`
 	Populated string   `json:"populated"`
 	Templates []string `json:"templates"`
-	Reason    string   `json:"reason,omitempty"`
-	Message   string   `json:"message,omitempty"`
+	// OptedOut are the templates that the namespace is opted out of, if it is not opted out of all.
+	OptedOut []string `json:"optedOut,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
 	// Since is the last transition time of the condition, or nil if there is no condition.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
@@ -146,7 +146,8 @@ func (o *status) noteUnread(unread error) {
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
 	shown := namespaceStatus{
-		Name: ns.Name, Populated: notPopulated, Templates: []string{}, created: ns.CreationTimestamp.Time,
+		Name: ns.Name, Populated: notPopulated, Templates: []string{},
+		OptedOut: match.OptedOutTemplates(ns), created: ns.CreationTimestamp.Time,
 	}
 	matching, skipped := populate.Matching(index, ns)
 	for _, template := range matching {
@@ -172,24 +173,14 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 
 // write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
-	list := output.NewList("NamespaceStatusList", statuses)
-	isFirst := o.stream == nil
-	if isFirst {
-		o.stream = output.NewTableStream(o.Out, o.output.Format == cli.FormatWide)
-	}
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		if !isFirst {
-			output.Line(o.Out, "---")
-		}
-		return output.YAMLStream(o.Out, []any{list})
-	}
-	if len(statuses) == 0 {
-		o.Note("No resources found")
-		return nil
-	}
+	return cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
+		Kind: "NamespaceStatusList", Items: statuses, Empty: "No resources found",
+		Name:  func(s namespaceStatus) string { return "namespace/" + s.Name },
+		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
+	})
+}
+
+func statusTable(statuses []namespaceStatus, now time.Time) output.Table {
 	table := output.Table{
 		Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"},
 	}
@@ -199,5 +190,5 @@ func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 			s.Message,
 		})
 	}
-	return o.stream.Print(table)
+	return table
 }

@@ -30,9 +30,10 @@ type TableStream struct {
 }
 
 // NewTableStream returns a stream that writes to w.
-func NewTableStream(w io.Writer, wide bool) *TableStream {
+func NewTableStream(w io.Writer, wide, noHeaders bool) *TableStream {
 	return &TableStream{
-		printer: printers.NewTablePrinter(printers.PrintOptions{Wide: wide}), aligned: printers.GetNewTabWriter(w),
+		printer: printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders}),
+		aligned: printers.GetNewTabWriter(w),
 	}
 }
 

@@ -22,13 +22,13 @@ import (
 type history struct {
 	cli.Session
 	revision int64
-	output   cli.FormatFlag
+	output   cli.ListFlags
 }
 
 func newHistory(s cli.Session) *cobra.Command {
 	o := &history{Session: s}
 	cmd := &cobra.Command{
-		Use:   "history TEMPLATE [--revision=N] [-o json|yaml]",
+		Use:   "history TEMPLATE [--revision=N] [-o json|yaml|...]",
 		Short: "View previous revisions of a template",
 		Long: templates.LongDesc(`
 			View the revisions of a template that the operator keeps, and how far the rollout of each has come. The
@@ -59,7 +59,7 @@ func newHistory(s cli.Session) *cobra.Command {
 		}),
 	}
 	cmd.Flags().Int64Var(&o.revision, "revision", 0, "Print the template with the spec of this revision.")
-	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{})
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func (o *history) run(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return o.writeTemplate(asTemplate(revision, name))
+		return o.output.PrintObject(o.Out, asTemplate(revision, name))
 	}
 	template, err := cluster.DecodeTemplate(object)
 	if err != nil {
@@ -100,13 +100,6 @@ func asTemplate(revision cluster.Revision, name string) *unstructured.Unstructur
 		template.SetAnnotations(map[string]string{v1alpha1.ChangeCauseAnnotation: cause})
 	}
 	return template
-}
-
-func (o *history) writeTemplate(template *unstructured.Unstructured) error {
-	if o.output.Format == cli.FormatJSON {
-		return output.JSON(o.Out, template.Object)
-	}
-	return output.YAMLStream(o.Out, []any{template.Object})
 }
 
 // shownRevision is what the command prints for a revision.
@@ -128,25 +121,21 @@ func (o *history) write(template *v1alpha1.NamespaceTemplate, revisions []cluste
 			State:       stateOf(template, revision.Name), Created: revision.CreationTimestamp.Time,
 		})
 	}
-	list := output.NewList("RevisionList", shown)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
-	}
-	if len(shown) == 0 {
-		o.Note("No rollout history found")
-		return nil
-	}
+	return cli.PrintList(o.Session, &o.output, cli.Printed[shownRevision]{
+		Kind: "RevisionList", Items: shown, Empty: "No rollout history found",
+		Table: func(revisions []shownRevision) output.Table { return revisionTable(revisions, now) },
+	})
+}
+
+func revisionTable(revisions []shownRevision, now time.Time) output.Table {
 	table := output.Table{Columns: []string{"Revision", "Change-Cause", "State", "Age"}}
-	for _, r := range shown {
+	for _, r := range revisions {
 		table.Rows = append(table.Rows, []string{
 			strconv.FormatInt(r.Revision, 10), cmp.Or(r.ChangeCause, "<none>"), cmp.Or(r.State, "<none>"),
 			duration.HumanDuration(now.Sub(r.Created)),
 		})
 	}
-	return table.Print(o.Out, false)
+	return table
 }
 
 // stateOf returns the state of the rollout of a revision, or "" if no namespace has the revision.

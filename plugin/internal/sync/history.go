@@ -18,13 +18,13 @@ import (
 type history struct {
 	cli.Session
 	contexts contexts
-	output   cli.FormatFlag
+	output   cli.ListFlags
 }
 
 func newHistory(s cli.Session) *cobra.Command {
 	o := &history{Session: s}
 	cmd := &cobra.Command{
-		Use:   "history NAME [-o json|yaml] [--contexts=CONTEXT,...]",
+		Use:   "history NAME [-o json|yaml|...] [--contexts=CONTEXT,...]",
 		Short: "View the commits of a repository that were applied",
 		Long: templates.LongDesc(`
 			View the last commits of a repository that were applied, the newest first, and how long ago each was
@@ -53,7 +53,7 @@ func newHistory(s cli.Session) *cobra.Command {
 		},
 	}
 	o.contexts.addTo(cmd, s)
-	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{})
 	return cmd
 }
 
@@ -89,17 +89,13 @@ func (o *history) run(ctx context.Context, name string) error {
 
 // write prints commits in their order.
 func (o *history) write(commits []applied, now time.Time) error {
-	list := output.NewList("AppliedCommitList", commits)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
-	}
-	if len(commits) == 0 {
-		o.Note("No sync history found")
-		return nil
-	}
+	return cli.PrintList(o.Session, &o.output, cli.Printed[applied]{
+		Kind: "AppliedCommitList", Items: commits, Empty: "No sync history found",
+		Table: func(commits []applied) output.Table { return o.table(commits, now) },
+	})
+}
+
+func (o *history) table(commits []applied, now time.Time) output.Table {
 	table := output.Table{Columns: []string{"Commit", "Author", "Subject", "Age"}}
 	if len(o.contexts) > 0 {
 		table.Columns = slices.Concat([]string{"Context"}, table.Columns)
@@ -114,5 +110,5 @@ func (o *history) write(commits []applied, now time.Time) error {
 		}
 		table.Rows = append(table.Rows, row)
 	}
-	return table.Print(o.Out, false)
+	return table
 }

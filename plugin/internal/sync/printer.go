@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -11,38 +12,25 @@ import (
 // printer prints views: a table or another format to standard output, and notes to standard error.
 type printer struct {
 	cli.Session
-	format      string
+	output      cli.ListFlags
 	hasContexts bool
 
-	// stream is the table that the rows of a watch continue, or nil before the first row.
-	stream *output.TableStream
 	// noted holds the notes that were printed last, by the title of the repository.
 	noted map[string][]string
 }
 
 // print prints views. In a table, notes about a repository are printed when they differ from those printed before.
 func (p *printer) print(views []view, now time.Time) error {
-	isFirst := p.stream == nil
-	if isFirst {
-		p.stream = output.NewTableStream(p.Out, p.format == cli.FormatWide)
-		p.noted = map[string][]string{}
-	}
-	list := output.NewList("RepositoryStatusList", views)
-	switch p.format {
-	case cli.FormatJSON:
-		return output.JSON(p.Out, list)
-	case cli.FormatYAML:
-		if !isFirst {
-			output.Line(p.Out, "---")
-		}
-		return output.YAMLStream(p.Out, []any{list})
-	}
-	if len(views) == 0 {
-		p.Note("No resources found")
-		return nil
-	}
-	if err := p.stream.Print(p.table(views, now)); err != nil {
+	err := cli.PrintList(p.Session, &p.output, cli.Printed[view]{
+		Kind: "RepositoryStatusList", Items: views, Empty: "No resources found",
+		Name:  func(v view) string { return "policyrepository." + v1alpha1.GroupVersion.Group + "/" + v.Name },
+		Table: func(views []view) output.Table { return p.table(views, now) },
+	})
+	if err != nil || p.output.Format != "" && p.output.Format != cli.FormatWide {
 		return err
+	}
+	if p.noted == nil {
+		p.noted = map[string][]string{}
 	}
 	for _, v := range views {
 		notes := v.notes()

@@ -18,14 +18,13 @@ type status struct {
 	printer
 	names    []string
 	contexts contexts
-	output   cli.FormatFlag
 	watch    bool
 }
 
 func newStatus(s cli.Session) *cobra.Command {
 	o := &status{printer: printer{Session: s}}
 	cmd := &cobra.Command{
-		Use:   "status [NAME...] [-w] [-o wide|json|yaml] [--contexts=CONTEXT,...]",
+		Use:   "status [NAME...] [-w] [-o wide|name|json|yaml|...] [--contexts=CONTEXT,...]",
 		Short: "Show which commits are in force, and why newer ones are not",
 		Long: templates.LongDesc(`
 			Show which commit of each repository is in force. If a newer commit is not, notes below the table say
@@ -62,13 +61,13 @@ func newStatus(s cli.Session) *cobra.Command {
 				return err
 			}
 			o.names = slices.Compact(slices.Sorted(slices.Values(args)))
-			o.format, o.hasContexts = o.output.Format, len(o.contexts) > 0
+			o.hasContexts = len(o.contexts) > 0
 			return o.run(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the repositories, watch for changes.")
 	o.contexts.addTo(cmd, s)
-	o.output.AddTo(cmd, "", "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
+	o.output.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &o.watch})
 	return cmd
 }
 

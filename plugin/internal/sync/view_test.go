@@ -38,7 +38,7 @@ func newRepository() *v1alpha1.PolicyRepository {
 // newPrinter returns a printer that writes to buffers.
 func newPrinter(format string) (p *printer, out, errOut *bytes.Buffer) {
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-	return &printer{Session: cli.NewSession(streams), format: format}, out, errOut
+	return &printer{Session: cli.NewSession(streams), output: cli.ListFlags{Format: format}}, out, errOut
 }
 
 func TestReady(t *testing.T) {
@@ -135,7 +135,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	for _, format := range []string{"", cli.FormatWide, cli.FormatJSON, cli.FormatYAML} {
 		p, out, errOut := newPrinter(format)
 		require.NoError(t, p.print([]view{newView("", repository)}, testTime))
-		h := &history{Session: p.Session, output: cli.FormatFlag{Format: format}}
+		h := &history{Session: p.Session, output: cli.ListFlags{Format: format}}
 		require.NoError(t, h.write(commits, testTime))
 		for _, text := range []string{out.String(), errOut.String()} {
 			require.NotContains(t, text, "\x1b", "format %q", format)

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/kubectl/pkg/cmd/get"
+
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// ListFlags are kubectl's flags for the output of a list: --output, --no-headers and --sort-by.
+type ListFlags struct {
+	Format string
+
+	isWide, hasNames bool
+	noHeaders        bool
+	sortBy           string
+	isWatch          *bool
+	// stream is the table that the rows of a watch continue, or nil before the first row.
+	stream *output.TableStream
+	// custom prints the formats of kubectl that are not built in here.
+	custom printers.ResourcePrinter
+}
+
+// ListOptions are what the flags of a command depend on.
+type ListOptions struct {
+	// Wide reports whether the table has columns for -o wide, and Names whether the items are objects, for -o name.
+	Wide, Names bool
+	// Watch is the value of the flag --watch, or nil if the command does not have it.
+	Watch *bool
+}
+
+// formatName is the value of --output that prints the names of objects.
+const formatName = "name"
+
+// AddTo adds the flags to a command.
+func (f *ListFlags) AddTo(cmd *cobra.Command, options ListOptions) {
+	f.isWide, f.hasNames, f.isWatch = options.Wide, options.Names, options.Watch
+	allowed := f.allowed()
+	flags := cmd.Flags()
+	flags.StringVarP(&f.Format, "output", "o", "", fmt.Sprintf("Output format. One of: (%s).", strings.Join(allowed, ", ")))
+	flags.BoolVar(&f.noHeaders, "no-headers", false, "Print tables and custom columns without headers.")
+	flags.StringVar(&f.sortBy, "sort-by", "", "Sort the items by a field, as a JSONPath expression such as '.name'.")
+	CompleteValues(cmd, "output", allowed...)
+}
+
+func (f *ListFlags) allowed() []string {
+	allowed := []string{FormatJSON, FormatYAML}
+	if f.isWide {
+		allowed = append([]string{FormatWide}, allowed...)
+	}
+	if f.hasNames {
+		allowed = append(allowed, formatName)
+	}
+	return append(allowed, "jsonpath=...", "jsonpath-file=...", "go-template=...", "go-template-file=...",
+		"custom-columns=...", "custom-columns-file=...")
+}
+
+// Check returns a UsageError if the flags are invalid.
+func (f *ListFlags) Check(cmd *cobra.Command) error {
+	if _, err := get.RelaxedJSONPathExpression(f.sortBy); err != nil {
+		return UsageError(cmd, fmt.Errorf("invalid --sort-by %q: %w", f.sortBy, err))
+	}
+	if f.sortBy != "" && f.isWatch != nil && *f.isWatch {
+		return UsageError(cmd, fmt.Errorf("--sort-by cannot be combined with --watch"))
+	}
+	if f.Format == "" || slices.Contains(f.allowed(), f.Format) && !strings.HasSuffix(f.Format, "=...") {
+		return nil
+	}
+	var err error
+	if f.custom, err = f.customPrinter(); genericclioptions.IsNoCompatiblePrinterError(err) {
+		return UsageError(cmd,
+			fmt.Errorf("invalid --output %q: must be one of %s", f.Format, strings.Join(f.allowed(), ", ")))
+	} else if err != nil {
+		return UsageError(cmd, fmt.Errorf("--output: %w", err))
+	}
+	return nil
+}
+
+func (f *ListFlags) customPrinter() (printers.ResourcePrinter, error) {
+	columns := get.NewCustomColumnsPrintFlags()
+	columns.NoHeaders = f.noHeaders
+	if printer, err := columns.ToPrinter(f.Format); !genericclioptions.IsNoCompatiblePrinterError(err) {
+		return printer, err
+	}
+	templates := genericclioptions.NewKubeTemplatePrintFlags()
+	withoutTemplate(templates)
+	return templates.ToPrinter(f.Format)
+}
+
+// Printed is a list to print.
+type Printed[T any] struct {
+	// Kind is the kind of the list in JSON and YAML, such as NamespaceStatusList.
+	Kind  string
+	Items []T
+	// Name returns the object of an item for -o name, such as namespace/team-a. It is nil without -o name.
+	Name func(T) string
+	// Table returns the table of items, and Empty is the note in place of an empty table.
+	Table func([]T) output.Table
+	Empty string
+}
+
+// PrintList prints a list in the format of the flags. Further calls continue the output of the first.
+func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
+	items := slices.Clone(list.Items)
+	if f.sortBy != "" {
+		if err := sortItems(items, f.sortBy); err != nil {
+			return err
+		}
+	}
+	isFirst := f.stream == nil
+	if isFirst {
+		f.stream = output.NewTableStream(s.Out, f.Format == FormatWide, f.noHeaders)
+	}
+	switch {
+	case f.Format == FormatJSON:
+		return output.JSON(s.Out, output.NewList(list.Kind, items))
+	case f.Format == FormatYAML:
+		if !isFirst {
+			output.Line(s.Out, "---")
+		}
+		return output.YAMLStream(s.Out, []any{output.NewList(list.Kind, items)})
+	case f.Format == formatName:
+		for _, item := range items {
+			output.Line(s.Out, "%s", list.Name(item))
+		}
+		return nil
+	case f.custom != nil:
+		return printCustom(f, s.Out, output.NewList(list.Kind, items))
+	case len(items) == 0:
+		s.Note("%s", list.Empty)
+		return nil
+	}
+	return f.stream.Print(list.Table(items))
+}
+
+// PrintObject prints one object in the format of the flags, by default as YAML.
+func (f *ListFlags) PrintObject(out io.Writer, object *unstructured.Unstructured) error {
+	switch {
+	case f.Format == FormatJSON:
+		return output.JSON(out, object.Object)
+	case f.custom != nil:
+		return output.Print(out, f.custom, f.Format, object)
+	}
+	return output.YAMLStream(out, []any{object.Object})
+}
+
+func printCustom[T any](f *ListFlags, out io.Writer, list output.List[T]) error {
+	objects, err := unstructuredItems(list.Items)
+	if err != nil {
+		return err
+	}
+	printed := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": list.APIVersion, "kind": list.Kind}}
+	for _, object := range objects {
+		printed.Items = append(printed.Items, *object)
+	}
+	return output.Print(out, f.custom, f.Format, printed)
+}
+
+// unstructuredItems returns the fields that items have in JSON.
+func unstructuredItems[T any](items []T) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, item := range items {
+		data, err := json.Marshal(item)
+		if err != nil {
+			return nil, err
+		}
+		object := &unstructured.Unstructured{}
+		if err := json.Unmarshal(data, &object.Object); err != nil {
+			return nil, err
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// sortItems sorts items by a field, as kubectl get does.
+func sortItems[T any](items []T, field string) error {
+	fields, err := unstructuredItems(items)
+	if err != nil || len(items) == 0 {
+		return err
+	}
+	objects, positions := make([]runtime.Object, len(items)), map[runtime.Object]int{}
+	for i, object := range fields {
+		objects[i], positions[object] = object, i
+	}
+	if _, err := get.SortObjects(nil, objects, field); err != nil {
+		return fmt.Errorf("--sort-by: %w", err)
+	}
+	before := slices.Clone(items)
+	for i, object := range objects {
+		items[i] = before[positions[object]]
+	}
+	return nil
+}
