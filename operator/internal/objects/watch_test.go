@@ -57,7 +57,7 @@ func TestEventsChangeTheObjectsOfANamespace(t *testing.T) {
 	require.Len(t, k.objectsIn("a"), 1)
 	require.NoError(t, k.Update(in("a", "3")))
 	require.Equal(t, "3", k.objectsIn("a")[0].ResourceVersion)
-	require.Equal(t, []string{"a"}, *changed, "an update of what no plan reads is no drift")
+	require.Equal(t, []string{"a"}, *changed, "an update of what no plan reads changes nothing")
 	require.NoError(t, k.Delete(in("a", "4")))
 	require.Empty(t, k.objectsIn("a"))
 	require.Equal(t, []string{"a", "a"}, *changed)
