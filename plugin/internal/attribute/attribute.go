@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -100,7 +101,11 @@ func (o *list) run(ctx context.Context) error {
 		}
 	}
 	inCluster, inNamespaces, err := c.AttributeRules(ctx, namespace)
-	if err != nil {
+	switch {
+	case apierrors.IsForbidden(err) && inNamespaces != nil:
+		o.Note("you may not list clusterprotectedattributes, so the rules of the cluster are not shown: " +
+			"ask for the ClusterRole nstpl-viewer")
+	case err != nil:
 		return err
 	}
 	bound, subjectsErr := c.BoundSubjects(ctx, namespace, false)
@@ -117,8 +122,12 @@ func (o *list) run(ctx context.Context) error {
 	for i := range rules {
 		rules[i].Subjects = subjectsOf(rules[i].RoleRef, rules[i].Namespace, bound)
 	}
-	if err := o.write(rules, time.Now()); err != nil || subjectsErr == nil {
+	switch err := o.write(rules, time.Now()); {
+	case err != nil || subjectsErr == nil || len(rules) == 0:
 		return err
+	case apierrors.IsForbidden(subjectsErr):
+		o.Note("you may not list the bindings of roles, so the subjects of the rules are not shown")
+		return nil
 	}
 	return fmt.Errorf("the subjects of the rules are unknown: %w", subjectsErr)
 }

@@ -14,16 +14,20 @@ import (
 )
 
 // AttributeRules returns the cluster-scoped rules on attributes, and the rules of a namespace, or of all namespaces for
-// metav1.NamespaceAll. The error may be a NotInstalledError.
+// metav1.NamespaceAll. The error may be a NotInstalledError. It returns the rules of the namespace also if the user may
+// not list those of the cluster, which the error says.
 func (c *Cluster) AttributeRules(
 	ctx context.Context, namespace string,
 ) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
-	cluster, err := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
-	if err != nil {
-		return nil, nil, err
+	cluster, unread := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
+	if unread != nil && !apierrors.IsForbidden(unread) {
+		return nil, nil, unread
 	}
 	namespaced, err := read[v1alpha1.ProtectedAttribute](ctx, c, v1alpha1.ProtectedAttributes, namespace)
-	return cluster, namespaced, err
+	if err != nil {
+		return cluster, nil, err
+	}
+	return cluster, namespaced, unread
 }
 
 // read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.

@@ -15,6 +15,7 @@ import (
 
 // board holds the statuses of namespaces, as they were last shown, and what they are computed from.
 type board struct {
+	// index is nil if the user may not list templates.
 	index      *match.Index
 	namespaces map[string]*corev1.Namespace
 	// showsAll is true if namespaces are shown that no template selects.

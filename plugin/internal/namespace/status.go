@@ -9,10 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -71,8 +73,9 @@ func NewStatus(s cli.Session) *cobra.Command {
 
 // namespaceStatus is what the command prints for a namespace.
 type namespaceStatus struct {
-	Name      string   `json:"name"`
-	Populated string   `json:"populated"`
+	Name      string `json:"name"`
+	Populated string `json:"populated"`
+	// Templates is null if the user may not list templates.
 	Templates []string `json:"templates"`
 	// OptedOut are the templates that the namespace is opted out of, if it is not opted out of all.
 	OptedOut []string `json:"optedOut,omitempty"`
@@ -119,17 +122,38 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 	listing.Go(func() { templates, unlisted = c.Templates(ctx) })
 	namespaces, forbidden, err := o.namespaces.Read(ctx, c)
 	listing.Wait()
-	if unlisted != nil {
+	if unlisted != nil && !apierrors.IsForbidden(unlisted) {
 		return nil, nil, unlisted
+	}
+	if apierrors.IsForbidden(err) && o.namespaces.IsEmpty() {
+		namespaces, forbidden, err = o.readCurrent(ctx, c)
 	}
 	if err != nil && len(namespaces) == 0 {
 		return nil, nil, err
+	}
+	if unlisted != nil {
+		o.Note("you may not list namespacetemplates, so the templates are not shown: ask for the ClusterRole nstpl-viewer")
+		return newBoard(nil, namespaces, !o.namespaces.IsEmpty()), forbidden, err
 	}
 	index, unread := c.Index(ctx, templates, namespaces)
 	for _, err := range unread {
 		o.noteUnread(err)
 	}
 	return newBoard(index, namespaces, !o.namespaces.IsEmpty()), forbidden, err
+}
+
+// readCurrent returns the namespace of the flag --namespace or of the kubeconfig, for a user who may not list
+// namespaces.
+func (o *status) readCurrent(
+	ctx context.Context, c *cluster.Cluster,
+) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+	name, _, err := o.Namespace()
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Note("you may not list namespaces, so only the current one is shown: name others, or select one with -n")
+	o.namespaces.Names = []string{name}
+	return o.namespaces.Read(ctx, c)
 }
 
 // noteUnread prints an UnreadRevisionsError once.
@@ -149,11 +173,15 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 		Name: ns.Name, Populated: notPopulated, Templates: []string{},
 		OptedOut: match.OptedOutTemplates(ns), created: ns.CreationTimestamp.Time,
 	}
-	matching, skipped := populate.Matching(index, ns)
-	for _, template := range matching {
-		shown.Templates = append(shown.Templates, template.Name)
-	}
 	condition := populate.PopulatedCondition(ns)
+	skipped := match.UnpopulatedReason(ns)
+	if index == nil {
+		shown.Templates = nil
+	} else if skipped == "" {
+		for _, template := range index.Match(ns) {
+			shown.Templates = append(shown.Templates, template.Name)
+		}
+	}
 	switch {
 	case match.OptedOut(ns):
 		shown.Reason, shown.Message = "OptedOut", skipped
@@ -162,9 +190,11 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	case condition != nil:
 		shown.Populated, shown.Reason, shown.Message = string(condition.Status), condition.Reason, condition.Message
 		shown.Since = &condition.LastTransitionTime.Time
-	case len(matching) > 0:
+	case len(shown.Templates) > 0 || index == nil && initialize.Initializing(ns):
 		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported",
 			"the operator has not reported on the namespace yet"
+	case index == nil:
+		shown.Reason, shown.Message = "NotReported", "the operator has not reported on the namespace"
 	default:
 		shown.Reason, shown.Message = "NoTemplate", "no template matches"
 	}
@@ -186,9 +216,17 @@ func statusTable(statuses []namespaceStatus, now time.Time) output.Table {
 	}
 	for _, s := range statuses {
 		table.Rows = append(table.Rows, []string{
-			s.Name, s.Populated, strings.Join(s.Templates, ","), s.Reason, duration.HumanDuration(now.Sub(s.created)),
+			s.Name, s.Populated, s.templates(), s.Reason, duration.HumanDuration(now.Sub(s.created)),
 			s.Message,
 		})
 	}
 	return table
+}
+
+// templates returns the cell with the names of the templates.
+func (s namespaceStatus) templates() string {
+	if s.Templates == nil {
+		return "<unknown>"
+	}
+	return strings.Join(s.Templates, ",")
 }

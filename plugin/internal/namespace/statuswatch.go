@@ -20,7 +20,7 @@ type update func(*board) error
 func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	updates := o.updates(ctx, c)
+	updates := o.updates(ctx, c, shown.index != nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -38,8 +38,9 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board) e
 	}
 }
 
-// updates returns the changes of the templates and of the selected namespaces, until ctx ends.
-func (o *status) updates(ctx context.Context, c *cluster.Cluster) <-chan update {
+// updates returns the changes of the selected namespaces and, unless the user may not list them, of the templates,
+// until ctx ends.
+func (o *status) updates(ctx context.Context, c *cluster.Cluster, withTemplates bool) <-chan update {
 	all := make(chan update)
 	send := func(next update) {
 		select {
@@ -48,14 +49,16 @@ func (o *status) updates(ctx context.Context, c *cluster.Cluster) <-chan update 
 		}
 	}
 	fail := func(err error) { send(func(*board) error { return err }) }
-	cluster.Follow(ctx, c.TemplateInformer(metav1.ListOptions{}), func(item any) {
-		send(o.setTemplate(ctx, c, item))
-	}, func(item any) {
-		send(func(b *board) error {
-			b.deleteTemplate(nameOf(item))
-			return nil
-		})
-	}, fail)
+	if withTemplates {
+		cluster.Follow(ctx, c.TemplateInformer(metav1.ListOptions{}), func(item any) {
+			send(o.setTemplate(ctx, c, item))
+		}, func(item any) {
+			send(func(b *board) error {
+				b.deleteTemplate(nameOf(item))
+				return nil
+			})
+		}, fail)
+	}
 	for _, only := range o.namespaces.Watched() {
 		cluster.Follow(ctx, c.NamespaceInformer(only), func(item any) {
 			send(func(b *board) error {

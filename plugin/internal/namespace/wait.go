@@ -76,7 +76,7 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		w.Note("%v", err)
 		return false, nil
 	case apierrors.IsForbidden(err):
-		w.Note("cannot list NamespaceTemplates, so the expected objects are unknown: %v", err)
+		w.Note("you may not list namespacetemplates, so the objects are not shown")
 		if !initialize.Initializing(ns) {
 			w.Note("namespace/%s has no pending initializers: there is nothing to wait for", ns.Name)
 		}

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // Error returns the message of an error as kubectl prints it, with one line for each of several joined errors.
@@ -29,7 +32,7 @@ func message(err error) string {
 	var connection *url.Error
 	switch {
 	case errors.As(err, &status):
-		return Escape(fromServer(err, status.Status().Reason))
+		return Escape(fromServer(err, status.Status()))
 	case errors.As(err, &connection):
 		if text, ok := cmdutil.StandardErrorMessage(connection); ok {
 			return Escape(text)
@@ -45,18 +48,31 @@ func message(err error) string {
 }
 
 // fromServer returns the message of an error that the API server returned.
-func fromServer(err error, reason metav1.StatusReason) string {
-	switch reason {
+func fromServer(err error, status metav1.Status) string {
+	switch reason := status.Reason; reason {
 	case metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: you must be logged in to the server (%v)", err)
 	case metav1.StatusReasonForbidden:
 		if strings.Contains(err.Error(), "ask for the verb") { // a denial of nstpl already names the missing permission
 			return fmt.Sprintf("Error from server (%s): %v", reason, err)
 		}
-		return fmt.Sprintf("Error from server (%s): %v: ask a cluster administrator for this permission", reason, err)
+		return fmt.Sprintf("Error from server (%s): %v: ask a cluster administrator for %s", reason, err, neededFor(status))
 	case metav1.StatusReasonUnknown:
 		return fmt.Sprintf("Error from server: %v", err)
 	default:
 		return fmt.Sprintf("Error from server (%s): %v", reason, err)
 	}
+}
+
+// readsPolicies matches the denial of a request that the ClusterRole nstpl-viewer permits.
+var readsPolicies = regexp.MustCompile(`cannot (get|list|watch) resource "(namespacetemplates|policyspaces|` +
+	`clusterprotectedattributes|securitycontextconstraints|namespaceinitializationconfigurations)" in API group "` +
+	regexp.QuoteMeta(v1alpha1.GroupVersion.Group) + `"`)
+
+// neededFor returns what permits a request that was denied.
+func neededFor(denied metav1.Status) string {
+	if readsPolicies.MatchString(denied.Message) {
+		return "the ClusterRole nstpl-viewer"
+	}
+	return "this permission"
 }
