@@ -3,10 +3,11 @@
 package command
 
 import (
+	"errors"
 	"flag"
+	"io"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -50,7 +51,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(cli.UsageError)
 	s.Config.AddFlags(root.PersistentFlags())
-	addVerbosity(root.PersistentFlags())
+	addVerbosity(root)
 	addGroup(root, "Namespaces:",
 		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), diff.New(s), namespace.NewOptOut(s))
 	addGroup(root, "Templates and trees of policies:",
@@ -71,9 +72,17 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	}
 }
 
-// addVerbosity adds the flag -v of klog. From level 6, commands log their requests.
-func addVerbosity(flags *pflag.FlagSet) {
+// addVerbosity adds the flag -v of klog. From level 6, commands log their requests. Without the flag, the packages of
+// Kubernetes log nothing: each error is printed once, as a sentence.
+func addVerbosity(root *cobra.Command) {
 	all := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(all)
-	flags.AddGoFlag(all.Lookup("v"))
+	root.PersistentFlags().AddGoFlag(all.Lookup("v"))
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("v") {
+			return nil
+		}
+		klog.SetOutput(io.Discard)
+		return errors.Join(all.Set("logtostderr", "false"), all.Set("stderrthreshold", "FATAL"))
+	}
 }
