@@ -17,7 +17,7 @@ import (
 // fileRBAC are the roles and bindings in files.
 type fileRBAC struct {
 	clusterRoles []*rbacv1.ClusterRole
-	// roles have an empty namespace for ClusterRoles.
+	// rules are those of the roles. The namespace of a ClusterRole is empty.
 	rules    map[types.NamespacedName][]rbacv1.PolicyRule
 	bindings []fileBinding
 }
