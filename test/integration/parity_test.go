@@ -159,7 +159,7 @@ func (s *testScope) listPopulatedObjects(
 	for _, kind := range kinds {
 		found, err := observer.Observe(s.t.Context(), kind, ns.Name, populate.Labelled)
 		require.NoError(s.t, err)
-		all = append(all, found[ns.Name]...)
+		all = append(all, found.In(ns.Name)...)
 	}
 	return all
 }

@@ -2,69 +2,133 @@ package populate
 
 import (
 	"slices"
-	"unique"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/reduce"
 )
 
-// reducer drops the metadata of listed objects that plans do not read, and shares what is equal in many namespaces.
-type reducer struct {
-	kind   schema.GroupVersionKind
-	fields map[string]*metav1.FieldsV1
-	labels map[string]map[string]string
+// Reduced is the metadata of an object that plans read. It takes a fifth of the memory of a PartialObjectMetadata, of
+// which the operator and the plugin hold hundreds of thousands.
+type Reduced struct {
+	Namespace, Name string
+	UID             types.UID
+	ResourceVersion string
+	// Template is the template's label, or empty.
+	Template string
+
+	hash          string
+	managedFields []metav1.ManagedFieldsEntry
+	// others is nil if the object has none of the metadata there.
+	others *others
 }
 
-func newReducer(kind schema.GroupVersionKind) *reducer {
-	return &reducer{kind: kind, fields: map[string]*metav1.FieldsV1{}, labels: map[string]map[string]string{}}
+// others is metadata that few objects have.
+type others struct {
+	adopted, unowned  string
+	deletionTimestamp *metav1.Time
+	finalizers        []string
 }
 
-// metadata returns the reduced metadata of an object.
-func (r *reducer) metadata(full *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	reduced := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: unique.Make(full.Name).Value(), Namespace: unique.Make(full.Namespace).Value(), UID: full.UID,
-		ResourceVersion: full.ResourceVersion, DeletionTimestamp: full.DeletionTimestamp, Finalizers: full.Finalizers,
-		Labels: r.templateLabel(full), Annotations: map[string]string{},
+// GetObjectMeta returns the name by which a reflector keys the objects of a first list.
+func (r *Reduced) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
+}
+
+// Metadata returns the metadata as that of an object of a kind.
+func (r *Reduced) Metadata(kind metav1.TypeMeta) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{
+		Name: r.Name, Namespace: r.Namespace, UID: r.UID, ResourceVersion: r.ResourceVersion,
+		Labels:        map[string]string{v1alpha1.TemplateNameLabel: r.Template},
+		Annotations:   map[string]string{v1alpha1.HashAnnotation: r.hash},
+		ManagedFields: r.managedFields,
 	}}
-	reduced.SetGroupVersionKind(r.kind)
-	for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
-		if value, ok := full.Annotations[key]; ok {
-			reduced.Annotations[key] = unique.Make(value).Value()
-		}
+	if r.others == nil {
+		return object
 	}
-	// Without an entry of nstpl, the fields of the other entries show whether another client set the label.
-	isOwn := slices.ContainsFunc(full.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return IsOwnEntry(&e) })
-	for i := range full.ManagedFields {
-		entry := full.ManagedFields[i]
-		entry.FieldsV1 = nil
-		if !isOwn || IsOwnEntry(&entry) {
-			entry.FieldsV1 = r.shared(full.ManagedFields[i].FieldsV1)
-		}
-		reduced.ManagedFields = append(reduced.ManagedFields, entry)
+	object.DeletionTimestamp, object.Finalizers = r.others.deletionTimestamp, r.others.finalizers
+	if r.others.adopted != "" {
+		object.Annotations[v1alpha1.AdoptedAnnotation] = r.others.adopted
+	}
+	if r.others.unowned != "" {
+		object.Annotations[v1alpha1.UnownedAnnotation] = r.others.unowned
+	}
+	return object
+}
+
+// Reducer reduces metadata, and shares equal names and field sets, which are the same in thousands of namespaces.
+type Reducer struct {
+	mu      sync.Mutex
+	fields  reduce.Table[string, *metav1.FieldsV1]
+	entries reduce.Table[entry, []metav1.ManagedFieldsEntry]
+}
+
+// entry identifies managedFields of one entry. Objects that were applied in the same second share them.
+type entry struct {
+	manager, subresource string
+	operation            metav1.ManagedFieldsOperationType
+	seconds              int64
+	fields               *metav1.FieldsV1
+}
+
+// Reduce returns what plans read of metadata.
+func (r *Reducer) Reduce(full *metav1.PartialObjectMetadata) *Reduced {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reduced := &Reduced{
+		Namespace: reduce.Shared(full.Namespace), Name: reduce.Shared(full.Name),
+		UID: full.UID, ResourceVersion: full.ResourceVersion,
+		Template:      reduce.Shared(full.Labels[v1alpha1.TemplateNameLabel]),
+		hash:          reduce.Shared(full.Annotations[v1alpha1.HashAnnotation]),
+		managedFields: r.managedFieldsOf(full),
+	}
+	rest := others{
+		adopted:           full.Annotations[v1alpha1.AdoptedAnnotation],
+		unowned:           full.Annotations[v1alpha1.UnownedAnnotation],
+		deletionTimestamp: full.DeletionTimestamp,
+		finalizers:        full.Finalizers,
+	}
+	if rest.adopted != "" || rest.unowned != "" || rest.deletionTimestamp != nil || len(rest.finalizers) > 0 {
+		reduced.others = &rest
 	}
 	return reduced
 }
 
-func (r *reducer) templateLabel(full *metav1.PartialObjectMetadata) map[string]string {
-	template, ok := full.Labels[v1alpha1.TemplateNameLabel]
-	if !ok {
-		return nil
+func (r *Reducer) managedFieldsOf(full *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
+	// Without an entry of nstpl, the fields of the other entries show whether another client set the label.
+	isReset := full.Labels[v1alpha1.TemplateNameLabel] != "" &&
+		!slices.ContainsFunc(full.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+			return IsOwnEntry(&entry)
+		})
+	reduced := make([]metav1.ManagedFieldsEntry, 0, len(full.ManagedFields))
+	for i := range full.ManagedFields {
+		entry := &full.ManagedFields[i]
+		kept := metav1.ManagedFieldsEntry{
+			Manager: reduce.Shared(entry.Manager), Operation: entry.Operation,
+			Subresource: reduce.Shared(entry.Subresource),
+		}
+		if IsOwnEntry(entry) {
+			kept.Time = entry.Time
+		}
+		if (IsOwnEntry(entry) || isReset) && entry.FieldsV1 != nil {
+			kept.FieldsV1 = r.fieldsOf(entry.FieldsV1)
+		}
+		reduced = append(reduced, kept)
 	}
-	if r.labels[template] == nil {
-		r.labels[template] = map[string]string{v1alpha1.TemplateNameLabel: template}
+	if len(reduced) != 1 {
+		return reduced
 	}
-	return r.labels[template]
+	only := &reduced[0]
+	key := entry{manager: only.Manager, subresource: only.Subresource, operation: only.Operation, fields: only.FieldsV1}
+	if only.Time != nil {
+		key.seconds = only.Time.Unix() // the API server stores whole seconds
+	}
+	return r.entries.Value(key, func() []metav1.ManagedFieldsEntry { return reduced })
 }
 
-func (r *reducer) shared(fields *metav1.FieldsV1) *metav1.FieldsV1 {
-	if fields == nil {
-		return nil
-	}
-	raw := fields.GetRawString()
-	if r.fields[raw] == nil {
-		r.fields[raw] = fields
-	}
-	return r.fields[raw]
+func (r *Reducer) fieldsOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
+	return r.fields.Value(fields.GetRawString(), func() *metav1.FieldsV1 { return fields })
 }

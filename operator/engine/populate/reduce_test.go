@@ -1,7 +1,9 @@
 package populate
 
 import (
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +39,8 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 				ManagedFields: entries,
 			}}
 			kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
-			reduced := newReducer(kind).metadata(full)
+			apiVersion, name := kind.ToAPIVersionAndKind()
+			reduced := new(Reducer).Reduce(full).Metadata(metav1.TypeMeta{APIVersion: apiVersion, Kind: name})
 			require.Equal(t, kind, reduced.GroupVersionKind())
 			require.True(t, SameRecord(full, reduced))
 			require.Equal(t, recordOf(full), recordOf(reduced))
@@ -49,4 +52,20 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 			require.NotContains(t, reduced.Labels, "f")
 		})
 	}
+}
+
+func TestEqualMetadataIsShared(t *testing.T) {
+	full := func(namespace string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: strings.Clone("settings"), Namespace: namespace,
+			ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationApply,
+				FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:a":{}}}`),
+			}},
+		}}
+	}
+	var reducer Reducer
+	a, b := reducer.Reduce(full("a")), reducer.Reduce(full("b"))
+	require.Same(t, a.managedFields[0].FieldsV1, b.managedFields[0].FieldsV1)
+	require.Same(t, unsafe.StringData(a.Name), unsafe.StringData(b.Name))
 }

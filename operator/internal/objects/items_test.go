@@ -8,39 +8,41 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // Whatever is stored and removed, items has what a plain map would have.
 func TestItemsAreAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	stored, model := newItems(), map[string]*item{}
+	stored, model := newItems(), map[string]*populate.Reduced{}
 	for range 20_000 {
-		i := &item{
-			namespace: fmt.Sprintf("n%d", random.IntN(5)), name: fmt.Sprintf("o%d", random.IntN(8)),
-			template: fmt.Sprintf("t%d", random.IntN(3)),
+		i := &populate.Reduced{
+			Namespace: fmt.Sprintf("n%d", random.IntN(5)), Name: fmt.Sprintf("o%d", random.IntN(8)),
+			Template: fmt.Sprintf("t%d", random.IntN(3)),
 		}
-		key := i.namespace + "/" + i.name
+		key := i.Namespace + "/" + i.Name
 		if random.IntN(2) == 0 {
 			require.Same(t, model[key], stored.put(i))
 			model[key] = i
 		} else {
-			require.Equal(t, model[key] != nil, stored.remove(i.namespace, i.name))
+			require.Equal(t, model[key] != nil, stored.remove(i.Namespace, i.Name))
 			delete(model, key)
 		}
-		require.ElementsMatch(t, ofTemplate(model, i.template), stored.of(i.template))
-		require.True(t, slices.IsSortedFunc(stored.byNamespace[i.namespace],
-			func(a, b *item) int { return strings.Compare(a.name, b.name) }))
+		require.ElementsMatch(t, ofTemplate(model, i.Template), stored.of(i.Template))
+		require.True(t, slices.IsSortedFunc(stored.byNamespace[i.Namespace],
+			func(a, b *populate.Reduced) int { return strings.Compare(a.Name, b.Name) }))
 	}
 	for _, i := range model {
-		stored.remove(i.namespace, i.name)
+		stored.remove(i.Namespace, i.Name)
 	}
 	require.Equal(t, newItems(), stored, "nothing is left of removed items")
 }
 
-func ofTemplate(model map[string]*item, template string) []*item {
-	var of []*item
+func ofTemplate(model map[string]*populate.Reduced, template string) []*populate.Reduced {
+	var of []*populate.Reduced
 	for _, i := range model {
-		if i.template == template {
+		if i.Template == template {
 			of = append(of, i)
 		}
 	}
@@ -49,10 +51,10 @@ func ofTemplate(model map[string]*item, template string) []*item {
 
 func TestItemsExceptThoseOfAList(t *testing.T) {
 	stored := newItems()
-	kept, other := &item{namespace: "a", name: "kept"}, &item{namespace: "b", name: "other"}
+	kept, other := &populate.Reduced{Namespace: "a", Name: "kept"}, &populate.Reduced{Namespace: "b", Name: "other"}
 	stored.put(kept)
 	stored.put(other)
-	list := []*item{{namespace: "a", name: "kept", version: "2"}, {namespace: "a", name: "new"}}
-	require.Equal(t, []*item{other}, stored.except(list))
+	list := []*populate.Reduced{{Namespace: "a", Name: "kept", ResourceVersion: "2"}, {Namespace: "a", Name: "new"}}
+	require.Equal(t, []*populate.Reduced{other}, stored.except(list))
 	require.Empty(t, stored.except(append(list, other)))
 }

@@ -21,7 +21,7 @@ import (
 type kind struct {
 	mapping   *meta.RESTMapping
 	typeMeta  metav1.TypeMeta
-	reducer   reducer
+	reducer   populate.Reducer
 	reflector *cache.Reflector
 	changed   func(namespace string)
 	// arrived is closed when the first list has arrived.
@@ -240,7 +240,7 @@ func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata, rewritten bool) 
 
 // wrote records an object that this process applied. The watch may have delivered it already.
 func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
-	reduced := k.reducer.item(object).metadata(k.typeMeta)
+	reduced := k.reducer.Reduce(object).Metadata(k.typeMeta)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
@@ -330,7 +330,7 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range k.items.byNamespace[namespace] {
-		object := item.metadata(k.typeMeta)
+		object := item.Metadata(k.typeMeta)
 		if k.isDeleted(object) {
 			continue
 		}
@@ -358,7 +358,7 @@ func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range k.items.of(template) {
-		if object := item.metadata(k.typeMeta); !k.isDeleted(object) {
+		if object := item.Metadata(k.typeMeta); !k.isDeleted(object) {
 			objects = append(objects, object)
 		}
 	}

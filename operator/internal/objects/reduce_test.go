@@ -3,7 +3,6 @@ package objects
 import (
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +38,7 @@ func full(namespace string) *metav1.PartialObjectMetadata {
 
 // reduced returns the reduced metadata of a ConfigMap.
 func reduced(full *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	return new(reducer).item(full).metadata(metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
+	return new(populate.Reducer).Reduce(full).Metadata(metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
 }
 
 func TestReducedMetadataContainsOnlyWhatPlansRead(t *testing.T) {
@@ -55,13 +54,6 @@ func TestReducedMetadataContainsOnlyWhatPlansRead(t *testing.T) {
 	require.Len(t, reduced.ManagedFields, 2, "the reason of drift names the other managers")
 	require.Nil(t, reduced.ManagedFields[1].FieldsV1)
 	require.False(t, populate.Ours(reduced))
-}
-
-func TestEqualMetadataIsShared(t *testing.T) {
-	reducer := reducer{}
-	a, b := reducer.item(full("a")), reducer.item(full("b"))
-	require.Same(t, a.managedFields[0].FieldsV1, b.managedFields[0].FieldsV1)
-	require.Same(t, unsafe.StringData(a.name), unsafe.StringData(b.name))
 }
 
 func TestOnlyAChangedRecordCanBeDrift(t *testing.T) {

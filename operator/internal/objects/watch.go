@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // A kind is the store of its reflector. An informer of client-go would keep each object's metadata under three string
@@ -44,11 +46,11 @@ func (k *kind) Transformer() cache.TransformFunc {
 }
 
 // reduced returns the item of an object, which may have been reduced before.
-func (k *kind) reduced(object any) *item {
-	if reduced, ok := object.(*item); ok {
+func (k *kind) reduced(object any) *populate.Reduced {
+	if reduced, ok := object.(*populate.Reduced); ok {
 		return reduced
 	}
-	return k.reducer.item(object.(*metav1.PartialObjectMetadata))
+	return k.reducer.Reduce(object.(*metav1.PartialObjectMetadata))
 }
 
 // Add stores an object that was created.
@@ -59,19 +61,19 @@ func (k *kind) Update(object any) error {
 	reduced := k.reduced(object)
 	k.mu.Lock()
 	old := k.items.put(reduced)
-	k.upTo = reduced.version
+	k.upTo = reduced.ResourceVersion
 	k.mu.Unlock()
 	k.stored(old, reduced)
 	return nil
 }
 
 // stored handles an item that was stored, in place of an old one unless that is nil.
-func (k *kind) stored(old, reduced *item) {
-	object := reduced.metadata(k.typeMeta)
+func (k *kind) stored(old, reduced *populate.Reduced) {
+	object := reduced.Metadata(k.typeMeta)
 	if old == nil {
 		k.added(object)
 	} else {
-		k.updated(old.metadata(k.typeMeta), object)
+		k.updated(old.Metadata(k.typeMeta), object)
 	}
 }
 
@@ -79,26 +81,26 @@ func (k *kind) stored(old, reduced *item) {
 func (k *kind) Delete(object any) error {
 	reduced := k.reduced(object)
 	k.mu.Lock()
-	k.items.remove(reduced.namespace, reduced.name)
-	k.upTo = reduced.version
+	k.items.remove(reduced.Namespace, reduced.Name)
+	k.upTo = reduced.ResourceVersion
 	k.mu.Unlock()
-	k.removed(reduced.metadata(k.typeMeta))
+	k.removed(reduced.Metadata(k.typeMeta))
 	return nil
 }
 
 // Replace stores what a list returned. The first list is not handled as changes, since every namespace is reconciled
 // when the operator starts.
 func (k *kind) Replace(list []any, version string) error {
-	listed := make([]*item, 0, len(list))
+	listed := make([]*populate.Reduced, 0, len(list))
 	for _, object := range list {
 		listed = append(listed, k.reduced(object))
 	}
 	isFirst := !k.hasArrived()
-	replaced := make([]*item, len(listed))
+	replaced := make([]*populate.Reduced, len(listed))
 	k.mu.Lock()
 	gone := k.items.except(listed)
 	for _, i := range gone {
-		k.items.remove(i.namespace, i.name)
+		k.items.remove(i.Namespace, i.Name)
 	}
 	for at, i := range listed {
 		replaced[at] = k.items.put(i)
@@ -110,10 +112,10 @@ func (k *kind) Replace(list []any, version string) error {
 		return nil
 	}
 	for _, i := range gone {
-		k.removed(i.metadata(k.typeMeta))
+		k.removed(i.Metadata(k.typeMeta))
 	}
 	for at, i := range listed {
-		if old := replaced[at]; old == nil || old.version != i.version {
+		if old := replaced[at]; old == nil || old.ResourceVersion != i.ResourceVersion {
 			k.stored(old, i)
 		}
 	}

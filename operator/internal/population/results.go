@@ -12,7 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
-	"nstpl.dev/nstpl/operator/internal/reduce"
+	"nstpl.dev/nstpl/operator/engine/reduce"
 )
 
 // State is the state of a template in a namespace.

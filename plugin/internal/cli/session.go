@@ -83,11 +83,13 @@ func (s Session) connect(getter genericclioptions.RESTClientGetter) (*cluster.Cl
 	return c, err
 }
 
-// AddChunkSizeFlag adds kubectl's flag --chunk-size to a command. Unlike kubectl's, it is 0 by default.
+// defaultChunkSize needs a few MiB for each list that is read, and no round trip for each few objects.
+const defaultChunkSize = 1000
+
+// AddChunkSizeFlag adds kubectl's flag --chunk-size to a command.
 func (s Session) AddChunkSizeFlag(cmd *cobra.Command) {
-	cmd.Flags().Int64Var(s.chunkSize, "chunk-size", 0,
-		"Read large lists in chunks of so many objects, which takes less memory and more time. By default, each list is read "+
-			"at once.")
+	cmd.Flags().Int64Var(s.chunkSize, "chunk-size", defaultChunkSize,
+		"Read large lists in chunks of so many objects, rather than all at once. Pass 0 to disable.")
 }
 
 // ConnectAsSelf returns clients that act as the user and ignore --as. It sends no request.

@@ -43,8 +43,8 @@ type Cluster struct {
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
-	// ChunkSize is how many objects a list request returns at most. Zero means no limit: the API server answers that
-	// from memory, but reads the second and later chunks of a list from etcd.
+	// ChunkSize is how many objects a list request returns at most. Zero means no limit. The API server answers requests
+	// for all chunks from memory, since it keeps the state of a list (KEP-4988, on by default since 1.34).
 	ChunkSize int64
 
 	rest *rest.RESTClient

@@ -58,12 +58,8 @@ func (s *Survey) ReadLive(
 func (s *Survey) isWorthList(kind schema.GroupKind, wanted int) bool {
 	const few, costOfRead = 32, 8 // reading an object costs about as much as listing eight
 	populated := 0
-	for _, objects := range s.observed {
-		for _, object := range objects {
-			if object.GroupVersionKind().GroupKind() == kind {
-				populated++
-			}
-		}
+	for _, listed := range s.observed {
+		populated += listed.Len(kind)
 	}
 	return wanted > few && wanted*costOfRead > populated
 }

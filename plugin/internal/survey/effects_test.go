@@ -30,12 +30,10 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 		return template
 	}
 	populated := func(name, template string) *metav1.PartialObjectMetadata {
-		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "team-a", Labels: map[string]string{v1alpha1.TemplateNameLabel: template},
 			Annotations: map[string]string{v1alpha1.HashAnnotation: "x"},
 		}}
-		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-		return object
 	}
 	base, last := template("base", "pending", "shared"), template("last", "shared", "own", "new")
 	deleted := last.DeepCopy()
@@ -44,9 +42,8 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 	s := &Survey{
 		cache: render.NewCache(), index: match.NewIndex(base, deleted),
 		namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}},
-		observed: map[string][]*metav1.PartialObjectMetadata{
-			"team-a": {populated("shared", "last"), populated("own", "last")},
-		},
+		observed: []populate.Listed{populate.NewListed(corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			populated("shared", "last"), populated("own", "last"))},
 	}
 	effects := map[string]populate.Action{}
 	for ns := range s.Effects(t.Context(), match.NewIndex(base, last)) {

@@ -52,13 +52,10 @@ func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authorit
 		if r.err != nil {
 			return fmt.Errorf("list %s: %w", r.kind, r.err)
 		}
-		for namespace, objects := range r.objects {
-			for _, object := range objects {
-				if missing[key{namespace, populate.ObjectID{GroupKind: r.kind, Name: object.Name}}] {
-					s.others[namespace] = append(s.others[namespace], object)
-				}
-			}
-		}
+		r.listed.Keep(func(namespace, name string) bool {
+			return missing[key{namespace, populate.ObjectID{GroupKind: r.kind, Name: name}}]
+		})
+		s.others = append(s.others, r.listed)
 	}
 	return nil
 }

@@ -50,8 +50,9 @@ type Survey struct {
 	index      *match.Index
 	namespaces []*corev1.Namespace
 	scope      Scope
-	observed   map[string][]*metav1.PartialObjectMetadata
-	others     map[string][]*metav1.PartialObjectMetadata
+	// observed are the objects with the label of a template, and others the objects without it. Both have an element for
+	// each list request.
+	observed, others []populate.Listed
 	// settled are planned namespaces that further objects cannot change. It is empty unless the scope omits unchanged
 	// objects.
 	settled map[string]Namespace
@@ -205,8 +206,12 @@ func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
 
 // observedIn returns the observed objects of a namespace.
 func (s *Survey) observedIn(namespace string) populate.Observed {
-	observed := populate.Observed{
-		Objects: s.observed[namespace], Others: s.others[namespace], Unreadable: map[schema.GroupKind]error{},
+	observed := populate.Observed{Unreadable: map[schema.GroupKind]error{}}
+	for _, listed := range s.observed {
+		observed.Objects = append(observed.Objects, listed.In(namespace)...)
+	}
+	for _, listed := range s.others {
+		observed.Others = append(observed.Others, listed.In(namespace)...)
 	}
 	for _, u := range s.Unreadable {
 		if u.Namespace == metav1.NamespaceAll || u.Namespace == namespace {
@@ -242,19 +247,19 @@ type listRequest struct {
 	selector  string
 }
 
-// listResult is the result of a listRequest, with the objects by their namespace.
+// listResult is the result of a listRequest.
 type listResult struct {
 	listRequest
-	objects map[string][]*metav1.PartialObjectMetadata
-	err     error
+	listed populate.Listed
+	err    error
 }
 
 // list sends all requests, several at a time.
 func list(ctx context.Context, c *cluster.Cluster, requests []listRequest) []listResult {
 	observer := populate.Observer{Client: c.Metadata, Mapper: c.Mapper, ChunkSize: c.ChunkSize}
 	return cluster.Each(requests, func(r listRequest) listResult {
-		objects, err := observer.Observe(ctx, r.kind, r.namespace, r.selector)
-		return listResult{r, objects, err}
+		listed, err := observer.Observe(ctx, r.kind, r.namespace, r.selector)
+		return listResult{r, listed, err}
 	})
 }
 
@@ -272,7 +277,6 @@ func (s *Survey) observe(
 			requests = append(requests, listRequest{kind, namespace, populate.Unlabelled})
 		}
 	}
-	s.observed, s.others = map[string][]*metav1.PartialObjectMetadata{}, map[string][]*metav1.PartialObjectMetadata{}
 	for _, r := range list(ctx, c, requests) {
 		switch {
 		case apierrors.IsForbidden(r.err):
@@ -280,12 +284,10 @@ func (s *Survey) observe(
 		case r.err != nil:
 			return fmt.Errorf("list %s: %w", r.kind, r.err)
 		}
-		into := s.observed
 		if r.selector == populate.Unlabelled {
-			into = s.others
-		}
-		for namespace, objects := range r.objects {
-			into[namespace] = append(into[namespace], objects...)
+			s.others = append(s.others, r.listed)
+		} else {
+			s.observed = append(s.observed, r.listed)
 		}
 	}
 	return nil
