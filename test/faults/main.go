@@ -58,12 +58,12 @@ func read(arguments []string) (plan, error) {
 	var p plan
 	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
 	flags.IntVar(&p.runs, "runs", 0,
-		"number of trials for each number of replicas; 0 runs each trial once number of replicas; 0 makes each once")
+		"number of trials for each number of replicas; 0 runs each trial once")
 	flags.Uint64Var(&p.seed, "seed", 0,
-		"seed of the order of trials and of random faults; 0 chooses a random seed by chance depend on; 0 is another one each time")
+		"seed of the order of trials and of random faults; 0 chooses a random seed")
 	flags.DurationVar(&p.limit, "for", 0, "time after which no further trial begins; 0 means no limit")
 	only := flags.String("run", "",
-		"regular expression that selects trials by SCENARIO/FAULT/POLICY the trials SCENARIO/FAULT/POLICY that it matches")
+		"regular expression that selects trials by SCENARIO/FAULT/POLICY")
 	replicas := flags.String("replicas", "1,2", "numbers of operators to run: 1, 2, or both in turn")
 	policies := flags.String("policy", "Correct,Report", "drift policies of templates")
 	flags.IntVar(&p.namespaces, "namespaces", 3, "number of namespaces in a trial")

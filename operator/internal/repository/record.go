@@ -35,6 +35,9 @@ const (
 	pendingKey = "pending"
 )
 
+// maxRecordSize is the size in bytes of the data of a ConfigMap: 28,000 created objects.
+const maxRecordSize = corev1.MaxSecretSize
+
 // recordName returns the name of the ConfigMap.
 func recordName(repository string) string { return "nstpl-sync-" + repository }
 
@@ -75,6 +78,11 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 			}},
 		},
 		Data: map[string]string{createdKey: lines(r.created), pendingKey: lines(pendingLines(r.pending))},
+	}
+	if size := len(wanted.Data[createdKey]) + len(wanted.Data[pendingKey]); size > maxRecordSize {
+		return fmt.Errorf("PolicyRepository %s: the record of the objects that were created for its tree would take %d KiB, "+
+			"and the API server stores at most %d KiB: divide the tree among several PolicyRepositories",
+			repository.Name, size>>10, maxRecordSize>>10)
 	}
 	var err error
 	switch {

@@ -1,0 +1,28 @@
+package repository
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
+)
+
+// Without a client, a write that reaches the API server panics.
+func TestARecordThatIsTooLargeIsNotWritten(t *testing.T) {
+	r := &record{pending: map[inventory.ID]bool{}}
+	for i := range 20_000 {
+		id := inventory.ID{
+			GroupKind: schema.GroupKind{Group: "policy.nstpl.dev", Kind: "NamespaceTemplate"},
+			Name:      fmt.Sprintf("foo-corp-directory-%d", i),
+		}
+		r.pending[id] = true
+	}
+	err := r.write(t.Context(), nil, &v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
+	require.ErrorContains(t, err, "PolicyRepository fleet: the record of the objects")
+	require.ErrorContains(t, err, "divide the tree among several PolicyRepositories")
+}
