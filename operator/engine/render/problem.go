@@ -11,6 +11,9 @@ type Problem struct {
 	Rule string
 	// Path is the path of the field in the template, such as spec.templates[2].spec.hards, or "".
 	Path string
+	// OverlayField is the path of a field of Object that an overlay makes invalid, or "". Path is then that of the
+	// overlay, or of its patches.
+	OverlayField string
 	// Object is the declared object, such as resourcequota/budget, or "". Its name may contain tokens.
 	Object string
 	// Message says what is wrong.
@@ -67,7 +70,7 @@ func (p Problem) under(at string) Problem {
 // inOverlay returns the problem of an object as that of an overlay, which makes the object so.
 func (p Problem) inOverlay(at, name string) Problem {
 	if p.Path != "" {
-		p.Message = p.Path + ": " + p.Message
+		p.OverlayField, p.Message = p.Path, p.Path+": "+p.Message
 	}
 	p.Path, p.Message = at, "overlay "+name+": "+p.Message
 	return p

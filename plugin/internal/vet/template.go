@@ -160,18 +160,14 @@ func overlayProblems(problems []render.Problem, omitted bool) []render.Problem {
 	})
 }
 
-// inOverlay matches the message about a field of an object that an overlay changes.
-var inOverlay = regexp.MustCompile(`^overlay \S+: ([A-Za-z]\S*): `)
-
 // lineInPatch returns the line of the field in a patch that makes an object invalid, or 0 if it is not known.
 func lineInPatch(object source.Object, template *v1alpha1.NamespaceTemplate, problem render.Problem) int {
-	match := inOverlay.FindStringSubmatch(problem.Message)
 	var overlay int
-	if n, err := fmt.Sscanf(problem.Path, "spec.overlays[%d]", &overlay); match == nil || n != 1 || err != nil ||
-		overlay >= len(template.Spec.Overlays) {
+	if n, err := fmt.Sscanf(problem.Path, "spec.overlays[%d]", &overlay); problem.OverlayField == "" || n != 1 ||
+		err != nil || overlay >= len(template.Spec.Overlays) {
 		return 0
 	}
-	steps := manifest.SplitField(match[1])
+	steps := manifest.SplitField(problem.OverlayField)
 	for i, patch := range template.Spec.Overlays[overlay].Patches {
 		at := manifest.SplitField(fmt.Sprintf("spec.overlays[%d].patches[%d].patch", overlay, i))
 		var operations []struct{ Path string }
