@@ -63,7 +63,7 @@ type referenceRecord struct {
 	Seen map[string]Identity `json:"seen"`
 }
 
-func seenReferences(constraint *v1alpha1.SecurityContextConstraints) map[string]Identity {
+func recordedReferences(constraint *v1alpha1.SecurityContextConstraints) map[string]Identity {
 	record := referenceRecord{}
 	err := json.Unmarshal([]byte(constraint.Annotations[v1alpha1.ReferencesAnnotation]), &record)
 	if err != nil || record.Of != constraint.UID {
@@ -72,13 +72,13 @@ func seenReferences(constraint *v1alpha1.SecurityContextConstraints) map[string]
 	return record.Seen
 }
 
-// Seen returns the identity that a reference of a constraint was last seen with, and false if its object did not exist
-// yet.
-func Seen(constraint *v1alpha1.SecurityContextConstraints, reference Reference) (Identity, bool) {
+// RecordedIdentity returns the identity that a reference of a constraint was last seen with, and false if its object
+// did not exist yet.
+func RecordedIdentity(constraint *v1alpha1.SecurityContextConstraints, reference Reference) (Identity, bool) {
 	if constraint.Annotations[v1alpha1.ReferencesAnnotation] == "" {
 		return Identity{}, false
 	}
-	seen, found := seenReferences(constraint)[reference.String()]
+	seen, found := recordedReferences(constraint)[reference.String()]
 	return seen, found
 }
 
@@ -104,7 +104,7 @@ func References(constraint *v1alpha1.SecurityContextConstraints) []Reference {
 func RemoveStale(
 	constraint *v1alpha1.SecurityContextConstraints, current func(Reference) (Identity, error),
 ) (*v1alpha1.SecurityContextConstraints, []Reference, error) {
-	before := seenReferences(constraint)
+	before := recordedReferences(constraint)
 	after := map[string]Identity{}
 	var stale []Reference
 	for _, reference := range References(constraint) {

@@ -93,11 +93,11 @@ func TestRecordOfReferencesIsBoundToTheConstraint(t *testing.T) {
 	c := &v1alpha1.SecurityContextConstraints{Users: []string{"system:serviceaccount:a:b"}}
 	c.UID = "0"
 	reference := scc.Reference{Namespace: "a", Account: "b"}
-	_, found := scc.Seen(c, reference)
+	_, found := scc.RecordedIdentity(c, reference)
 	require.False(t, found)
 	c, _, err := scc.RemoveStale(c, objects{"a": "1", "a/b": "2"}.identity)
 	require.NoError(t, err)
-	seen, found := scc.Seen(c, reference)
+	seen, found := scc.RecordedIdentity(c, reference)
 	require.True(t, found)
 	require.Equal(t, scc.Identity{Namespace: "1", Account: "2"}, seen)
 
@@ -111,7 +111,7 @@ func TestRecordOfReferencesIsBoundToTheConstraint(t *testing.T) {
 	} {
 		other := c.DeepCopy()
 		change(other)
-		_, found = scc.Seen(other, reference)
+		_, found = scc.RecordedIdentity(other, reference)
 		require.False(t, found)
 		changed, stale, err := scc.RemoveStale(other, objects{"a": "8", "a/b": "9"}.identity)
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ func unified() bool {
 
 // controlGroups returns the folders of the parent control group of the node's pods: one for each hierarchy, or one for
 // version 2.
-func (p *place) controlGroups() []string {
+func (p *slot) controlGroups() []string {
 	if unified() {
 		return []string{filepath.Join(controlGroupRoot, p.name())}
 	}
@@ -30,7 +30,7 @@ func (p *place) controlGroups() []string {
 	return found
 }
 
-func (p *place) makeControlGroups() error {
+func (p *slot) makeControlGroups() error {
 	var errs []error
 	if unified() { // only controllers that are delegated can limit pods
 		errs = append(errs,
@@ -44,7 +44,7 @@ func (p *place) makeControlGroups() error {
 }
 
 // removeControlGroups removes the folders. It fails while processes are in the groups.
-func (p *place) removeControlGroups() error {
+func (p *slot) removeControlGroups() error {
 	var errs []error
 	for _, group := range p.controlGroups() {
 		var below []string

@@ -19,7 +19,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, progress io.Writer) (*c
 	return controlplane.Start(ctx, controlplane.Options{
 		Version: controlplane.DefaultVersion,
 		Dir:     c.path("controlplane"),
-		Address: c.place.machineAddress(),
+		Address: c.slot.machineAddress(),
 		APIServerArgs: []string{
 			"--authorization-mode=Node",
 			"--endpoint-reconciler-type=lease",
@@ -53,8 +53,8 @@ func (c *Cluster) writeConfiguration() error {
 		return err
 	}
 	of := values{
-		Dir: c.dir, Authority: filepath.Join(c.Cluster.Dir, "ca.crt"), Node: Name, NodeAddress: c.place.nodeAddress(),
-		PodSubnet: c.place.podSubnet(), Plugins: plugins, Pod: PodImage, ControlGroup: c.place.name(),
+		Dir: c.dir, Authority: filepath.Join(c.Cluster.Dir, "ca.crt"), Node: Name, NodeAddress: c.slot.nodeAddress(),
+		PodSubnet: c.slot.podSubnet(), Plugins: plugins, Pod: PodImage, ControlGroup: c.slot.name(),
 	}
 	if err := os.Mkdir(c.path("cni"), 0o755); err != nil {
 		return err

@@ -40,11 +40,11 @@ func Lacks(ctx context.Context) string {
 		return fmt.Sprintf("a node needs namespaces with mounts, links and firewall rules of its own, which this machine does not give: %s",
 			strings.Join(strings.Fields(string(out)), " "))
 	}
-	place, err := takePlace(ctx)
+	slot, err := acquireSlot(ctx)
 	if err != nil {
 		return err.Error()
 	}
-	if err := errors.Join(place.makeControlGroups(), place.removeControlGroups(), place.release()); err != nil {
+	if err := errors.Join(slot.makeControlGroups(), slot.removeControlGroups(), slot.release()); err != nil {
 		return fmt.Sprintf("a node needs control groups: %s", err)
 	}
 	return ""

@@ -11,21 +11,21 @@ import (
 const linkBits = "/30"
 
 // MachineAddress returns the IP address at which pods reach this machine.
-func (c *Cluster) MachineAddress() string { return c.place.machineAddress() }
+func (c *Cluster) MachineAddress() string { return c.slot.machineAddress() }
 
 // connect connects the node's network, with the bridge of the pods, to this machine's, with the control plane. The link
 // is deleted with the node's network.
 func (c *Cluster) connect(ctx context.Context) error {
-	if err := c.place.disconnect(); err != nil {
+	if err := c.slot.disconnect(); err != nil {
 		return err
 	}
-	link, machineAddress, nodeAddress := c.place.name(), c.place.machineAddress(), c.place.nodeAddress()
+	link, machineAddress, nodeAddress := c.slot.name(), c.slot.machineAddress(), c.slot.nodeAddress()
 	outside := [][]string{
 		{"ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(c.inside)},
 		{"ip", "address", "add", machineAddress + linkBits, "dev", link},
 		{"ip", "link", "set", link, "up"},
 		// the API server calls webhooks at the addresses of their pods
-		{"ip", "route", "add", c.place.podSubnet(), "via", nodeAddress},
+		{"ip", "route", "add", c.slot.podSubnet(), "via", nodeAddress},
 	}
 	for _, args := range outside {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {

@@ -33,7 +33,7 @@ const Name = "node"
 type Cluster struct {
 	*controlplane.Cluster
 
-	place       *place
+	slot        *slot
 	dir, assets string
 	// inside is the process whose namespaces the node's programs run in.
 	inside    int
@@ -49,16 +49,16 @@ func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := takePlace(ctx)
+	slot, err := acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The folder is not in $TMPDIR, because the paths of sockets must be short.
 	dir, err := os.MkdirTemp("/tmp", "nstpl-node-")
 	if err != nil {
-		return nil, errors.Join(err, place.release())
+		return nil, errors.Join(err, slot.release())
 	}
-	c := &Cluster{place: place, dir: dir, assets: assets}
+	c := &Cluster{slot: slot, dir: dir, assets: assets}
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("it took longer than three minutes"))
 	defer cancel()
 	if err := c.start(ctx, progress); err != nil {
@@ -78,7 +78,7 @@ func (c *Cluster) start(ctx context.Context, progress io.Writer) error {
 	if c.Cluster, err = c.startControlPlane(ctx, progress); err != nil {
 		return err
 	}
-	if err := errors.Join(c.place.makeControlGroups(), c.writeConfiguration()); err != nil {
+	if err := errors.Join(c.slot.makeControlGroups(), c.writeConfiguration()); err != nil {
 		return err
 	}
 	if err := c.run("containerd", "containerd", "--config", c.path("containerd.toml")); err != nil {
@@ -164,7 +164,7 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 func (c *Cluster) startKubelet() error {
 	if err := c.run("kubelet", filepath.Join(c.assets, "kubelet"), "--config="+c.path("kubelet.yaml"),
 		"--kubeconfig="+c.path("kubelet.kubeconfig"),
-		"--root-dir="+c.path("kubelet"), "--hostname-override="+Name, "--node-ip="+c.place.nodeAddress()); err != nil {
+		"--root-dir="+c.path("kubelet"), "--hostname-override="+Name, "--node-ip="+c.slot.nodeAddress()); err != nil {
 		return err
 	}
 	c.kubelet = c.processes[len(c.processes)-1]
@@ -216,7 +216,7 @@ func (c *Cluster) knowsPods(ctx context.Context) error {
 
 // listens returns nil if the kubelet answers.
 func (c *Cluster) listens(ctx context.Context) error {
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.place.nodeAddress()+":10250")
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.slot.nodeAddress()+":10250")
 	if err != nil {
 		return err
 	}
@@ -269,13 +269,13 @@ func (c *Cluster) Logs() string {
 
 // Stop stops all programs and removes their files. It may be called repeatedly.
 func (c *Cluster) Stop() error {
-	if c.stopped { // another node may have taken the place
+	if c.stopped { // another node may have acquired the slot
 		return nil
 	}
 	c.stopped = true
 	var errs []error
 	if c.inside != 0 {
-		errs = append(errs, c.place.disconnect())
+		errs = append(errs, c.slot.disconnect())
 	}
 	for _, p := range c.processes {
 		errs = append(errs, p.Stop())
@@ -283,5 +283,5 @@ func (c *Cluster) Stop() error {
 	if c.Cluster != nil {
 		errs = append(errs, c.Cluster.Stop())
 	}
-	return errors.Join(append(errs, c.place.removeControlGroups(), os.RemoveAll(c.dir), c.place.release())...)
+	return errors.Join(append(errs, c.slot.removeControlGroups(), os.RemoveAll(c.dir), c.slot.release())...)
 }

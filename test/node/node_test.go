@@ -30,9 +30,9 @@ spec:
 
 const ownerEnv = "NSTPL_TEST_NODE_OWNER"
 
-// Some tests need another process that owns a node or a place: this program, called with ownerEnv set.
+// Some tests need another process that owns a node or a slot: this program, called with ownerEnv set.
 func TestMain(m *testing.M) {
-	own := map[string]func() (any, error){"node": ownNode, "place": ownPlace}[os.Getenv(ownerEnv)]
+	own := map[string]func() (any, error){"node": ownNode, "slot": ownSlot}[os.Getenv(ownerEnv)]
 	if own == nil {
 		os.Exit(m.Run())
 	}
@@ -55,29 +55,29 @@ func keep(own func() (any, error)) error {
 	return err
 }
 
-type ownedNode struct{ Dir, Place, Kubectl, Kubeconfig string }
+type ownedNode struct{ Dir, Slot, Kubectl, Kubeconfig string }
 
 func ownNode() (any, error) {
 	cluster, err := Start(context.Background(), os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	return ownedNode{cluster.dir, cluster.place.name(), cluster.Kubectl, cluster.Kubeconfig}, nil
+	return ownedNode{cluster.dir, cluster.slot.name(), cluster.Kubectl, cluster.Kubeconfig}, nil
 }
 
-// lastPlace is a place that nodes take only if all others are taken.
-const lastPlace = places - 1
+// lastSlot is a slot that nodes acquire only if all others are acquired.
+const lastSlot = slots - 1
 
-func ownPlace() (any, error) {
-	owned, err := takeNumber(context.Background(), lastPlace)
+func ownSlot() (any, error) {
+	owned, err := acquireNumber(context.Background(), lastSlot)
 	if err != nil {
 		return nil, err
 	}
 	return owned.name(), nil
 }
 
-// startOwner starts another process that owns a node or a place.
-func startOwner(t *testing.T, what string) (owner *exec.Cmd, said io.Reader) {
+// startOwner starts another process that owns a node or a slot.
+func startOwner(t *testing.T, what string) (owner *exec.Cmd, output io.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -86,10 +86,10 @@ func startOwner(t *testing.T, what string) (owner *exec.Cmd, said io.Reader) {
 	owner.Stderr = t.Output()
 	_, err = owner.StdinPipe() // open until this process ends
 	require.NoError(t, err)
-	said, err = owner.StdoutPipe()
+	output, err = owner.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, owner.Start())
-	return owner, said
+	return owner, output
 }
 
 func startNode(t *testing.T) *Cluster {
@@ -127,12 +127,12 @@ func leavesNothing(t *testing.T, cluster *Cluster) {
 	t.Helper()
 	links, err := exec.CommandContext(t.Context(), "ip", "-oneline", "link").Output()
 	require.NoError(t, err)
-	require.NotContains(t, string(links), " "+cluster.place.name()+"@")
+	require.NotContains(t, string(links), " "+cluster.slot.name()+"@")
 	mounts, err := os.ReadFile("/proc/mounts")
 	require.NoError(t, err)
 	require.NotContains(t, string(mounts), cluster.dir)
 	require.NoDirExists(t, cluster.dir)
-	for _, group := range cluster.place.controlGroups() {
+	for _, group := range cluster.slot.controlGroups() {
 		require.NoDirExists(t, group)
 	}
 }
@@ -157,12 +157,12 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)
 	}
-	owner, said := startOwner(t, "node")
+	owner, output := startOwner(t, "node")
 	mine := startNode(t)
 	var other ownedNode
-	require.NoError(t, json.NewDecoder(said).Decode(&other))
+	require.NoError(t, json.NewDecoder(output).Decode(&other))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(other.Dir)) })
-	require.NotEqual(t, mine.place.name(), other.Place)
+	require.NotEqual(t, mine.slot.name(), other.Slot)
 	runsPods(t, mine.Kubectl, mine.Kubeconfig)
 	runsPods(t, other.Kubectl, other.Kubeconfig)
 
@@ -178,32 +178,32 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// A place belongs to one process until that ends, even if it is killed.
-func TestPlaceIsTakenOnce(t *testing.T) {
-	owner, said := startOwner(t, "place")
+// A slot belongs to one process until that ends, even if it is killed.
+func TestSlotIsAcquiredOnce(t *testing.T) {
+	owner, output := startOwner(t, "slot")
 	var name string
-	require.NoError(t, json.NewDecoder(said).Decode(&name))
-	_, err := takeNumber(t.Context(), lastPlace)
+	require.NoError(t, json.NewDecoder(output).Decode(&name))
+	_, err := acquireNumber(t.Context(), lastSlot)
 	require.ErrorIs(t, err, unix.EADDRINUSE)
-	free, err := takePlace(t.Context())
+	free, err := acquireSlot(t.Context())
 	require.NoError(t, err)
 	require.NotEqual(t, name, free.name())
 	require.NoError(t, free.release())
 
 	require.NoError(t, owner.Process.Kill())
 	require.Error(t, owner.Wait(), "it was killed")
-	left, err := takeNumber(t.Context(), lastPlace)
+	left, err := acquireNumber(t.Context(), lastSlot)
 	require.NoError(t, err)
 	require.Equal(t, name, left.name())
 	require.NoError(t, left.release())
 }
 
-// The link of a killed process may still exist when its place is taken again.
-func TestPlaceWithALink(t *testing.T) {
+// The link of a killed process may still exist when its slot is acquired again.
+func TestSlotWithALink(t *testing.T) {
 	if lacks := Lacks(t.Context()); lacks != "" {
 		t.Skip(lacks)
 	}
-	last, err := takeNumber(t.Context(), lastPlace)
+	last, err := acquireNumber(t.Context(), lastSlot)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, last.release()) })
 	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", last.name(), "type", "bridge").CombinedOutput()

@@ -190,7 +190,7 @@ func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (p
 
 // inOrder returns problems in the order of the template: its selector, its objects, its overlays.
 func inOrder(problems []Problem) []Problem {
-	place := func(p Problem) (list, index int) {
+	position := func(p Problem) (list, index int) {
 		for i, pattern := range []string{"spec.templates[%d]", "spec.overlays[%d]"} {
 			if n, _ := fmt.Sscanf(p.Path, pattern, &index); n == 1 {
 				return i + 1, index
@@ -199,8 +199,8 @@ func inOrder(problems []Problem) []Problem {
 		return 0, 0
 	}
 	slices.SortStableFunc(problems, func(a, b Problem) int {
-		listA, indexA := place(a)
-		listB, indexB := place(b)
+		listA, indexA := position(a)
+		listB, indexB := position(b)
 		return cmp.Or(cmp.Compare(listA, listB), cmp.Compare(indexA, indexB))
 	})
 	return slices.Compact(problems)

@@ -114,7 +114,7 @@ func isListed(
 	current func(scc.Reference) (scc.Identity, error),
 ) (bool, error) {
 	counts := func(reference scc.Reference, isReference bool) (bool, error) {
-		recorded, isRecorded := scc.Seen(constraint, reference)
+		recorded, isRecorded := scc.RecordedIdentity(constraint, reference)
 		if !isReference || !isRecorded {
 			return true, nil
 		}

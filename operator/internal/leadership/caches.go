@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The caches of a standby may be stale when it becomes the leader. They are checked after firstLook, and then at
-// growing intervals up to lastLook.
+// The caches of a standby may be stale when it becomes the leader. They are checked after firstPoll, and then at
+// growing intervals up to lastPoll.
 const (
-	firstLook = 10 * time.Millisecond
-	lastLook  = 500 * time.Millisecond
+	firstPoll = 10 * time.Millisecond
+	lastPoll  = 500 * time.Millisecond
 	// listAgain is how long an object may be missing in a cache before the API server is asked whether it was deleted.
 	listAgain = time.Second
 	// complainAfter is the interval between log entries about stale caches.
@@ -81,7 +81,7 @@ func (c *Caches) Wait(ctx context.Context) error {
 func (c *Caches) await(ctx context.Context, list client.ObjectList) error {
 	against := comparison{Caches: c, list: list, again: listAgain}
 	complain := time.Now().Add(complainAfter)
-	for look := firstLook; ; look = min(2*look, lastLook) {
+	for interval := firstPoll; ; interval = min(2*interval, lastPoll) {
 		missing, err := against.missing(ctx)
 		if err == nil && len(missing) == 0 {
 			return nil
@@ -93,7 +93,7 @@ func (c *Caches) await(ctx context.Context, list client.ObjectList) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("caches are older than the leadership: %w", ctx.Err())
-		case <-time.After(look):
+		case <-time.After(interval):
 		}
 	}
 }

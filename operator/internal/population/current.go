@@ -58,9 +58,9 @@ func (r *Templates) Behind(
 		}
 	}
 	for _, template := range r.Stored.Match(ns) {
-		taken := r.Index.Get(template.Name)
-		if taken == nil || !sameGeneration(taken, template) ||
-			match.DisabledReason(taken) != match.DisabledReason(template) {
+		indexed := r.Index.Get(template.Name)
+		if indexed == nil || !sameGeneration(indexed, template) ||
+			match.DisabledReason(indexed) != match.DisabledReason(template) {
 			return true, nil
 		}
 	}
@@ -154,6 +154,6 @@ func (r *Templates) listUnaccepted(ctx context.Context) (map[string]generation, 
 
 // accepted reports whether a generation of a template, or a later one, is accepted.
 func (r *Templates) accepted(name string, g generation) bool {
-	taken := r.Index.Get(name)
-	return taken != nil && taken.UID == g.uid && taken.Generation >= g.number
+	indexed := r.Index.Get(name)
+	return indexed != nil && indexed.UID == g.uid && indexed.Generation >= g.number
 }

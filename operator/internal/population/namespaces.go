@@ -193,7 +193,7 @@ func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, 
 // selectTemplates returns the templates that select a namespace, or nil if the namespace has to wait. Then it has been
 // queued again.
 func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) (*selection, error) {
-	placed, misplaced, err := r.place(ctx, ns)
+	placed, misplaced, err := r.updatePlacement(ctx, ns)
 	if err != nil || placed == nil {
 		return nil, err
 	}

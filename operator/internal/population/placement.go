@@ -9,9 +9,11 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// place returns a namespace with the depth labels that it should have. If they cannot change, misplaced says why: a
-// hierarchy.BrokenError or a hierarchy.NotAdoptedError. The namespace is nil if it has to wait.
-func (r *Namespaces) place(ctx context.Context, ns *corev1.Namespace) (placed *corev1.Namespace, misplaced, err error) {
+// updatePlacement returns a namespace with the depth labels that it should have. If they cannot change, misplaced
+// says why: a hierarchy.BrokenError or a hierarchy.NotAdoptedError. The namespace is nil if it has to wait.
+func (r *Namespaces) updatePlacement(
+	ctx context.Context, ns *corev1.Namespace,
+) (placed *corev1.Namespace, misplaced, err error) {
 	placed, misplaced = r.Spaces.Place(ctx, ns)
 	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
 	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {

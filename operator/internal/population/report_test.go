@@ -83,8 +83,8 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			after, metadata := reported(t, test.ns, test.report)
-			said, since := stored(after)
-			requireReport(t, test.report, said)
+			message, since := stored(after)
+			requireReport(t, test.report, message)
 			if test.report.Status != "" {
 				require.True(t, since.Equal(new(metav1.Unix(1, 0))))
 			}
@@ -107,8 +107,8 @@ func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	populated, _ := reported(t, initializing("namespace-template"),
 		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Existing: "s"})
 	left, _ := reported(t, populated, Report{})
-	said, since := stored(left)
-	requireReport(t, Report{}, said)
+	message, since := stored(left)
+	requireReport(t, Report{}, message)
 	require.True(t, since.IsZero())
 	require.Equal(t, map[string]string{"theirs": "x"}, left.Annotations)
 	require.Len(t, left.Status.Conditions, 1)

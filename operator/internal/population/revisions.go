@@ -211,15 +211,15 @@ func (r *Templates) storeRevision(
 		if err == nil {
 			return number, nil
 		}
-		if !errors.Is(err, errTaken) {
+		if !errors.Is(err, errNameConflict) {
 			return 0, fmt.Errorf("store the revision as ControllerRevision %s/%s: %w", v1alpha1.OperatorNamespace,
 				revision.Name, err)
 		}
 	}
 }
 
-// errTaken is the error for a ControllerRevision whose name another client uses.
-var errTaken = errors.New("a ControllerRevision of this name exists, and is not of the template")
+// errNameConflict is the error for a ControllerRevision whose name another client uses.
+var errNameConflict = errors.New("a ControllerRevision of this name exists, and is not of the template")
 
 func controllerRevision(
 	template *v1alpha1.NamespaceTemplate, number int64, data []byte,
@@ -256,7 +256,7 @@ func (r *Templates) createRevision(
 		return err
 	}
 	if !metav1.IsControlledBy(existing, template) {
-		return errTaken
+		return errNameConflict
 	}
 	if stored, err := canonical(existing.Data); err == nil && bytes.Equal(stored, revision.Data.Raw) {
 		return nil

@@ -252,12 +252,12 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
-	taken, _, err := r.acceptTemplate(ctx, template)
+	accepted, _, err := r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
 		if err := r.Objects.Wait(ctx); err != nil {
 			return nil, err
 		}
-		taken, _, err = r.acceptTemplate(ctx, template)
+		accepted, _, err = r.acceptTemplate(ctx, template)
 	}
 	if err != nil && template.Status.ObservedGeneration == template.Generation {
 		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
@@ -270,7 +270,7 @@ func (r *Templates) load(
 		r.setIndex(template, specs)
 		return template, nil
 	}
-	return taken, err
+	return accepted, err
 }
 
 // acceptTemplate compiles a template, records and watches its kinds, takes the next step of its rollout, and adds it to

@@ -34,8 +34,8 @@ type link interface {
 	close()
 }
 
-// explain returns an Error for what went wrong while a server was asked. said is the server's own message, or "".
-func (a *address) explain(ctx context.Context, err error, said string) error {
+// explain returns an Error for what went wrong while a server was asked. message is the server's own message, or "".
+func (a *address) explain(ctx context.Context, err error, message string) error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known
 	}
@@ -46,10 +46,10 @@ func (a *address) explain(ctx context.Context, err error, said string) error {
 		return failf(Unreachable, "%s did not answer completely in time", a.host).Because(err)
 	}
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
-		said = line.Text
+		message = line.Text
 	}
-	if said = firstLine(said); said != "" {
-		return failf(NotFound, "%s cannot be read: the server says: %s", a, said).Because(err)
+	if message = firstLine(message); message != "" {
+		return failf(NotFound, "%s cannot be read: the server says: %s", a, message).Because(err)
 	}
 	for _, explain := range []func(error) *Error{a.explainTLS, a.explainNetwork, a.explainProtocol} {
 		if known := explain(err); known != nil {

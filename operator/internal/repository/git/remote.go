@@ -118,11 +118,11 @@ func (r *Remote) open(ctx context.Context, commit plumbing.Hash) (link, *adverti
 
 // explain explains why an answer ended too early or is not in the protocol of Git.
 func (r *Remote) explain(ctx context.Context, l link, err error) error {
-	said := ""
+	message := ""
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		said = l.message()
+		message = l.message()
 	}
-	return r.address.explain(ctx, err, said)
+	return r.address.explain(ctx, err, message)
 }
 
 // Keep makes a commit stay in the directory until Keep is called with another one, so that the commit that is in force

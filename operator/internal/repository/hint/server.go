@@ -135,12 +135,12 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /hint/{name}", s.take)
+	mux.HandleFunc("POST /hint/{name}", s.serveHint)
 	return mux
 }
 
-// take answers a hint.
-func (s *Server) take(w http.ResponseWriter, r *http.Request) {
+// serveHint answers a hint.
+func (s *Server) serveHint(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	result, status, text := s.judge(r, name)
 	s.Results.WithLabelValues(result).Inc()
