@@ -3,10 +3,10 @@ package cluster
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -20,20 +20,29 @@ func (c *Cluster) Try(
 	if err != nil {
 		return nil, err
 	}
-	path := pathOf(mapping.Resource, object.GetNamespace())
-	dryRun := []string{metav1.DryRunAll}
-	create := &metav1.CreateOptions{DryRun: dryRun, FieldManager: manager}
-	stored := &unstructured.Unstructured{}
-	data, err := body(c.rest.Post().AbsPath(path...).VersionedParams(create, metav1.ParameterCodec).
-		SetHeader("Content-Type", "application/json").Body(content).MaxRetries(0).Do(ctx))
-	if apierrors.IsAlreadyExists(err) && object.GetName() != "" {
+	path, dryRun := pathOf(mapping.Resource, object.GetNamespace()), []string{metav1.DryRunAll}
+	request := c.rest.Post().AbsPath(path...).SetHeader("Content-Type", runtime.ContentTypeJSON).
+		VersionedParams(&metav1.CreateOptions{DryRun: dryRun, FieldManager: manager}, metav1.ParameterCodec)
+	if c.exists(ctx, mapping, object) {
 		force := true
-		apply := &metav1.PatchOptions{DryRun: dryRun, FieldManager: manager, Force: &force}
-		data, err = body(c.rest.Patch(types.ApplyPatchType).AbsPath(append(path, object.GetName())...).
-			VersionedParams(apply, metav1.ParameterCodec).Body(content).MaxRetries(0).Do(ctx))
+		request = c.rest.Patch(types.ApplyPatchType).AbsPath(append(path, object.GetName())...).
+			VersionedParams(&metav1.PatchOptions{DryRun: dryRun, FieldManager: manager, Force: &force},
+				metav1.ParameterCodec)
 	}
+	data, err := body(request.Body(content).MaxRetries(0).Do(ctx))
 	if err != nil {
 		return nil, err
 	}
+	stored := &unstructured.Unstructured{}
 	return stored, stored.UnmarshalJSON(data)
+}
+
+// exists reports whether an object exists and the caller may read it.
+func (c *Cluster) exists(ctx context.Context, mapping *meta.RESTMapping, object *unstructured.Unstructured) bool {
+	if object.GetName() == "" {
+		return false
+	}
+	_, err := c.Metadata.Resource(mapping.Resource).Namespace(object.GetNamespace()).
+		Get(ctx, object.GetName(), metav1.GetOptions{})
+	return err == nil
 }

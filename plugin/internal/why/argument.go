@@ -25,15 +25,15 @@ var (
 // parse tells the forms of arguments apart: TYPE/NAME, TYPE NAME, or a message. A text with a code is a message, and so
 // is every other text with spaces. A code alone is a message, too.
 func parse(args []string) (subject, error) {
-	text := strings.Join(args, " ")
+	text := strings.TrimSpace(strings.Join(args, " "))
 	switch {
-	case strings.TrimSpace(text) == "":
+	case text == "":
 		return subject{}, errors.New("specify an object as TYPE/NAME, files with -f, or an error message")
 	case len(codes.Find(text)) > 0:
 		return subject{message: text}, nil
 	case len(args) == 2 && resourceName.MatchString(args[0]) && objectName.MatchString(args[1]):
 		return subject{resource: args[0], name: args[1]}, nil
-	case strings.ContainsAny(text, " \t\n"):
+	case len(args) > 1, strings.ContainsAny(text, " \t\n"):
 		return subject{message: text}, nil
 	}
 	if code := codes.Code(strings.TrimPrefix(text, "nstpl:")); isKnown(code) {

@@ -127,7 +127,7 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 	}
 	text := fmt.Sprintf("policyspace %s has %s", name, output.Count(int(space.Status.Namespaces), "namespace"))
 	if space.Status.Quota != "" {
-		text += ", which use " + space.Status.Quota
+		text += "; usage: " + space.Status.Quota
 	}
 	a.add(labelNow, text)
 	if tree := space.Labels[v1alpha1.TreeLabel]; tree != "" {

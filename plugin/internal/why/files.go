@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +84,10 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 		}
 		object.SetNamespace(e.namespace)
 		a.Namespace = e.namespace
+	} else {
+		object.SetNamespace("")
 	}
+	object.SetManagedFields(nil) // an apply rejects them
 	stored, err := e.cluster.Try(ctx, mapping, object, cli.FieldManager)
 	if err == nil {
 		a.Allowed = new(true)
@@ -105,8 +109,22 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 	if unexplained == nil {
 		a.Summary += ": " + denial.Summary
 	}
-	a.add(labelSays, codes.Trim(err.Error()))
+	a.add(labelSays, reasonIn(err.Error()))
 	return a, nil
+}
+
+// reasonIn returns a message without its code. A message of nstpl also loses the name of the webhook or policy: the API
+// server names the webhook that it called first, which may not be the one that decided.
+func reasonIn(message string) string {
+	if len(codes.Find(message)) == 0 {
+		return message
+	}
+	for _, before := range []string{" denied the request: ", " denied request: "} {
+		if _, reason, found := strings.Cut(message, before); found {
+			message = reason
+		}
+	}
+	return codes.Trim(message)
 }
 
 // addAdmitted adds which constraint admitted a pod, and that the pods of a workload are not checked yet.

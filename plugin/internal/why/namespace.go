@@ -88,8 +88,12 @@ func (e *explainer) addTemplates(
 		}
 	}
 	if others > 0 {
+		noun := "template"
+		if selecting > 0 {
+			noun = "other template"
+		}
 		a.add(labelTemplate, fmt.Sprintf("not selected by %s: see why with 'kubectl nstpl preview %s'",
-			output.Count(others, "other template"), ns.Name))
+			output.Count(others, noun), ns.Name))
 	}
 	return selecting
 }

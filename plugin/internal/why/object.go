@@ -29,13 +29,11 @@ func (e *explainer) object(
 		a.Namespace = namespace
 	}
 	live, err := e.get(ctx, mapping, namespace, name)
-	if e.isUnread(err, a.where(), "") {
+	if err != nil {
 		live = nil
-		if !apierrors.IsForbidden(err) {
+		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			return a, err
 		}
-	} else if err != nil && !apierrors.IsNotFound(err) {
-		return a, err
 	}
 	if live != nil {
 		addOrigin(&a, live)
@@ -46,7 +44,7 @@ func (e *explainer) object(
 	case change != nil:
 		e.explainChange(ctx, &a, change, live)
 		addDeclaration(&a, change, index)
-	case live == nil && err != nil && apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err):
 		a.Summary = "you may not read " + a.where() + ", so nothing is known about it"
 		a.add(labelRemedy, "Ask an administrator for the verb get on "+mapping.Resource.GroupResource().String()+".")
 	case live == nil:
@@ -177,6 +175,10 @@ func (e *explainer) explainChange(
 		a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
 	case populate.LeaveAlone:
 		a.Summary = a.where() + " is left alone by the operator: " + change.Reason
+		if live == nil {
+			a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it: %s", a.where(), template,
+				change.Reason)
+		}
 		if change.Drifted {
 			e.addDifferences(ctx, a, change, live)
 		}
@@ -240,11 +242,12 @@ func addOrigin(a *answer, live *unstructured.Unstructured) {
 	if i < 0 {
 		return
 	}
-	by := "the client with the field manager " + entries[i].Manager
-	if populate.IsOwnEntry(&entries[i]) {
-		by = "the operator"
+	switch {
+	case !populate.IsOwnEntry(&entries[i]):
+		a.add(labelCreatedBy, "the client with the field manager "+entries[i].Manager)
+	case populate.Ours(live):
+		a.add(labelCreatedBy, "the operator")
 	}
-	a.add(labelCreatedBy, by)
 }
 
 // explainByMetadata sets the summary of an object of which no declaration is known, by its labels and annotations.
