@@ -113,7 +113,7 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 		a.Summary = a.Subject + " could not be populated, so writes into it are denied"
 		addExplanation(a, codes.PopulationFailed)
 	case initialize.Initializing(ns):
-		a.Summary = fmt.Sprintf("%s is held since %s: it waits for %s", a.Subject, age,
+		a.Summary = fmt.Sprintf("%s has been held for %s: it waits for %s", a.Subject, age,
 			cmp.Or(strings.Join(initialize.Pending(ns), ", "), "the operator"))
 		if slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
 			a.add(labelState, v1alpha1.TemplateInitializer+" is the operator, which populates the namespace")
@@ -136,7 +136,7 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 		}
 	}
 	if condition != nil {
-		a.add(labelState, fmt.Sprintf("%s since %s: %s", condition.Reason,
+		a.add(labelState, fmt.Sprintf("%s for %s: %s", condition.Reason,
 			duration.HumanDuration(now.Sub(condition.LastTransitionTime.Time)), condition.Message))
 	}
 	if partly := match.OptedOutTemplates(ns); len(partly) > 0 {

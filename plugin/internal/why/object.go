@@ -156,8 +156,10 @@ func (e *explainer) explainChange(
 ) {
 	template := change.Template
 	edit := fmt.Sprintf("To change it, edit template %s, or opt the namespace out with "+
-		"'kubectl nstpl opt-out %s --template %[1]s'. The operator reverts other changes of declared fields.", template,
-		a.Namespace)
+		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
+	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
+		edit += " The operator reverts other changes of declared fields."
+	}
 	switch change.Action {
 	case populate.Unchanged:
 		a.Summary = fmt.Sprintf("%s is as template %s declares it", a.where(), template)
