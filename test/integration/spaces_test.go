@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
@@ -157,6 +158,7 @@ func (s *testScope) createWithRetries(object client.Object) error {
 func (s *testScope) expectQuotaExceeded(err error, short, requested, limit string) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
-	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit)
+	want := codes.QuotaExceeded.AddTo(
+		fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", s.name(short), requested, limit))
 	require.True(s.t, strings.HasSuffix(err.Error(), want), "%v\n%s", err, want)
 }

@@ -17,6 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/bindings"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -183,7 +184,7 @@ func denyMarker(request *webhook.Request) error {
 	if request.Revision == "" || request.Object == nil || request.Object.GetAnnotations()[marker] == "" {
 		return nil
 	}
-	return webhook.Deny(fmt.Sprintf(
+	return webhook.Deny(codes.InternalCheck, fmt.Sprintf(
 		"annotation %s is reserved for the operator's check that the rules about protected attributes are enforced: "+
 			"remove it from the request", marker))
 }
@@ -206,7 +207,7 @@ func decide(
 		lines = append(lines,
 			fmt.Sprintf("user %q may not %s: %s", who.Name, violation.Describe(nameOf(request)), violation.Remedy()))
 	}
-	return webhook.Deny(strings.Join(lines, "\n"))
+	return webhook.Deny(codes.AttributeProtected, strings.Join(lines, "\n"))
 }
 
 func requesterOf(request *webhook.Request) attributes.Requester {

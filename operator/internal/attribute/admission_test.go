@@ -277,7 +277,7 @@ func TestRuleDenialAndWarnings(t *testing.T) {
 	require.EqualError(t, denyPermission("jane", ofTeamA, ofCluster),
 		`ProtectedAttribute team-a/mine would permit ClusterRole deployer to change label env, which `+
 			`ClusterProtectedAttribute env protects: user "jane" needs the verb create on `+
-			`clusterprotectedattributes.policy.nstpl.dev to write this rule`)
+			`clusterprotectedattributes.policy.nstpl.dev to write this rule (nstpl:attribute-rule)`)
 
 	earlier := attributes.NewRules(nil, []v1alpha1.ProtectedAttribute{inTeamA})
 	require.Equal(t, []string{

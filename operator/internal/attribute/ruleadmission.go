@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -53,7 +54,7 @@ func (r *RuleAdmission) Validate(ctx context.Context, request *webhook.Request) 
 	}
 	rule, err := ruleOf(request.Object)
 	if err != nil {
-		return webhook.Deny(err.Error())
+		return webhook.Deny(codes.InvalidObject, err.Error())
 	}
 	if request.OldObject != nil {
 		if before, err := ruleOf(request.OldObject); err == nil && equality.Semantic.DeepEqual(before, rule) {
@@ -95,7 +96,7 @@ func (r *RuleAdmission) mayCreateClusterRules(ctx context.Context, request *webh
 
 // denyPermission denies a namespace's rule because a cluster's rule protects the attribute.
 func denyPermission(user string, rule, protecting attributes.Rule) error {
-	return webhook.Deny(fmt.Sprintf(
+	return webhook.Deny(codes.AttributeRule, fmt.Sprintf(
 		"%s would permit %s %s to change %s, which %s protects: user %q needs the verb create on %s to write this rule",
 		rule, rule.RoleRef.Kind, rule.RoleRef.Name, rule.Attribute(), protecting, user,
 		v1alpha1.ClusterProtectedAttributes.GroupResource()))

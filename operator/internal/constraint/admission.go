@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -127,7 +128,7 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 		return err
 	}
 	if !verdict.Allowed() {
-		return webhook.Deny(denial(request, verdict))
+		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
 	}
 	// The API server ignores metadata that a request to a subresource changes.
 	return patchPod(request.Object, pod, verdict, request.SubResource == "")

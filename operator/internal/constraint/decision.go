@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -55,17 +56,17 @@ func (o Options) connectReview(pod *corev1.Pod, stored *unstructured.Unstructure
 // rights that changed between Mutate and Validate are a reason to repeat the request.
 func decide(request *webhook.Request, pod *corev1.Pod, verdict *scc.Verdict) error {
 	if !verdict.Allowed() {
-		return webhook.Deny(denial(request, verdict))
+		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
 	}
 	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
 	if request.SubResource != "" ||
 		recorded == verdict.Constraint && pod.Annotations[v1alpha1.SCCSubjectAnnotation] == verdict.Subject {
 		return nil
 	}
-	return &webhook.Deferred{Message: fmt.Sprintf("pod %s/%s is allowed by SecurityContextConstraints %s, but its annotation "+
-		"%s is %q: constraints or rights have just changed, repeat the request",
+	return webhook.Defer(codes.ConstraintChanged, fmt.Sprintf("pod %s/%s is allowed by SecurityContextConstraints %s, "+
+		"but its annotation %s is %q: constraints or rights have just changed, repeat the request",
 		request.Namespace, webhook.GivenName(request), verdict.Constraint, v1alpha1.SCCAnnotation, recorded),
-		After: webhook.RetryAfter}
+		webhook.RetryAfter)
 }
 
 // decideConnect returns nil if the verdict allows the pod.
@@ -73,8 +74,9 @@ func decideConnect(request *webhook.Request, verdict *scc.Verdict) error {
 	if verdict.Allowed() {
 		return nil
 	}
-	return webhook.Deny(fmt.Sprintf("%s is not allowed because the pod's security context exceeds your permissions: %s",
-		request.SubResource, denial(request, verdict)))
+	return webhook.Deny(codes.ConstraintDenied,
+		fmt.Sprintf("%s is not allowed because the pod's security context exceeds your permissions: %s",
+			request.SubResource, denial(request, verdict)))
 }
 
 // denyOtherRequirement denies an update that changes which constraint a pod requires. A request to a subresource cannot
@@ -85,8 +87,9 @@ func denyOtherRequirement(request *webhook.Request) error {
 		request.OldObject.GetAnnotations()[key] == request.Object.GetAnnotations()[key] {
 		return nil
 	}
-	return webhook.Deny(fmt.Sprintf("pod %s/%s: the annotation %s can't be changed: delete the pod and create it with "+
-		"another value", request.Namespace, request.Name, key))
+	return webhook.Deny(codes.ConstraintRequired,
+		fmt.Sprintf("pod %s/%s: the annotation %s can't be changed: delete the pod and create it with another value",
+			request.Namespace, request.Name, key))
 }
 
 // denial returns a message with the reasons of all constraints, in the order in which scc.Review tried them.

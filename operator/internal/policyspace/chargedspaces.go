@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
@@ -85,11 +86,9 @@ func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) e
 			return err
 		}
 		if space != nil && !countsUsageOf(space, replacement.Old) {
-			return &webhook.Deferred{
-				Message: fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name,
-					space.Name),
-				After: webhook.RetryAfter,
-			}
+			return webhook.Defer(codes.QuotaUncounted,
+				fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name, space.Name),
+				webhook.RetryAfter)
 		}
 	}
 	return nil

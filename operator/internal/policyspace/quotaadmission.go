@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -178,13 +179,13 @@ func (q *QuotaAdmission) deny(request *webhook.Request, err error, mayBeCharged 
 		if !isDryRun(request) {
 			q.denials.Record(Denial{Namespace: request.Namespace, Exceeded: exceeded, MayBeCharged: mayBeCharged})
 		}
-		return webhook.Deny(exceeded.Error())
+		return webhook.Deny(codes.QuotaExceeded, exceeded.Error())
 	}
 	if err != nil && !isDryRun(request) && mayBeCharged {
 		q.denials.Record(Denial{Namespace: request.Namespace, MayBeCharged: true})
 	}
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
-		return webhook.Deny(uncounted.Error())
+		return webhook.Deny(codes.QuotaUncounted, uncounted.Error())
 	}
 	return err
 }

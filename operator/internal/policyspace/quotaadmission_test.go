@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/events"
 
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -62,7 +63,7 @@ func TestDenials(t *testing.T) {
 				err = (&QuotaAdmission{denials: denials}).deny(request, test.err, test.mayBeCharged)
 				if denied, isDenied := errors.AsType[*webhook.Denied](err); test.isDenied {
 					require.True(t, isDenied)
-					require.Equal(t, test.err.Error(), denied.Error())
+					require.Equal(t, test.err.Error(), codes.Trim(denied.Error()))
 				} else {
 					require.Equal(t, test.err, err)
 				}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -241,9 +242,9 @@ func checkSpace(space *v1alpha1.PolicySpace, change quota.Change) error {
 	if errOfOne := quota.Check(space, one); errOfOne != nil {
 		return errOfOne
 	}
-	return &webhook.Deferred{Message: fmt.Sprintf(
+	return webhook.Defer(codes.Busy, fmt.Sprintf(
 		"policyspace %s has room for some of the requests that arrived at the same time, but not for all: try again",
-		space.Name)}
+		space.Name), 0)
 }
 
 // limits reports whether a policy space limits a resource of which a change uses more.

@@ -12,7 +12,7 @@ import (
 
 func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 	t.Parallel()
-	const outdatedA = "the usage of namespace a changed while the request was checked: try again"
+	const outdatedA = "the usage of namespace a changed while the request was checked: try again (nstpl:busy)"
 	limit := resourceList("pods", "3")
 	for name, test := range map[string]struct {
 		space *v1alpha1.PolicySpace
@@ -49,7 +49,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 			space: countedSpace(limit, resourceList("pods", "2")),
 			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}},
 			errs: []string{
-				"policyspace s has room for some of the requests that arrived at the same time, but not for all: try again",
+				"policyspace s has room for some of the requests that arrived at the same time, but not for all: try again (nstpl:busy)",
 			},
 		},
 		"room for none of several requests in a change": {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -106,7 +107,7 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 // ResourceQuota is charged for the request.
 func (s *Sequencer) deny(request *webhook.Request, err error) error {
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
-		return &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
+		return webhook.Defer(codes.QuotaUncounted, uncounted.Error(), webhook.RetryAfter)
 	}
 	return s.quota.deny(request, err, false)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
@@ -40,7 +41,7 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 	}
 	space, before, err := spacesIn(request)
 	if err != nil {
-		return webhook.Deny(fmt.Sprintf("policyspace %s: %v", request.Name, err))
+		return webhook.Deny(codes.InvalidObject, fmt.Sprintf("policyspace %s: %v", request.Name, err))
 	}
 	if request.OldObject != nil && equality.Semantic.DeepEqual(space.Spec, before.Spec) {
 		return nil
@@ -49,7 +50,7 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
 	switch {
 	case isBroken && broken.Cycle:
-		return webhook.Deny(broken.Error())
+		return webhook.Deny(codes.PolicySpaceInvalid, broken.Error())
 	case isBroken:
 		request.Warnings = append(request.Warnings, broken.Error())
 	case err != nil:
@@ -101,8 +102,8 @@ func (a *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.Policy
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsInvalid(err) {
-		return webhook.Deny(fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name,
-			err))
+		return webhook.Deny(codes.PolicySpaceInvalid,
+			fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err))
 	}
 	if err != nil {
 		return fmt.Errorf("validate the limits of policyspace %s with a dry run: %w", space.Name, err)

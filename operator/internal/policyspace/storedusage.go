@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -47,8 +48,8 @@ func goesOnFrom(stored *corev1.ResourceQuota, change quota.Change) bool {
 
 // outdated returns an error that makes a client repeat a request.
 func outdated(namespace string) *webhook.Deferred {
-	return &webhook.Deferred{Message: fmt.Sprintf(
-		"the usage of namespace %s changed while the request was checked: try again", namespace)}
+	return webhook.Defer(codes.Busy,
+		fmt.Sprintf("the usage of namespace %s changed while the request was checked: try again", namespace), 0)
 }
 
 // waitUsageQuota returns the usage quota of a namespace from the cache as soon as isReached accepts its

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -73,7 +74,7 @@ func (s *Sequencer) countedSpaces(
 		return nil, err
 	}
 	if uncounted != nil {
-		return nil, &webhook.Deferred{Message: uncounted.Error(), After: webhook.RetryAfter}
+		return nil, webhook.Defer(codes.QuotaUncounted, uncounted.Error(), webhook.RetryAfter)
 	}
 	return s.quota.chargedBy(ctx, ns)
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -107,13 +108,13 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 			return nil // if it is gone, the API server knows best
 		}
 		if denial := denialOf(found); denial != "" {
-			return webhook.Deny(denial)
+			return webhook.Deny(codes.PopulationFailed, denial)
 		}
 		ns = found
 		select {
 		case <-change:
 		case <-ctx.Done():
-			return &webhook.Deferred{Message: waitsFor(request.Namespace, ns), After: webhook.RetryAfter}
+			return webhook.Defer(codes.Held, waitsFor(request.Namespace, ns), webhook.RetryAfter)
 		}
 	}
 }

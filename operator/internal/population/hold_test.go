@@ -19,6 +19,7 @@ import (
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -176,7 +177,7 @@ func TestHold(t *testing.T) {
 				require.Equal(t, test.wait, time.Since(start))
 				switch {
 				case test.denial != "":
-					require.Equal(t, webhook.Deny(test.denial), err)
+					require.Equal(t, webhook.Deny(codes.PopulationFailed, test.denial), err)
 					return
 				case test.message == "":
 					require.NoError(t, err)
@@ -184,7 +185,7 @@ func TestHold(t *testing.T) {
 				}
 				deferred, isDeferred := errors.AsType[*webhook.Deferred](err)
 				require.True(t, isDeferred, err)
-				require.Equal(t, webhook.Deferred{Message: test.message, After: time.Second}, *deferred)
+				require.Equal(t, webhook.Defer(codes.Held, test.message, time.Second), deferred)
 			})
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -86,7 +87,7 @@ func rulesOf[T any](
 	decode := func(object *unstructured.Unstructured) ([]selectors.Rule, error) {
 		typed := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
-			return nil, webhook.Deny(err.Error())
+			return nil, webhook.Deny(codes.InvalidObject, err.Error())
 		}
 		return of(typed), nil
 	}
@@ -118,8 +119,9 @@ func (a *Admission) add(
 		return fmt.Errorf("ConfigMap %s/%s does not exist: apply the manifests of nstpl again: %w",
 			v1alpha1.OperatorNamespace, v1alpha1.SelectorsConfigMap, err)
 	case apierrors.IsConflict(err):
-		return &webhook.Deferred{Message: fmt.Sprintf("the selectors of %s could not be recorded, since others were: try again",
-			request.Name), After: webhook.RetryAfter}
+		return webhook.Defer(codes.Busy,
+			fmt.Sprintf("the selectors of %s could not be recorded, since others were: try again", request.Name),
+			webhook.RetryAfter)
 	}
 	return err
 }

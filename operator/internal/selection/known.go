@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -38,11 +39,9 @@ func (a *Admission) awaitKnown(ctx context.Context, resourceVersion string) erro
 		}
 		select {
 		case <-ctx.Done():
-			return &webhook.Deferred{
-				Message: fmt.Sprintf("the admission policies do not know resourceVersion %s of ConfigMap %s yet: try again",
-					resourceVersion, v1alpha1.SelectorsConfigMap),
-				After: webhook.RetryAfter,
-			}
+			return webhook.Defer(codes.Busy,
+				fmt.Sprintf("the admission policies do not know resourceVersion %s of ConfigMap %s yet: try again",
+					resourceVersion, v1alpha1.SelectorsConfigMap), webhook.RetryAfter)
 		case <-time.After(ask):
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -64,7 +65,7 @@ func (r record) with(additions []addition) (record, []error) {
 		more := r
 		more.pending = slices.Concat(r.pending, []addition{added})
 		if _, err := more.data(); err != nil {
-			errs[i] = webhook.Deny(err.Error())
+			errs[i] = webhook.Deny(codes.SelectorsFull, err.Error())
 			continue
 		}
 		r = more

@@ -2,6 +2,7 @@ package vetting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -123,7 +125,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	}
 	e, err := editOf(request)
 	if err != nil {
-		return webhook.Deny(err.Error())
+		return webhook.Deny(codes.InvalidObject, err.Error())
 	}
 	if e.widens() || e.prunesAll() {
 		if err := a.vet(ctx, request, e); err != nil {
@@ -142,16 +144,14 @@ func (a *Admission) vet(ctx context.Context, request *webhook.Request, e edit) e
 	defer cancel()
 	problems, err := v.judge(limited)
 	if err != nil && limited.Err() != nil {
-		return &webhook.Deferred{
-			Message: fmt.Sprintf("template %s: the operator is too busy to check it: try again", e.name()),
-			After:   webhook.RetryAfter,
-		}
+		return webhook.Defer(codes.Busy,
+			fmt.Sprintf("template %s: the operator is too busy to check it: try again", e.name()), webhook.RetryAfter)
 	}
 	if err != nil {
 		return fmt.Errorf("template %s: %w", e.name(), err)
 	}
 	if len(problems) > 0 {
-		return webhook.Deny(denial(e.name(), problems))
+		return webhook.Deny(codeOf(problems), denial(e.name(), problems))
 	}
 	return nil
 }
@@ -162,6 +162,16 @@ func templateOf(object *unstructured.Unstructured) (*v1alpha1.NamespaceTemplate,
 		return nil, fmt.Errorf("template %s: %w", object.GetName(), err)
 	}
 	return template, nil
+}
+
+// codeOf returns the code of a denial because of problems.
+func codeOf(problems []error) codes.Code {
+	for _, problem := range problems {
+		if _, isAboutRights := errors.AsType[rightsProblem](problem); !isAboutRights {
+			return codes.TemplateInvalid
+		}
+	}
+	return codes.TemplateAuthor
 }
 
 // denial returns the message with which a template is denied.

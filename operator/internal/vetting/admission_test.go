@@ -264,7 +264,7 @@ func testBusyOperator(t *testing.T, s suite) {
 	defer cancel()
 	deferred := &webhook.Deferred{}
 	require.ErrorAs(t, validator.Validate(ctx, request), &deferred)
-	require.Equal(t, "template policies: the operator is too busy to check it: try again", deferred.Message)
+	require.Equal(t, "template policies: the operator is too busy to check it: try again (nstpl:busy)", deferred.Message)
 	require.Equal(t, webhook.RetryAfter, deferred.After)
 }
 

@@ -51,7 +51,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 				violation.Remedy())
 			if !reported[problem.Error()] {
 				reported[problem.Error()] = true
-				problems = append(problems, problem)
+				problems = append(problems, rightsProblem{problem})
 			}
 		}
 	}

@@ -28,6 +28,9 @@ type author struct {
 	answers map[right]bool
 }
 
+// rightsProblem is a problem that an author with more rights would not have.
+type rightsProblem struct{ error }
+
 func (a *author) String() string { return fmt.Sprintf("user %q", a.user.Username) }
 
 // reviewed returns the number of rights that were reviewed.

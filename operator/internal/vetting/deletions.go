@@ -60,10 +60,9 @@ func (v *review) judgeOverlaps(ctx context.Context) ([]error, error) {
 	for i, overlap := range overridden {
 		if slices.Contains(missing, rights[i]) {
 			problems = append(problems,
-				fmt.Errorf("it overrides %s %s of template %s, since its name comes later in the alphabet: %s needs the right to %s, or "+
-					"chooses another name for the template or the object", overlap.object.GroupKind(),
-					overlap.object.Name, overlap.other, v.author,
-					rights[i]))
+				rightsProblem{fmt.Errorf("it overrides %s %s of template %s, since its name comes later in the alphabet: "+
+					"%s needs the right to %s, or chooses another name for the template or the object",
+					overlap.object.GroupKind(), overlap.object.Name, overlap.other, v.author, rights[i])})
 		}
 	}
 	return problems, err
@@ -110,11 +109,9 @@ func (v *review) judgeLeftovers(ctx context.Context, variants []render.Variant, 
 		}
 		if object != nil {
 			problems = append(problems,
-				fmt.Errorf("%s %s in namespace %s remains from an earlier template %s and would be deleted: %s needs the right to %s in all "+
-					"namespaces, or chooses another name for the template", kind.kind.GroupKind(), object.Name,
-					object.Namespace,
-					v.name(),
-					v.author, missing[0]))
+				rightsProblem{fmt.Errorf("%s %s in namespace %s remains from an earlier template %s and would be deleted: "+
+					"%s needs the right to %s in all namespaces, or chooses another name for the template",
+					kind.kind.GroupKind(), object.Name, object.Namespace, v.name(), v.author, missing[0])})
 		}
 	}
 	return problems, nil

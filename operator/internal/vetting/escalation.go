@@ -34,7 +34,7 @@ func (v *review) judgeGrants(ctx context.Context, grants []grant) ([]error, erro
 			return nil, err
 		}
 		if problem != nil {
-			problems = append(problems, problem)
+			problems = append(problems, rightsProblem{problem})
 		}
 	}
 	return problems, nil

@@ -212,8 +212,8 @@ func (v *review) missing(ctx context.Context, writes []right, deleted []schema.G
 		})
 		resource.verb = strings.Join(verbs, " or ")
 		problems = append(problems,
-			fmt.Errorf("%s may not %s in all namespaces, which this change requires: "+
-				"ask an administrator for that right, or to make the change", v.author, resource))
+			rightsProblem{fmt.Errorf("%s may not %s in all namespaces, which this change requires: "+
+				"ask an administrator for that right, or to make the change", v.author, resource)})
 	}
 	return problems, err
 }

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 // Request is an admission request.
@@ -41,19 +43,24 @@ type MutatorFunc func(ctx context.Context, request *Request) error
 func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { return f(ctx, request) }
 
 // Denied is the error with which a plugin denies a request. The message names the rule, the object, and what would make
-// the API server allow the request.
+// the API server allow the request, and ends in a code.
 type Denied struct{ Message string }
 
 // Deny returns a Denied error.
-func Deny(message string) error { return &Denied{Message: message} }
+func Deny(code codes.Code, message string) error { return &Denied{Message: code.AddTo(message)} }
 
 func (d *Denied) Error() string { return d.Message }
 
 // Deferred is the error with which a plugin asks the client to repeat the request after some time, or at once if After
-// is 0. The API server reports it with HTTP status 429.
+// is 0. The API server reports it with HTTP status 429. The message ends in a code.
 type Deferred struct {
 	Message string
 	After   time.Duration
+}
+
+// Defer returns a Deferred error.
+func Defer(code codes.Code, message string, after time.Duration) *Deferred {
+	return &Deferred{Message: code.AddTo(message), After: after}
 }
 
 func (d *Deferred) Error() string { return d.Message }

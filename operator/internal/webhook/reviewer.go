@@ -18,6 +18,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 // The URL paths of the endpoints.
@@ -171,7 +173,8 @@ func (r reviewer) count(ctx context.Context, p *Plugin, err error, changed bool)
 }
 
 func undecided(p *Plugin, err error) ctrladmission.Response {
-	return ctrladmission.Errored(http.StatusInternalServerError, fmt.Errorf("%s could not decide: %w", p.Name, err))
+	return ctrladmission.Errored(http.StatusInternalServerError,
+		errors.New(codes.Undecided.AddTo(fmt.Sprintf("%s could not decide: %v", p.Name, err))))
 }
 
 func newRequest(review ctrladmission.Request) (*Request, error) {

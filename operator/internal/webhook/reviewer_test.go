@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 type validatorFunc func(*Request) error
@@ -106,10 +108,10 @@ func TestMutatorsRunInTheOrderOfTheChain(t *testing.T) {
 		})
 	}
 	t.Run("a denial", func(t *testing.T) {
-		response := chainOf(t, mutator("a", nil), mutator("b", Deny("no"))).mutate(t.Context(), request)
+		response := chainOf(t, mutator("a", nil), mutator("b", Deny(codes.OptOut, "no"))).mutate(t.Context(), request)
 		require.False(t, response.Allowed)
 		require.EqualValues(t, 403, response.Result.Code)
-		require.Equal(t, "no", response.Result.Message)
+		require.Equal(t, "no (nstpl:opt-out)", response.Result.Message)
 	})
 	t.Run("nothing to change", func(t *testing.T) {
 		response := chainOf(t).mutate(t.Context(), request)
@@ -135,7 +137,7 @@ func TestMutatorsAreNotCalledForDeletions(t *testing.T) {
 
 func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
-	deferred := &Deferred{Message: "not yet", After: 2 * time.Second}
+	deferred := Defer(codes.Held, "not yet", 2*time.Second)
 	tests := []struct {
 		name    string
 		plugins []Plugin
@@ -144,26 +146,28 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 	}{
 		{"all allow", []Plugin{validator("a", fail, nil)}, 200, ""},
 		{
-			"two deny", []Plugin{validator("a", fail, Deny("one")), validator("b", ignore, Deny("two"))}, 403,
-			"one\ntwo",
+			"two deny", []Plugin{validator("a", fail, Deny(codes.OptOut, "one")), validator("b", ignore, Deny(codes.OptOut, "two"))}, 403,
+			"one (nstpl:opt-out)\ntwo (nstpl:opt-out)",
 		},
 		{
 			"a denial takes precedence over a deferral",
-			[]Plugin{validator("a", fail, deferred), validator("b", fail, Deny("one"))}, 403, "one",
+			[]Plugin{validator("a", fail, deferred), validator("b", fail, Deny(codes.OptOut, "one"))}, 403,
+			"one (nstpl:opt-out)",
 		},
 		{
 			"a denial takes precedence over a failure",
-			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, Deny("one"))}, 403, "one",
+			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, Deny(codes.OptOut, "one"))}, 403,
+			"one (nstpl:opt-out)",
 		},
-		{"a deferral", []Plugin{validator("a", fail, nil), validator("b", fail, deferred)}, 429, "not yet"},
+		{"a deferral", []Plugin{validator("a", fail, nil), validator("b", fail, deferred)}, 429, "not yet (nstpl:held)"},
 		{
 			"a failure takes precedence over a deferral",
 			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, deferred)}, 500,
-			"a could not decide: down",
+			"a could not decide: down (nstpl:undecided)",
 		},
 		{"a failure under the failure policy Ignore", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
 		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error {
-			return Deny("one")
+			return Deny(codes.OptOut, "one")
 		})}}, 200, ""},
 	}
 	for _, test := range tests {

@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -253,7 +254,7 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 	}
 	if _, reason, denied := strings.Cut(err.Error(),
 		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); denied {
-		return answer{false, reason}, nil
+		return answer{false, codes.Trim(reason)}, nil
 	}
 	return answer{},
 		errors.Join(errors.New("cannot read the rules and bindings, and cannot try to create a ConfigMap"), err)

@@ -3,7 +3,6 @@ package namespace
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +15,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
-	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -71,23 +69,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		}
 	}
 	for _, template := range index.All() {
-		predicted.verdicts = append(predicted.verdicts, verdict(template, index.Layers(template.Name), ns))
+		predicted.verdicts = append(predicted.verdicts, survey.Explain(template, index.Layers(template.Name), ns))
 	}
 	return predicted, predicted.plan(ctx, index, ns)
-}
-
-// verdict returns whether the revision of a template that a namespace has selects the namespace, and why.
-func verdict(template *v1alpha1.NamespaceTemplate, layers rollout.Layers, ns *corev1.Namespace) match.Verdict {
-	stored := match.Explain(template, ns)
-	if layer := layers.For(ns); layer == nil {
-		stored.Matches, stored.Overlays = false, nil
-		stored.Reason = fmt.Sprintf("revision %d has not reached the namespace yet", layers[0].Revision)
-	} else if layer != &layers[0] && (stored.Matches || !match.RequiresPermission(template)) {
-		stored = match.Explain(layer.Template, ns)
-		stored.Reason += fmt.Sprintf(" (revision %d: revision %d has not reached the namespace yet)", layer.Revision,
-			layers[0].Revision)
-	}
-	return stored
 }
 
 // connect returns two connections. Caller acts as the user whom the preview is about: the user of the kubeconfig, or

@@ -12,6 +12,7 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 // Error returns the message of an error as kubectl prints it, with one line for each of several joined errors.
@@ -53,7 +54,7 @@ func fromServer(err error, status metav1.Status) string {
 	case metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: you must be logged in to the server (%v)", err)
 	case metav1.StatusReasonForbidden:
-		if strings.Contains(err.Error(), "ask for the verb") { // a denial of nstpl already names the missing permission
+		if len(codes.Find(err.Error())) > 0 { // a denial of nstpl says itself what to do, and ends in its code
 			return fmt.Sprintf("Error from server (%s): %v", reason, err)
 		}
 		return fmt.Sprintf("Error from server (%s): %v: ask a cluster administrator for %s", reason, err, neededFor(status))

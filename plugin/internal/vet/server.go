@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -113,6 +114,7 @@ var isDenial = regexp.MustCompile(`^admission webhook "[^"]*" denied the request
 
 // reasonsOf returns the reasons in a message of the API server. A denial of a template lists several.
 func reasonsOf(message string) []string {
+	message = codes.Trim(message)
 	if at := isDenial.FindStringIndex(message); at != nil && at[0] == 0 {
 		message = message[at[1]:]
 	}

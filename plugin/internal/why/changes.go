@@ -1,0 +1,120 @@
+package why
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// addManagers adds which field managers set fields of an object, how and when, the oldest first. It omits the managers
+// of subresources such as the status. An entry has a time, but no user: the API server records none.
+func addManagers(a *answer, object *unstructured.Unstructured, now time.Time) {
+	entries := slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource != ""
+	})
+	slices.SortStableFunc(entries, func(x, y metav1.ManagedFieldsEntry) int {
+		return cmp.Compare(timeOf(x).Unix(), timeOf(y).Unix())
+	})
+	for i := range entries {
+		entry := &entries[i]
+		by := entry.Manager
+		if populate.IsOwnEntry(entry) {
+			by += ", the operator"
+		}
+		text := fmt.Sprintf("%s (%s", by, strings.ToLower(string(entry.Operation)))
+		if entry.Time != nil {
+			text += ", " + duration.HumanDuration(now.Sub(entry.Time.Time)) + " ago"
+		}
+		a.add(labelChangedBy, text+"): "+topFields(entry))
+	}
+}
+
+func timeOf(entry metav1.ManagedFieldsEntry) metav1.Time {
+	if entry.Time == nil {
+		return metav1.Time{}
+	}
+	return *entry.Time
+}
+
+// topFields returns the names of the fields that an entry owns, down to the second level: "data.a, metadata.labels". An
+// entry with many fields is shortened.
+func topFields(entry *metav1.ManagedFieldsEntry) string {
+	const few = 6
+	tree := map[string]map[string]json.RawMessage{}
+	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &tree) != nil {
+		return "unknown fields"
+	}
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		field := strings.TrimPrefix(key, "f:")
+		below := 0
+		for _, child := range slices.Sorted(maps.Keys(tree[key])) {
+			if name, isField := strings.CutPrefix(child, "f:"); isField {
+				names, below = append(names, field+"."+name), below+1
+			}
+		}
+		if below == 0 {
+			names = append(names, field)
+		}
+	}
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// addDrift adds the fields of an object that differ from its declaration, with the field managers that own them. Values
+// of Secrets are not shown.
+func addDrift(a *answer, sides survey.Sides) {
+	if sides.Live == nil || sides.Stored == nil {
+		return
+	}
+	for _, change := range fields.Compare(content(sides.Live), content(sides.Stored)) {
+		text := change.String()
+		if sides.Live.GetKind() == "Secret" && sides.Live.GroupVersionKind().Group == "" {
+			text = change.Path.String()
+		}
+		managers := slices.DeleteFunc(fields.Managers(sides.Live, change.Path), func(manager string) bool {
+			return manager == v1alpha1.FieldManager
+		})
+		if len(managers) > 0 {
+			text += " (set by " + strings.Join(managers, ", ") + ")"
+		}
+		a.add(labelState, "differs: "+text)
+	}
+}
+
+// content returns the fields of an object without its status, without what the API server sets, and without the records
+// of the operator.
+func content(object *unstructured.Unstructured) map[string]any {
+	stripped := object.DeepCopy()
+	for _, path := range [][]string{
+		{"status"}, {"metadata", "managedFields"}, {"metadata", "generation"}, {"metadata", "resourceVersion"},
+		{"metadata", "uid"}, {"metadata", "creationTimestamp"},
+		{"metadata", "labels", v1alpha1.TemplateNameLabel}, {"metadata", "annotations", v1alpha1.HashAnnotation},
+		{"metadata", "annotations", v1alpha1.UnownedAnnotation},
+		{"metadata", "annotations", v1alpha1.AdoptedAnnotation},
+	} {
+		unstructured.RemoveNestedField(stripped.Object, path...)
+	}
+	if len(stripped.GetAnnotations()) == 0 {
+		stripped.SetAnnotations(nil)
+	}
+	if len(stripped.GetLabels()) == 0 {
+		stripped.SetLabels(nil)
+	}
+	return stripped.Object
+}

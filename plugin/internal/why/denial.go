@@ -1,0 +1,198 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// errUnexplained is the error for a message that neither nstpl nor a part of Kubernetes that why knows has written.
+var errUnexplained = errors.New("the message has no code of nstpl, and is none of the messages of Kubernetes that this " +
+	"command knows: search for its words in the documentation of the component that it names")
+
+// message explains an error message: by its codes, or by its words if it has none.
+func (e *explainer) message(ctx context.Context, text string) (answer, error) {
+	found := codes.Find(text)
+	if len(found) == 0 {
+		return e.kubernetes(ctx, text)
+	}
+	a := answer{Subject: "message", Codes: found}
+	explanation, known := codes.Explain(found[0])
+	if !known {
+		return a, fmt.Errorf("this version of the plugin does not know the code %s: install a newer one", found[0])
+	}
+	a.Summary = fmt.Sprintf("%s: %s", found[0], explanation.Meaning)
+	addExplanation(&a, found[0])
+	for _, code := range found[1:] {
+		if quoted, known := codes.Explain(code); known {
+			a.add(labelState, fmt.Sprintf("the message quotes %s: %s", code, quoted.Meaning))
+			a.add(labelDecidedBy, quoted.DecidedBy)
+		}
+	}
+	for _, code := range found {
+		e.addCurrent(ctx, &a, code, text)
+	}
+	return a, nil
+}
+
+// What messages name.
+var (
+	heldNamespace    = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) (?:is being initialized|could not be populated)`)
+	namedSpace       = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
+	namedTemplate    = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
+	namedRule        = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
+	deniedPod        = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit`)
+	deniedConstraint = regexp.MustCompile(`(?:^|\n)\s*- constraint ([a-z0-9][a-z0-9.-]*): `)
+)
+
+// addCurrent adds the current state of what a message with a code names.
+func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, text string) {
+	if e.cluster == nil {
+		return
+	}
+	switch code {
+	case codes.Held, codes.PopulationFailed:
+		if match := heldNamespace.FindStringSubmatch(text); match != nil {
+			e.addNamespaceNow(ctx, a, match[1])
+		}
+	case codes.QuotaExceeded, codes.QuotaUncounted:
+		for _, match := range namedSpace.FindAllStringSubmatch(text, -1) {
+			e.addSpaceNow(ctx, a, match[1])
+		}
+	case codes.ConstraintDenied:
+		if match := deniedPod.FindStringSubmatch(text); match != nil {
+			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, -1))
+		}
+	case codes.AttributeProtected:
+		for _, match := range namedRule.FindAllStringSubmatch(text, -1) {
+			e.addRuleNow(ctx, a, match[1], match[2])
+		}
+	case codes.TemplateUse:
+		for _, match := range namedTemplate.FindAllStringSubmatch(text, -1) {
+			if allowed, err := e.cluster.MayUse(ctx, match[1]); !e.isUnread(err, "your own rights", "") {
+				a.add(labelNow, fmt.Sprintf("you %s use template %s", may(allowed), match[1]))
+			}
+		}
+	}
+}
+
+func may(allowed bool) string {
+	if allowed {
+		return "may"
+	}
+	return "may not"
+}
+
+// addNamespaceNow adds the state of a namespace that was held, or could not be populated.
+func (e *explainer) addNamespaceNow(ctx context.Context, a *answer, name string) {
+	now, err := e.namespaceAnswer(ctx, name)
+	if e.isUnread(err, "namespace/"+name, "") {
+		return
+	}
+	a.fill("namespace/NAME", "namespace/"+name)
+	a.add(labelNow, now.Summary)
+	for _, f := range now.Facts {
+		if f.Label == labelState || f.Label == labelCreatedBy || f.Label == labelTemplate {
+			a.add(f.Label, f.Text)
+		}
+	}
+}
+
+// addSpaceNow adds the usage of a policy space.
+func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
+	a.fill("policyspace NAME", "policyspace "+name)
+	object, err := e.cluster.Dynamic.Resource(v1alpha1.PolicySpaces).Get(ctx, name, getOptions)
+	if apierrors.IsNotFound(err) {
+		a.add(labelNow, "policyspace "+name+" does not exist")
+		return
+	}
+	if err != nil {
+		e.isUnread(err, "policyspaces, so the usage is not shown", viewerRole)
+		return
+	}
+	space := &v1alpha1.PolicySpace{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, space); err != nil {
+		e.noteOnce("policyspace %s: %v", name, err)
+		return
+	}
+	text := fmt.Sprintf("policyspace %s has %s", name, output.Count(int(space.Status.Namespaces), "namespace"))
+	if space.Status.Quota != "" {
+		text += "; usage: " + space.Status.Quota
+	}
+	a.add(labelNow, text)
+	if tree := space.Labels[v1alpha1.TreeLabel]; tree != "" {
+		a.add(labelDeclaredBy, "the tree "+tree+" declares policyspace "+name)
+	}
+}
+
+// addConstraintsNow adds which of the constraints in a denial the caller may use. Every user may ask that.
+func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace string, constraints [][]string) {
+	const few = 10 // each needs a request
+	var usable, others []string
+	for _, match := range constraints[:min(len(constraints), few)] {
+		allowed, err := e.cluster.MayUseConstraint(ctx, match[1], namespace)
+		switch {
+		case e.isUnread(err, "your own rights", ""):
+			return
+		case allowed:
+			usable = append(usable, match[1])
+		default:
+			others = append(others, match[1])
+		}
+	}
+	if len(usable) > 0 {
+		a.add(labelNow, fmt.Sprintf("you may use %s in namespace %s", strings.Join(usable, ", "), namespace))
+	}
+	if len(others) > 0 {
+		a.add(labelNow, fmt.Sprintf("you may not use %s in namespace %s", strings.Join(others, ", "), namespace))
+	}
+}
+
+// addRuleNow adds what a rule about an attribute says.
+func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named string) {
+	a.add(labelDecidedBy, kind+" "+named)
+	resource := v1alpha1.ClusterProtectedAttributes
+	namespace, name, isNamespaced := strings.Cut(named, "/")
+	if isNamespaced {
+		resource = v1alpha1.ProtectedAttributes
+	} else {
+		namespace, name = "", named
+	}
+	object, err := e.read(ctx, resource, namespace, name)
+	if apierrors.IsNotFound(err) {
+		a.add(labelNow, fmt.Sprintf("%s %s no longer exists", kind, named))
+		return
+	}
+	if err != nil {
+		e.isUnread(err, strings.ToLower(kind)+"s, so the rule is not shown", viewerRole)
+		return
+	}
+	rule := &v1alpha1.ProtectedAttribute{} // a ClusterProtectedAttribute has the same fields
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, rule); err != nil {
+		e.noteOnce("%s %s: %v", kind, named, err)
+		return
+	}
+	a.add(labelNow, fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind, rule.RoleRef.Name,
+		strings.ToLower(string(rule.AttributeKind)), rule.AttributeName))
+}
+
+// read returns the content of an object. The namespace of a cluster-scoped object is empty.
+func (e *explainer) read(
+	ctx context.Context, resource schema.GroupVersionResource, namespace, name string,
+) (map[string]any, error) {
+	object, err := e.cluster.Dynamic.Resource(resource).Namespace(namespace).Get(ctx, name, getOptions)
+	if err != nil {
+		return nil, err
+	}
+	return object.Object, nil
+}

@@ -1,0 +1,120 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// explainer makes answers. It reads with the permissions of the caller.
+type explainer struct {
+	cli.Session
+	// cluster is nil if there is none: then messages are explained by their codes and words only.
+	cluster *cluster.Cluster
+	// namespace is that of objects and messages that name none.
+	namespace string
+	noted     map[string]bool
+}
+
+// explainer returns an explainer for the cluster of the kubeconfig. With an error, it can explain messages only.
+func (o *why) explainer() (*explainer, error) {
+	e := &explainer{Session: o.Session, namespace: corev1.NamespaceDefault, noted: map[string]bool{}}
+	namespace, _, err := o.Namespace()
+	if err != nil {
+		return e, err
+	}
+	e.namespace = namespace
+	e.cluster, err = o.Connect()
+	return e, err
+}
+
+// noteOnce prints a note unless it was printed before.
+func (e *explainer) noteOnce(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !e.noted[note] {
+		e.noted[note] = true
+		e.Note("%s", note)
+	}
+}
+
+// isUnread reports whether err says that something cannot be read, although the answer goes on without it. It notes why:
+// the caller may not read it, or the cluster does not answer. It reports false for nil and for what does not exist.
+func (e *explainer) isUnread(err error, what, granted string) bool {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return false
+	case apierrors.IsForbidden(err):
+		if granted != "" {
+			granted = ": ask for " + granted
+		}
+		e.noteOnce("you may not read %s%s", what, granted)
+	case errors.Is(err, cluster.NotInstalledError{}), errors.As(err, &status):
+		e.noteOnce("%v", err)
+	default:
+		e.noteOnce("the cluster does not answer, so its current state is not shown")
+	}
+	return true
+}
+
+const viewerRole = "the ClusterRole nstpl-viewer"
+
+// templates returns all templates. It reports false if they cannot be read.
+func (e *explainer) templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, bool) {
+	templates, err := e.cluster.Templates(ctx)
+	return templates, !e.isUnread(err, "namespacetemplates, so the templates are not shown", viewerRole)
+}
+
+// mappingOf returns the mapping of a resource as arguments name it: pods, po, deployments.apps or NetworkPolicy.
+func (e *explainer) mappingOf(argument string) (*meta.RESTMapping, error) {
+	full, resource := schema.ParseResourceArg(strings.ToLower(argument))
+	kind := schema.GroupVersionKind{}
+	if full != nil {
+		kind, _ = e.cluster.Mapper.KindFor(*full)
+	}
+	if kind.Empty() {
+		var err error
+		if kind, err = e.cluster.Mapper.KindFor(resource.WithVersion("")); meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("the server doesn't have a resource type %q", argument)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return e.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}
+
+// get returns an object. The namespace is ignored if the resource has none.
+func (e *explainer) get(
+	ctx context.Context, mapping *meta.RESTMapping, namespace, name string,
+) (*unstructured.Unstructured, error) {
+	if isNamespaced(mapping) {
+		return e.cluster.Dynamic.Resource(mapping.Resource).Namespace(namespace).Get(ctx, name, getOptions)
+	}
+	return e.cluster.Dynamic.Resource(mapping.Resource).Get(ctx, name, getOptions)
+}
+
+func isNamespaced(mapping *meta.RESTMapping) bool {
+	return mapping.Scope.Name() == meta.RESTScopeNameNamespace
+}
+
+// named explains an object that arguments name.
+func (e *explainer) named(ctx context.Context, resource, name string) (answer, error) {
+	if cli.NamespaceResource().Is(resource) {
+		return e.namespaceAnswer(ctx, name)
+	}
+	mapping, err := e.mappingOf(resource)
+	if err != nil {
+		return answer{}, err
+	}
+	return e.object(ctx, mapping, e.namespace, name)
+}

@@ -1,0 +1,148 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+// explainFiles tries to create the objects in files, and explains each denial.
+func (o *why) explainFiles(ctx context.Context) error {
+	objects, skipped, err := source.Objects(o.files, o.In)
+	if err != nil {
+		return err
+	}
+	for _, note := range skipped {
+		o.Note("skipped %s", note)
+	}
+	if len(objects) == 0 {
+		return fmt.Errorf("no objects found in %q", o.files.All())
+	}
+	e, err := o.explainer()
+	if err != nil {
+		return err
+	}
+	_, explicit, err := o.Namespace()
+	if err != nil {
+		return err
+	}
+	answers, err := e.tryAll(ctx, objects, explicit)
+	return errors.Join(o.write(nil, answers...), err)
+}
+
+// tryAll tries objects one after the other. After an error it goes on with the next object.
+func (e *explainer) tryAll(
+	ctx context.Context, objects []*unstructured.Unstructured, explicit bool,
+) (answers []answer, err error) {
+	defer e.Progress("sending dry runs")()
+	given := e.namespace
+	var errs []error
+	for _, object := range objects {
+		if own := object.GetNamespace(); own != "" && own != given && explicit {
+			errs = append(errs, fmt.Errorf("%s %s is in namespace %s, which does not match namespace %s", object.GetKind(),
+				object.GetName(), own, given))
+			continue
+		}
+		e.namespace = given
+		explained, err := e.try(ctx, object)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err))
+			continue
+		}
+		answers = append(answers, explained)
+	}
+	return answers, errors.Join(errs...)
+}
+
+// try sends a dry run of an object, and explains the answer of the API server.
+func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) (answer, error) {
+	kind := object.GroupVersionKind()
+	mapping, err := e.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return answer{}, err
+	}
+	name := object.GetName()
+	if name == "" {
+		name = object.GetGenerateName()
+	}
+	a := answer{Subject: output.Object(kind.GroupKind(), name)}
+	if isNamespaced(mapping) {
+		if own := object.GetNamespace(); own != "" {
+			e.namespace = own
+		}
+		object.SetNamespace(e.namespace)
+		a.Namespace = e.namespace
+	} else {
+		object.SetNamespace("")
+	}
+	object.SetManagedFields(nil) // an apply rejects them
+	stored, err := e.cluster.Try(ctx, mapping, object, cli.FieldManager)
+	if err == nil {
+		a.Allowed = new(true)
+		a.Summary = a.where() + " would be allowed"
+		addAdmitted(&a, stored)
+		return a, nil
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return a, err
+	}
+	a.Allowed = new(false)
+	denial, unexplained := e.message(ctx, err.Error())
+	a.Codes, a.Facts = denial.Codes, denial.Facts
+	a.Summary = a.where() + " would be denied"
+	if apierrors.IsTooManyRequests(err) {
+		a.Summary = a.where() + " would have to wait"
+	}
+	if unexplained == nil {
+		a.Summary += ": " + denial.Summary
+	}
+	a.add(labelSays, reasonIn(err.Error()))
+	return a, nil
+}
+
+// reasonIn returns a message without its code. A message of nstpl also loses the name of the webhook or policy: the API
+// server names the webhook that it called first, which may not be the one that decided.
+func reasonIn(message string) string {
+	if len(codes.Find(message)) == 0 {
+		return message
+	}
+	for _, before := range []string{" denied the request: ", " denied request: "} {
+		if _, reason, found := strings.Cut(message, before); found {
+			message = reason
+		}
+	}
+	return codes.Trim(message)
+}
+
+// addAdmitted adds which constraint admitted a pod, and that the pods of a workload are not checked yet.
+func addAdmitted(a *answer, stored *unstructured.Unstructured) {
+	if stored.GetKind() == "Pod" && stored.GroupVersionKind().Group == corev1.GroupName {
+		annotations := stored.GetAnnotations()
+		if constraint := annotations[v1alpha1.SCCAnnotation]; constraint != "" {
+			subject := "user"
+			if annotations[v1alpha1.SCCSubjectAnnotation] == scc.ServiceAccountSubject {
+				subject = "service account"
+			}
+			a.add(labelDecidedBy,
+				fmt.Sprintf("SecurityContextConstraints %s admit it, which the %s may use", constraint, subject))
+		}
+		return
+	}
+	if template, found, _ := unstructured.NestedMap(stored.Object, "spec", "template", "spec"); found && template != nil {
+		a.add(labelState, "its pods are checked when its controller creates them: "+
+			"'kubectl nstpl scc review -f FILE' checks them against SecurityContextConstraints")
+	}
+}

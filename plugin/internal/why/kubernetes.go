@@ -1,0 +1,211 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// denials are the messages of Kubernetes that users take for those of nstpl, since a template may declare what decides.
+var denials = []struct {
+	pattern *regexp.Regexp
+	explain func(e *explainer, ctx context.Context, a *answer, match []string)
+}{
+	{regexp.MustCompile(`exceeded quota: ([a-z0-9][a-z0-9.-]*), requested: (.+?), used: (.+?), limited: ([^\s,]+(?:,[^\s,]+)*)`),
+		(*explainer).exceededQuota},
+	{regexp.MustCompile(`failed quota: ([a-z0-9][a-z0-9.-]*): must specify (.+?)(?:\n|$)`), (*explainer).unspecifiedQuota},
+	{regexp.MustCompile(`((?:minimum|maximum) \S+ usage per \w+ is [^,]+|\S+ max limit to request ratio per \w+ is [^,]+)`),
+		(*explainer).limitRange},
+	{regexp.MustCompile(`violates PodSecurity "([a-z]+):([^"]+)": ([^\n]+)`), (*explainer).podSecurity},
+	{regexp.MustCompile(`User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"` +
+		`(?: in the namespace "([^"]+)"| at the cluster scope)?`), (*explainer).noPermission},
+	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), (*explainer).noWebhook},
+	{regexp.MustCompile(`admission webhook "([^"]+)" denied the request`), (*explainer).otherWebhook},
+	{regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '([^']+)' denied request`),
+		(*explainer).otherPolicy},
+}
+
+// kubernetes explains a message without a code of nstpl.
+func (e *explainer) kubernetes(ctx context.Context, text string) (answer, error) {
+	for _, denial := range denials {
+		if match := denial.pattern.FindStringSubmatch(text); match != nil {
+			a := answer{Subject: "message"}
+			denial.explain(e, ctx, &a, match)
+			return a, nil
+		}
+	}
+	return answer{}, errUnexplained
+}
+
+func (e *explainer) exceededQuota(ctx context.Context, a *answer, match []string) {
+	a.Summary = fmt.Sprintf("Kubernetes denies the request: ResourceQuota %s has no room for %s", match[1], match[2])
+	a.add(labelDecidedBy, fmt.Sprintf("ResourceQuota %s: of %s, %s were used", match[1], match[4], match[3]))
+	a.add(labelRemedy, "Request less, or delete objects in the namespace.")
+	e.addQuota(ctx, a, match[1])
+}
+
+func (e *explainer) unspecifiedQuota(ctx context.Context, a *answer, match []string) {
+	a.Summary = fmt.Sprintf("Kubernetes denies the request: ResourceQuota %s requires that pods specify %s", match[1],
+		strings.TrimSpace(match[2]))
+	a.add(labelDecidedBy, "ResourceQuota "+match[1])
+	a.add(labelRemedy, "Set these requests and limits in each container, or ask for a LimitRange with defaults.")
+	e.addQuota(ctx, a, match[1])
+}
+
+// addQuota adds the usage of a ResourceQuota, and who declares it.
+func (e *explainer) addQuota(ctx context.Context, a *answer, name string) {
+	live := e.addObject(ctx, a, "resourcequotas", name)
+	if live == nil {
+		return
+	}
+	hard, _, _ := unstructured.NestedStringMap(live.Object, "status", "hard")
+	used, _, _ := unstructured.NestedStringMap(live.Object, "status", "used")
+	var usage []string
+	for _, resource := range slices.Sorted(maps.Keys(hard)) {
+		usage = append(usage, fmt.Sprintf("%s %s/%s", resource, used[resource], hard[resource]))
+	}
+	if len(usage) > 0 {
+		a.add(labelNow, "ResourceQuota "+name+" has "+strings.Join(usage, ", "))
+	}
+}
+
+// addObject adds who declares and who changed an object that decided, and who can change the decision. It returns the
+// object, or nil if it cannot be read.
+func (e *explainer) addObject(ctx context.Context, a *answer, resource, name string) *unstructured.Unstructured {
+	if e.cluster == nil {
+		return nil
+	}
+	mapping, err := e.mappingOf(resource)
+	if e.isUnread(err, resource, "") || err != nil {
+		return nil
+	}
+	live, err := e.get(ctx, mapping, e.namespace, name)
+	if apierrors.IsNotFound(err) {
+		e.noteOnce("%s %q not found in namespace %s: name the namespace of the request with -n", resource, name,
+			e.namespace)
+		return nil
+	}
+	explained, err := e.object(ctx, mapping, e.namespace, name)
+	if err != nil {
+		e.isUnread(err, resource, "")
+		return nil
+	}
+	a.include(explained)
+	a.add(labelState, explained.Summary)
+	if live == nil {
+		return nil
+	}
+	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" {
+		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or opt the namespace out of it. "+
+			"The operator reverts changes of the object itself.", template))
+	} else {
+		a.add(labelAdministrator, "Change "+explained.Subject+".")
+	}
+	return live
+}
+
+func (e *explainer) limitRange(ctx context.Context, a *answer, match []string) {
+	a.Summary = "Kubernetes denies the request because of a LimitRange: " + match[1]
+	a.add(labelRemedy, "Change the requests and limits of the containers.")
+	if e.cluster == nil {
+		return
+	}
+	ranges, err := e.cluster.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("limitranges")).
+		Namespace(e.namespace).List(ctx, metav1.ListOptions{Limit: 10})
+	if e.isUnread(err, "limitranges in namespace "+e.namespace, "") || err != nil {
+		return
+	}
+	for i := range ranges.Items {
+		e.addObject(ctx, a, "limitranges", ranges.Items[i].GetName())
+		a.add(labelDecidedBy, "LimitRange "+ranges.Items[i].GetName())
+	}
+	if len(ranges.Items) == 0 {
+		e.noteOnce("no LimitRange found in namespace %s: name the namespace of the request with -n", e.namespace)
+	}
+}
+
+func (e *explainer) podSecurity(ctx context.Context, a *answer, match []string) {
+	a.Summary = fmt.Sprintf("Kubernetes denies the pod by the Pod Security Standard %s: %s", match[1], match[3])
+	const label = "pod-security.kubernetes.io/enforce"
+	a.add(labelDecidedBy, "Pod Security Admission, by the label "+label+" of the namespace")
+	a.add(labelRemedy, "Change the fields that the message names.")
+	a.add(labelAdministrator, "If the pod needs these fields, change the label "+label+" of the namespace. It is not "+
+		"a SecurityContextConstraint of nstpl.")
+	if e.cluster == nil {
+		return
+	}
+	ns, err := e.cluster.Namespace(ctx, e.namespace)
+	if !e.isUnread(err, "namespace/"+e.namespace, "") && err == nil {
+		a.add(labelNow, fmt.Sprintf("namespace/%s has %s=%s", e.namespace, label, ns.Labels[label]))
+	}
+}
+
+func (e *explainer) noPermission(_ context.Context, a *answer, match []string) {
+	user, verb, resource, group, namespace := match[1], match[2], match[3], match[4], match[5]
+	where := "in the whole cluster"
+	check := fmt.Sprintf("kubectl auth can-i %s %s", verb, strings.TrimSuffix(resource+"."+group, "."))
+	if namespace != "" {
+		where = "in namespace " + namespace
+		check += " -n " + namespace
+	}
+	a.Summary = fmt.Sprintf("user %s has no permission to %s %s %s: no Role or ClusterRole that is bound to the user "+
+		"grants it", user, verb, resource, where)
+	a.add(labelDecidedBy, "the authorizer of the API server, which is usually RBAC. It is not a denial of nstpl")
+	if group == v1alpha1.GroupVersion.Group && slices.Contains([]string{"get", "list", "watch"}, verb) {
+		a.add(labelRemedy, "Ask an administrator for the ClusterRole nstpl-viewer.")
+	} else {
+		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s. '%s' shows whether you have it.", verb,
+			resource, check))
+	}
+	if namespace != "" {
+		a.add(labelAdministrator, "Bind a role in the namespace, for example by a RoleBinding in a template. "+
+			"A new namespace has the RoleBindings of templates once it is populated: "+
+			"see 'kubectl nstpl why namespace/"+namespace+"'.")
+	}
+}
+
+func (e *explainer) noWebhook(_ context.Context, a *answer, match []string) {
+	a.add(labelDecidedBy, "the API server, because the webhook "+match[1]+" does not answer")
+	if !isOurWebhook(match[1]) {
+		a.Summary = "a webhook that is not of nstpl does not answer: " + match[1]
+		a.add(labelRemedy, "Ask an administrator of the program to which the webhook belongs.")
+		return
+	}
+	a.Summary = "the API server does not reach the operator of nstpl, so it denies the request"
+	a.add(labelRemedy, "Repeat the request later. Requests that change no policies and no new namespaces are not affected.")
+	a.add(labelAdministrator, "See why the operator does not run with 'kubectl get pods -n "+v1alpha1.OperatorNamespace+"'.")
+}
+
+func (e *explainer) otherWebhook(_ context.Context, a *answer, match []string) {
+	if isOurWebhook(match[1]) {
+		a.Summary = "the operator of nstpl denies the request, but the message has no code"
+		a.add(labelRemedy, "Paste the whole message. Operators before this version write no codes.")
+	} else {
+		a.Summary = "a webhook that is not of nstpl denies the request: " + match[1]
+		a.add(labelRemedy, "Ask an administrator of the program to which the webhook belongs.")
+	}
+	a.add(labelDecidedBy, "the webhook "+match[1])
+}
+
+func (e *explainer) otherPolicy(_ context.Context, a *answer, match []string) {
+	a.Summary = "a ValidatingAdmissionPolicy that is not of nstpl denies the request: " + match[1]
+	a.add(labelRemedy, "Do what its message says, or ask an administrator of the policy.")
+	if strings.HasPrefix(match[1], "nstpl-") {
+		a.Summary = "a policy of nstpl denies the request, but the message has no code: " + match[1]
+		a.add(labelRemedy, "Paste the whole message.")
+	}
+	a.add(labelDecidedBy, fmt.Sprintf("ValidatingAdmissionPolicy %s, by its binding %s", match[1], match[2]))
+}
+
+// isOurWebhook reports whether a webhook belongs to nstpl.
+func isOurWebhook(name string) bool { return strings.HasSuffix(name, "."+v1alpha1.GroupVersion.Group) }

@@ -1,0 +1,96 @@
+package why
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+func TestAddState(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	type option = func(*corev1.Namespace)
+	condition := func(status corev1.ConditionStatus, reason string) option {
+		return func(ns *corev1.Namespace) {
+			ns.Status.Conditions = []corev1.NamespaceCondition{{
+				Type: v1alpha1.NamespacePopulated, Status: status, Reason: reason, Message: "message",
+				LastTransitionTime: metav1.NewTime(now.Add(-time.Minute)),
+			}}
+		}
+	}
+	pending := func(initializers string) option {
+		return func(ns *corev1.Namespace) {
+			ns.Labels = map[string]string{v1alpha1.InitializingLabel: "true"}
+			ns.Annotations = map[string]string{v1alpha1.PendingAnnotation: initializers}
+		}
+	}
+	optOut := func(value string) option {
+		return func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: value} }
+	}
+	for name, test := range map[string]struct {
+		options   []option
+		selecting int
+		summary   string
+		states    []string
+	}{
+		"populated": {
+			[]option{condition(corev1.ConditionTrue, populate.ConditionPopulated)}, 1, "namespace/n is populated",
+			[]string{"Populated for 60s: message"},
+		},
+		"opted out": {
+			[]option{optOut("true")}, 0,
+			"namespace/n is not populated: the namespace is opted out (annotation " + v1alpha1.OptOutAnnotation + ")", nil,
+		},
+		"opted out of a template": {
+			[]option{optOut("a"), condition(corev1.ConditionTrue, populate.ConditionPopulated)}, 1,
+			"namespace/n is populated", []string{"Populated for 60s: message", "opted out of 1 template: a"},
+		},
+		"held": {
+			[]option{pending("network")}, 0, "namespace/n has been held for 2m: it waits for network", nil,
+		},
+		"held, and retried": {
+			[]option{pending(v1alpha1.TemplateInitializer), condition(corev1.ConditionFalse, populate.ConditionRetrying)}, 1,
+			"namespace/n has been held for 2m: it waits for namespace-template", []string{
+				"namespace-template is the operator, which populates the namespace", "Retrying for 60s: message",
+			},
+		},
+		"failed when it was new": {
+			[]option{pending(v1alpha1.TemplateInitializer), condition(corev1.ConditionFalse, populate.ConditionObjectsFailed)},
+			1, "namespace/n could not be populated, so writes into it are denied",
+			[]string{"ObjectsFailed for 60s: message"},
+		},
+		"failed later": {
+			[]option{condition(corev1.ConditionFalse, populate.ConditionObjectsFailed)}, 1,
+			"namespace/n does not have all objects that templates declare", []string{"ObjectsFailed for 60s: message"},
+		},
+		"without a template":     {nil, 0, "namespace/n is not populated: no template selects it", nil},
+		"not reported":           {nil, 1, "namespace/n: the operator has not reported on it", nil},
+		"with unknown templates": {nil, -1, "namespace/n: the operator has not reported on it", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "n", CreationTimestamp: metav1.NewTime(now.Add(-2 * time.Minute)),
+			}}
+			for _, set := range test.options {
+				set(ns)
+			}
+			a := answer{Subject: "namespace/n"}
+			addState(&a, ns, test.selecting, now)
+			require.Equal(t, test.summary, a.Summary)
+			var states []string
+			for _, f := range a.Facts {
+				if f.Label == labelState {
+					states = append(states, f.Text)
+				}
+			}
+			require.Equal(t, test.states, states)
+		})
+	}
+}

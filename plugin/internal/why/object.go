@@ -1,0 +1,272 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// object explains an object that is not a Namespace.
+func (e *explainer) object(
+	ctx context.Context, mapping *meta.RESTMapping, namespace, name string,
+) (answer, error) {
+	a := answer{Subject: output.Object(mapping.GroupVersionKind.GroupKind(), name)}
+	if isNamespaced(mapping) {
+		a.Namespace = namespace
+	}
+	live, err := e.get(ctx, mapping, namespace, name)
+	if err != nil {
+		live = nil
+		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return a, err
+		}
+	}
+	if live != nil {
+		addOrigin(&a, live)
+		addManagers(&a, live, time.Now())
+	}
+	change, index := e.planned(ctx, &a, mapping)
+	switch {
+	case change != nil:
+		e.explainChange(ctx, &a, change, live)
+		addDeclaration(&a, change, index)
+	case apierrors.IsForbidden(err):
+		a.Summary = "you may not read " + a.where() + ", so nothing is known about it"
+		a.add(labelRemedy, "Ask an administrator for the verb get on "+mapping.Resource.GroupResource().String()+".")
+	case live == nil:
+		a.Summary = a.where() + " does not exist, and no template is known to declare it"
+		a.add(labelRemedy, "Check the name and the namespace.")
+	default:
+		explainByMetadata(&a, live)
+	}
+	return a, nil
+}
+
+// where returns the object and its namespace.
+func (a *answer) where() string {
+	if a.Namespace == "" {
+		return a.Subject
+	}
+	return a.Subject + " in namespace " + a.Namespace
+}
+
+// planned returns what the operator would do with the object of an answer, and the templates, or nil if no template
+// declares it or that is unknown.
+func (e *explainer) planned(
+	ctx context.Context, a *answer, mapping *meta.RESTMapping,
+) (*populate.Change, *match.Index) {
+	if a.Namespace == "" {
+		return nil, nil
+	}
+	ns, err := e.cluster.Namespace(ctx, a.Namespace)
+	if apierrors.IsNotFound(err) {
+		a.add(labelState, fmt.Sprintf("namespace/%s does not exist", a.Namespace))
+	}
+	if err != nil {
+		e.isUnread(err, "namespace/"+a.Namespace, "")
+		return nil, nil
+	}
+	templates, known := e.templates(ctx)
+	if !known {
+		return nil, nil
+	}
+	index, unread := e.cluster.Index(ctx, templates, []*corev1.Namespace{ns})
+	for _, err := range unread {
+		e.noteOnce("%v", err)
+	}
+	compared, err := survey.Compare(ctx, e.cluster, index, []*corev1.Namespace{ns}, survey.Scope{})
+	if err != nil {
+		e.noteOnce("the objects of namespace/%s cannot be compared with the templates: %v", a.Namespace, err)
+		return nil, nil
+	}
+	kind := mapping.GroupVersionKind.GroupKind()
+	for planned := range compared.Namespaces(ctx) {
+		i := slices.IndexFunc(planned.Changes, func(change populate.Change) bool {
+			return change.Kind.GroupKind() == kind && output.ChangedObject(change) == a.Subject
+		})
+		if i >= 0 {
+			return &planned.Changes[i], index
+		}
+		if planned.Skipped != "" {
+			a.add(labelState, fmt.Sprintf("namespace/%s is not populated: %s", a.Namespace, planned.Skipped))
+		}
+		addFindings(a, planned)
+	}
+	return nil, index
+}
+
+// addFindings adds what keeps templates from being rendered, since one of them may declare the object.
+func addFindings(a *answer, planned survey.Namespace) {
+	for _, broken := range planned.Broken {
+		a.add(labelState, fmt.Sprintf("template %s, which may declare it, cannot be rendered: %v", broken.Template.Name,
+			broken.Err))
+	}
+}
+
+// addDeclaration adds which template declares an object: its revision, its policy space, and its tree.
+func addDeclaration(a *answer, change *populate.Change, index *match.Index) {
+	if change.Undeclared || change.Declared == nil && change.Template == "" {
+		return
+	}
+	text := "template " + change.Template
+	template := index.Get(change.Template)
+	if template == nil {
+		a.add(labelDeclaredBy, text+", which no longer exists")
+		return
+	}
+	if change.Declared == nil && change.Deletes() {
+		a.add(labelDeclaredBy, text+" declared it earlier")
+		return
+	}
+	if change.Declared != nil {
+		for _, layer := range index.Layers(change.Template) {
+			if layer.Template.Generation == change.Declared.Template.Generation && layer.Revision > 0 {
+				text += fmt.Sprintf(", revision %d", layer.Revision)
+			}
+		}
+	}
+	if selector, err := match.Selector(template.Spec.Namespaces); err == nil {
+		if space, isOfSpace := strings.CutSuffix(selector.String(), v1alpha1.DepthLabelSuffix); isOfSpace {
+			text += ", inherited from policy space " + space
+		}
+	}
+	if tree := template.Labels[v1alpha1.TreeLabel]; tree != "" {
+		text += ", compiled from the tree " + tree
+	}
+	a.add(labelDeclaredBy, text)
+}
+
+// explainChange sets the summary by what the operator would do with an object, and adds what to do.
+func (e *explainer) explainChange(
+	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
+) {
+	template := change.Template
+	edit := fmt.Sprintf("To change it, edit template %s, or opt the namespace out with "+
+		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
+	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
+		edit += " The operator reverts other changes of declared fields."
+	}
+	switch change.Action {
+	case populate.Unchanged:
+		a.Summary = fmt.Sprintf("%s is as template %s declares it", a.where(), template)
+		a.add(labelRemedy, edit)
+	case populate.Create:
+		e.explainMissing(ctx, a, change)
+	case populate.Configure:
+		a.Summary = fmt.Sprintf("%s differs from template %s, and the operator is about to correct it", a.where(), template)
+		a.add(labelState, change.Reason)
+		e.addDifferences(ctx, a, change, live)
+		a.add(labelRemedy, edit)
+	case populate.Prune, populate.Empty:
+		a.Summary = a.where() + " is about to be deleted by the operator"
+		a.add(labelState, change.Reason)
+		a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
+	case populate.LeaveAlone:
+		a.Summary = a.where() + " is left alone by the operator: " + change.Reason
+		if live == nil {
+			a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it: %s", a.where(), template,
+				change.Reason)
+		}
+		if change.Drifted {
+			e.addDifferences(ctx, a, change, live)
+		}
+		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl diff %s' shows the differences from the templates.", a.Namespace))
+	case populate.Unknown:
+		a.Summary = fmt.Sprintf("%s is declared by template %s, but cannot be compared with it", a.where(), template)
+		a.add(labelState, change.Reason)
+		a.add(labelRemedy, edit)
+	}
+	if live != nil && live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
+		a.add(labelState, "adopted: it existed before nstpl managed it, so it is never deleted")
+	}
+}
+
+// explainMissing explains an object that templates declare and that does not exist, or that is not managed yet.
+func (e *explainer) explainMissing(ctx context.Context, a *answer, change *populate.Change) {
+	if change.Observed != nil {
+		a.Summary = fmt.Sprintf("%s exists, and the operator is about to adopt it: template %s declares it", a.where(),
+			change.Template)
+		a.add(labelState, change.Reason)
+		return
+	}
+	a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it", a.where(), change.Template)
+	a.add(labelState, change.Reason)
+	ns, err := e.cluster.Namespace(ctx, a.Namespace)
+	if err != nil {
+		return
+	}
+	if condition := populate.PopulatedCondition(ns); condition != nil && condition.Status == corev1.ConditionFalse {
+		a.add(labelState, condition.Reason+": "+condition.Message)
+	}
+	a.add(labelRemedy, "Resolve what the state names. The operator creates the object by itself then. If it names "+
+		"nothing, check that the operator is running with 'kubectl nstpl version'.")
+}
+
+// addDifferences adds the fields that differ from the declaration.
+func (e *explainer) addDifferences(
+	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
+) {
+	if live == nil {
+		return
+	}
+	sides, err := survey.DryRunOn(ctx, e.cluster, a.Namespace, *change, live)
+	if err != nil {
+		e.noteOnce("the fields that differ are unknown: %v", err)
+		return
+	}
+	addDrift(a, sides)
+}
+
+// addOrigin adds who created an object, as far as its metadata says.
+func addOrigin(a *answer, live *unstructured.Unstructured) {
+	for _, owner := range live.GetOwnerReferences() {
+		a.add(labelCreatedBy, fmt.Sprintf("the controller of %s/%s, which owns it", strings.ToLower(owner.Kind), owner.Name))
+	}
+	entries := live.GetManagedFields()
+	created := live.GetCreationTimestamp()
+	i := slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource == "" && entry.Time != nil && entry.Time.Equal(&created)
+	})
+	if i < 0 {
+		return
+	}
+	switch {
+	case !populate.IsOwnEntry(&entries[i]):
+		a.add(labelCreatedBy, "the client with the field manager "+entries[i].Manager)
+	case populate.Ours(live):
+		a.add(labelCreatedBy, "the operator")
+	}
+}
+
+// explainByMetadata sets the summary of an object of which no declaration is known, by its labels and annotations.
+func explainByMetadata(a *answer, live *unstructured.Unstructured) {
+	template, tree := live.GetLabels()[v1alpha1.TemplateNameLabel], live.GetLabels()[v1alpha1.TreeLabel]
+	switch {
+	case live.GetKind() == "ResourceQuota" && live.GetName() == v1alpha1.QuotaName:
+		a.Summary = a.where() + " counts usage for the quotas of policy spaces, and is managed by the operator"
+		a.add(labelRemedy, "Leave it as it is. Its own limits are not enforced.")
+	case template != "":
+		a.Summary = fmt.Sprintf("%s is managed by nstpl: template %s declares it", a.where(), template)
+		a.add(labelDeclaredBy, "template "+template+", according to the label "+v1alpha1.TemplateNameLabel)
+		a.add(labelRemedy, "Ask an administrator to change the template. The operator reverts changes of declared fields.")
+	case tree != "":
+		a.Summary = fmt.Sprintf("%s is compiled from the tree %s", a.Subject, tree)
+		a.add(labelRemedy, "Change the files of the tree, and apply them again.")
+	default:
+		a.Summary = a.where() + " is not managed by nstpl"
+	}
+}
