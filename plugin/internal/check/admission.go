@@ -118,14 +118,15 @@ func checkOtherWebhooks(c *common) []Result {
 	for i := range c.hooks.value {
 		h := &c.hooks.value[i]
 		fails := h.failurePolicy != admissionregistrationv1.Ignore
+		blocks := fails && h.sees(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
 		if service, ok := h.service(); ok && fails && c.isGone(service) {
-			results = append(results, goneService(id, h, service))
+			results = append(results, goneService(id, h, service, blocks || h.sees(declarable, labels.Set{})))
 			continue
 		}
 		if h.isOwn() {
 			continue
 		}
-		if fails && h.sees(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace)) {
+		if blocks {
 			blocking = append(blocking, h.name)
 		}
 		if !supportsDryRuns(h.sideEffects) && h.sees(declarable, c.labelsOf(v1alpha1.TrialNamespace)) {
@@ -166,7 +167,9 @@ func (c *common) isGone(service ref) bool {
 	return known && found.err == nil && !found.value
 }
 
-func goneService(id string, h *hook, service ref) Result {
+// goneService returns the result for a webhook that cannot be called. Concerns reports whether it matches requests that
+// nstpl depends on.
+func goneService(id string, h *hook, service ref, concerns bool) Result {
 	kind := "validatingwebhookconfiguration"
 	if h.mutates {
 		kind = "mutatingwebhookconfiguration"
@@ -177,8 +180,11 @@ func goneService(id string, h *hook, service ref) Result {
 			h.name, service.namespace, service.name),
 		Remedy: fmt.Sprintf("install what serves it, or run 'kubectl delete %s %s'", kind, h.configuration),
 	}
-	if h.isOwn() {
+	switch {
+	case h.isOwn():
 		r.Remedy = fmt.Sprintf("install nstpl again, or run 'kubectl delete %s %s'", kind, h.configuration)
+	case !concerns:
+		r.Status = Warning
 	}
 	return r
 }

@@ -5,10 +5,8 @@
 package check
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -19,6 +17,12 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// Values of Report.Checked.
+const (
+	beforeInstallation = "before"
+	afterInstallation  = "after"
 )
 
 // exitFailures is the exit code if a check failed.
@@ -88,6 +92,9 @@ func (o *check) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if report.Checked == beforeInstallation && !o.pre {
+		o.Note("nstpl is not installed in this cluster: these are the checks before an installation")
+	}
 	if err := o.print(report); err != nil {
 		return err
 	}
@@ -115,15 +122,16 @@ func (o *check) check(ctx context.Context, c *cluster.Cluster) (Report, error) {
 		if err != nil {
 			return Report{}, err
 		}
+		facts.isInstalled = isInstalled
 		report = newReport(judgeBefore(&facts))
-		report.Checked = "before"
+		report.Checked = beforeInstallation
 	} else {
 		facts, err := readAfter(ctx, c, server)
 		if err != nil {
 			return Report{}, err
 		}
 		report = newReport(judgeAfter(&facts))
-		report.Checked = "after"
+		report.Checked = afterInstallation
 		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
 		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
 	}
@@ -178,14 +186,33 @@ func (o *check) print(report Report) error {
 		r := &report.Results[i]
 		mark := words[r.Status]
 		output.Line(o.Out, "%s  %s", mark, r.Message)
-		if r.Remedy != "" {
+		if r.Remedy != "" && isLastOf(report.Results, i) {
 			output.Line(o.Out, "%*s  %s", len([]rune(mark)), "", r.Remedy)
 		}
 	}
-	kind := "nstpl is installed"
-	if report.Checked == "before" {
-		kind = "before an installation of nstpl " + cmp.Or(report.Versions.Plugin, "of an unknown version")
+	output.Line(o.Out, "%s: %s", report.conclusion(), report.Summary)
+	return nil
+}
+
+// isLastOf reports whether the next result has another remedy. Several results with one cause have the same remedy.
+func isLastOf(results []Result, i int) bool {
+	return i+1 == len(results) || results[i+1].Remedy != results[i].Remedy
+}
+
+// conclusion returns what the results mean as a whole.
+func (r *Report) conclusion() string {
+	conclusions := map[string][3]string{
+		beforeInstallation: {"nstpl cannot be installed yet", "not everything could be checked", "nstpl can be installed"},
+		afterInstallation: {
+			"the installation has problems", "not everything could be checked", "the installation is in order",
+		},
+	}[r.Checked]
+	switch {
+	case r.Summary.Failures > 0:
+		return conclusions[0]
+	case r.Summary.Unknown > 0:
+		return conclusions[1]
+	default:
+		return conclusions[2]
 	}
-	_, err := fmt.Fprintf(o.Out, "%s: %s\n", output.Escape(kind), report.Summary)
-	return err
 }

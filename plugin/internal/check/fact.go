@@ -27,15 +27,19 @@ const permissionRemedy = "ask a cluster administrator for this permission, or to
 func unread(check, request string, err error) Result {
 	if apierrors.IsForbidden(err) {
 		return Result{
-			Check: check, Status: Unknown, Message: "unknown, since you may not " + request, Remedy: permissionRemedy,
+			Check: check, Status: Unknown, Message: title(check) + " unknown: you may not " + request,
+			Remedy: permissionRemedy,
 		}
 	}
 	return Result{
 		Check: check, Status: Unknown,
-		Message: fmt.Sprintf("unknown, since the request to %s failed: %v", request, err),
+		Message: fmt.Sprintf("%s unknown: the request to %s failed: %v", title(check), request, err),
 		Remedy:  "run the command again; if that does not help, check the API server and the connection to it",
 	}
 }
+
+// title returns the id of a check as words.
+func title(check string) string { return strings.ReplaceAll(check, "-", " ") }
 
 // unreadObjects returns one result for objects that could not be read, or none if there are none.
 func unreadObjects(check string, errs map[ref]error) []Result {
@@ -53,8 +57,8 @@ func unreadObjects(check string, errs map[ref]error) []Result {
 	if len(forbidden) > 0 {
 		results = append(results, Result{
 			Check: check, Status: Unknown, Remedy: permissionRemedy,
-			Message: "unknown in part, since you may not get " +
-				strings.Join(slices.Sorted(maps.Keys(forbidden)), ", "),
+			Message: title(check) + " unknown in part: you may not get " +
+				output.FirstFew(slices.Collect(maps.Keys(forbidden))),
 		})
 	}
 	return results

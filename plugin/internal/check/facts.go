@@ -38,6 +38,8 @@ func (c *common) now() time.Time { return c.server.Now }
 // before are the facts for the checks before an installation.
 type before struct {
 	common
+	// isInstalled reports whether nstpl is installed, so that the manifests upgrade it.
+	isInstalled bool
 	// served has the kinds that the API server serves, by the versions of the manifests' objects.
 	served map[schema.GroupVersion]fact[map[string]bool]
 	// rights has what the caller may do.
@@ -69,13 +71,15 @@ type ownObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            struct {
-		ObservedGeneration int64              `json:"observedGeneration"`
-		Conditions         []metav1.Condition `json:"conditions"`
-		Failures           []struct {
-			Object  string `json:"object"`
-			Message string `json:"message"`
-		} `json:"failures"`
+		Conditions []metav1.Condition `json:"conditions"`
+		Failures   []ownFailure       `json:"failures"`
 	} `json:"status"`
+}
+
+// ownFailure is an object that could not be applied.
+type ownFailure struct {
+	Object  string `json:"object"`
+	Message string `json:"message"`
 }
 
 // hook is a webhook of a ValidatingWebhookConfiguration or a MutatingWebhookConfiguration.

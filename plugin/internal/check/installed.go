@@ -42,19 +42,19 @@ func checkDefinitions(a *after) []Result {
 		}
 	}
 	results := unreadObjects(id, errs)
-	add := func(status Status, objects []ref, message, remedy string) {
+	add := func(status Status, message string, objects []ref, remedy string) {
 		if len(objects) > 0 {
 			results = append(results, Result{
-				Check: id, Status: status, Message: names(objects) + " " + message, Remedy: remedy,
+				Check: id, Status: status, Message: message + ": " + names(objects), Remedy: remedy,
 			})
 		}
 	}
-	add(Failure, missing, "not found", a.applyRemedy())
-	add(Failure, deleted, "is being deleted, with all of its objects",
-		"wait until it is deleted and "+a.applyRemedy()+"; docs/operations.md says what to do if it stays Terminating")
-	add(Failure, broken, "is not established, so the API server does not serve it",
-		"'kubectl describe' of it shows the reason in its conditions")
-	add(Warning, other, "differs from the definition of this plugin's version, "+a.plugin,
+	add(Failure, "definitions are missing", missing, a.applyRemedy())
+	add(Failure, "definitions are being deleted, with all of their objects", deleted,
+		"when they are deleted, "+a.applyRemedy()+"; docs/operations.md says what to do if they stay Terminating")
+	add(Failure, "definitions are not established, so the API server does not serve them", broken,
+		"'kubectl describe' shows the reason in their conditions")
+	add(Warning, "definitions differ from those of this plugin's version, "+a.plugin, other,
 		a.applyRemedy()+", and use the plugin of the same release")
 	if len(results) == 0 {
 		results = append(results, Result{
@@ -183,10 +183,17 @@ func contains(value, wanted any) bool {
 			}
 		}
 		return true
+	case string:
+		text, ok := value.(string)
+		return ok && withoutSpace(text) == withoutSpace(wanted)
 	default:
 		return reflect.DeepEqual(value, wanted)
 	}
 }
+
+// withoutSpace returns a text without spaces and line breaks, which parsers of YAML place differently in long
+// expressions.
+func withoutSpace(text string) string { return strings.Join(strings.Fields(text), "") }
 
 // checkVersions compares the versions of the plugin and the operator.
 func checkVersions(a *after) Result {

@@ -153,7 +153,7 @@ func checkLeader(a *after) Result {
 			duration.HumanDuration(since))
 		return r
 	}
-	r.Message = host + " leads"
+	r.Message = "replica " + host + " leads"
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // exceeded is the condition of a PolicySpace that reports whether its namespaces use more than its quota.
@@ -18,21 +19,36 @@ const exceeded = "Exceeded"
 
 // checkOwn checks whether the objects of nstpl's kinds are in force.
 func checkOwn(a *after) []Result {
+	const id = "objects"
 	var results []Result
+	var forbidden []string
+	var denial error
+	total := 0
 	for _, resource := range ownResources {
-		found := a.own[resource.Resource]
-		switch {
+		switch found := a.own[resource.Resource]; {
 		case apierrors.IsNotFound(found.err): // another check says that the definition is missing
+		case apierrors.IsForbidden(found.err):
+			forbidden, denial = append(forbidden, resource.Resource), found.err
 		case found.err != nil:
-			results = append(results, unread(resource.Resource, "list "+resource.Resource, found.err))
+			results = append(results, unread(id, "list "+resource.Resource, found.err))
 		default:
+			total += len(found.value)
 			results = append(results, judgeOwn(resource.Resource, found.value, a.now())...)
 		}
+	}
+	if len(forbidden) > 0 {
+		results = append(results, unread(id, "list "+output.FirstFew(forbidden), denial))
+	}
+	if len(results) == 0 {
+		results = append(results, Result{
+			Check: id, Status: OK,
+			Message: fmt.Sprintf("%s of nstpl's kinds, and none has a problem", output.Count(total, "object")),
+		})
 	}
 	return results
 }
 
-// judgeOwn returns the results for the objects of a kind.
+// judgeOwn returns the results for the objects of a kind that have a problem.
 func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 	var stalled, late, over, deleted []*ownObject
 	for _, object := range objects {
@@ -44,9 +60,12 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 			}
 		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
 			stalled = append(stalled, object)
-		case ready == nil || ready.Status != metav1.ConditionTrue ||
-			object.Status.ObservedGeneration < object.Generation:
+		case ready == nil:
 			if now.Sub(object.CreationTimestamp.Time) > patience {
+				late = append(late, object)
+			}
+		case ready.Status != metav1.ConditionTrue:
+			if now.Sub(ready.LastTransitionTime.Time) > patience {
 				late = append(late, object)
 			}
 		case apimeta.IsStatusConditionTrue(conditions, exceeded):
@@ -67,11 +86,6 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 		if len(group.objects) > 0 {
 			results = append(results, ownResult(resource, group.status, group.objects, group.state))
 		}
-	}
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: resource, Status: OK, Message: fmt.Sprintf("%s: none of %d has a problem", resource, len(objects)),
-		})
 	}
 	return results
 }

@@ -88,9 +88,9 @@ func newReport(results []Result) Report {
 	return report
 }
 
-// String returns the last line of the output.
+// String returns the counts that are not zero.
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s: %d OK", output.Count(s.OK+s.Warnings+s.Failures+s.Unknown, "result"), s.OK)
+	text := fmt.Sprintf("%d OK", s.OK)
 	for _, part := range []struct {
 		count int
 		noun  string

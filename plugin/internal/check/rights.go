@@ -39,14 +39,14 @@ func rightsToInstall(objects []*unstructured.Unstructured) []authorizationv1.Res
 // checkRights checks whether the caller may install nstpl: create its objects, and grant what its roles grant.
 func checkRights(b *before) []Result {
 	const id = "permissions"
-	missing := map[string]bool{}
+	missing := map[string][]string{} // the resources, by the verb
 	for _, request := range rightsToInstall(b.needed()) {
 		allowed := b.rights[request]
 		if allowed.err != nil {
 			return []Result{unread(id, "create selfsubjectaccessreviews", allowed.err)}
 		}
 		if !allowed.value {
-			missing[request.Verb+" "+request.Resource] = true
+			missing[request.Verb] = append(missing[request.Verb], request.Resource)
 		}
 	}
 	var granting []ref
@@ -56,9 +56,9 @@ func checkRights(b *before) []Result {
 		}
 	}
 	var results []Result
-	if len(missing) > 0 {
+	for _, verb := range slices.Sorted(maps.Keys(missing)) {
 		results = append(results, Result{
-			Check: id, Status: Failure, Message: "you may not " + output.FirstFew(slices.Collect(maps.Keys(missing))),
+			Check: id, Status: Failure, Message: "you may not " + verb + " " + output.FirstFew(missing[verb]),
 			Remedy: "let a cluster administrator install nstpl",
 		})
 	}
@@ -143,31 +143,33 @@ func checkLeftovers(b *before) []Result {
 	results := unreadObjects(id, errs)
 	if len(deleted) > 0 {
 		results = append(results, Result{
-			Check: id, Status: Failure, Message: names(deleted) + " is being deleted",
-			Remedy: "wait until it is deleted: " + remedyOfDeletion(deleted),
+			Check: id, Status: Failure, Message: "objects to install are being deleted: " + names(deleted),
+			Remedy: "wait until they are deleted: " + remedyOfDeletion(deleted),
 		})
 	}
 	if len(foreign) > 0 {
 		results = append(results, Result{
 			Check: id, Status: Warning,
-			Message: output.Count(len(foreign), "object") + " that an installation changes exist without the label " +
-				partOfLabel + "=" + partOf + ": " + names(foreign),
+			Message: "an installation would change " + output.Count(len(foreign), "existing object") +
+				" without the label " + partOfLabel + "=" + partOf + ": " + names(foreign),
 			Remedy: "find out what created them, and rename or delete them if they are not part of nstpl",
 		})
 	}
-	if len(own) > 0 {
+	if len(own) > 0 && !b.isInstalled {
 		results = append(results, Result{
 			Check: id, Status: Warning,
 			Message: output.Count(len(own), "object") + " of an earlier or unfinished installation: " + names(own),
 			Remedy:  "install nstpl to complete them, or delete them as docs/install.md says under Uninstall",
 		})
 	}
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: id, Status: OK, Message: "no objects of an earlier installation exist",
-		})
+	if len(results) > 0 {
+		return results
 	}
-	return results
+	message := "no objects of an earlier installation exist"
+	if len(own) > 0 {
+		message = "nstpl is installed: the manifests change " + output.Count(len(own), "existing object")
+	}
+	return []Result{{Check: id, Status: OK, Message: message}}
 }
 
 // The label of all installed objects.

@@ -61,7 +61,7 @@ func checkConfigurations(a *after) Result {
 	own := a.ownHooks()
 	if !slices.ContainsFunc(own, func(h hook) bool { return h.name == templateWebhook }) {
 		r.Status = Failure
-		r.Message = "the operator has not written its webhooks, so nothing checks templates and holds namespaces"
+		r.Message = "the operator has not written its webhooks, so nothing checks templates or holds namespaces"
 		r.Remedy = podsRemedy
 		return r
 	}
@@ -136,8 +136,8 @@ func latestExpiry(bundle []byte) (latest time.Time, err error) {
 func checkEndpoints(a *after) []Result {
 	const service = "the Service " + v1alpha1.WebhookService
 	r := Result{Check: "webhook-endpoints", Object: "service/" + v1alpha1.WebhookService, Status: OK}
-	if a.url() != "" {
-		return nil // the API server does not use the Service
+	if a.url() != "" || a.hooks.err != nil {
+		return nil // the API server does not use the Service, or it is unknown whether it does
 	}
 	if a.endpoints.err != nil {
 		return []Result{unread(r.Check, "list endpointslices in namespace "+v1alpha1.OperatorNamespace, a.endpoints.err)}
