@@ -1,11 +1,13 @@
 package check
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,32 +27,52 @@ var (
 	errNotFound  = apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, "thing")
 )
 
+// parsed returns the objects of the plugin, and how the API server stores them, with defaults and conditions.
+var parsed = sync.OnceValues(func() (c common, err error) {
+	c.stored = map[ref]fact[*unstructured.Unstructured]{}
+	c.manifests, err = manifests.Objects()
+	if err != nil {
+		return c, err
+	}
+	if c.definitions, err = crd.All(); err != nil {
+		return c, err
+	}
+	for _, object := range c.manifests {
+		c.stored[refOf(object)] = fact[*unstructured.Unstructured]{value: object.DeepCopy()}
+	}
+	for _, definition := range c.definitions {
+		stored := definition.DeepCopy()
+		stored.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+		stored.Spec.Names.ListKind = stored.Spec.Names.Kind + "List"
+		stored.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
+		}}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
+		if err != nil {
+			return c, err
+		}
+		c.stored[ref{kind: definitionKind, name: definition.Name}] = fact[*unstructured.Unstructured]{
+			value: &unstructured.Unstructured{Object: fields},
+		}
+	}
+	for _, found := range c.stored {
+		found.value.SetLabels(map[string]string{partOfLabel: partOf})
+	}
+	return c, nil
+})
+
 // installed returns the facts of a cluster whose stored objects are those of the plugin.
 func installed(t *testing.T) common {
 	t.Helper()
+	shared, err := parsed()
+	require.NoError(t, err)
 	c := common{
-		server: cluster.Server{Version: "v1.36.3", Now: now}, stored: map[ref]fact[*unstructured.Unstructured]{},
+		server: cluster.Server{Version: "v1.36.3", Now: now}, manifests: shared.manifests,
+		definitions: shared.definitions, stored: map[ref]fact[*unstructured.Unstructured]{},
 		services: map[ref]fact[bool]{},
 	}
-	var err error
-	c.manifests, err = manifests.Objects()
-	require.NoError(t, err)
-	c.definitions, err = crd.All()
-	require.NoError(t, err)
-	for _, object := range c.manifests {
-		stored := object.DeepCopy()
-		stored.SetLabels(map[string]string{partOfLabel: partOf})
-		c.stored[refOf(object)] = fact[*unstructured.Unstructured]{value: stored}
-	}
-	for _, definition := range c.definitions {
-		stored := toUnstructured(t, definition)
-		require.NoError(t, unstructured.SetNestedSlice(stored.Object,
-			[]any{map[string]any{"type": "Established", "status": "True"}}, "status", "conditions"))
-		require.NoError(t, unstructured.SetNestedField(stored.Object, "None", "spec", "conversion", "strategy"))
-		require.NoError(t, unstructured.SetNestedField(stored.Object, definition.Spec.Names.Kind+"List", "spec", "names",
-			"listKind"))
-		stored.SetLabels(map[string]string{partOfLabel: partOf})
-		c.stored[ref{kind: definitionKind, name: definition.Name}] = fact[*unstructured.Unstructured]{value: stored}
+	for object, found := range shared.stored {
+		c.stored[object] = fact[*unstructured.Unstructured]{value: found.value.DeepCopy()}
 	}
 	return c
 }
@@ -63,13 +85,6 @@ func empty(t *testing.T) common {
 		c.stored[object] = fact[*unstructured.Unstructured]{err: errNotFound}
 	}
 	return c
-}
-
-func toUnstructured(t *testing.T, object any) *unstructured.Unstructured {
-	t.Helper()
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	require.NoError(t, err)
-	return &unstructured.Unstructured{Object: fields}
 }
 
 // leaseOf returns a lease that was renewed some time ago.
