@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/plugin/internal/attribute"
+	"nstpl.dev/nstpl/plugin/internal/check"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/constraint"
 	"nstpl.dev/nstpl/plugin/internal/diff"
@@ -59,7 +60,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	addGroup(root, "Templates and trees of policies:",
 		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
-	addGroup(root, "Other commands:", newOptions(s), newVersion(s), newCompletion(s))
+	addGroup(root, "Other commands:", check.New(s), newOptions(s), newVersion(s), newCompletion(s))
 	setHelp(root)
 	s.CompleteConfigFlags(root)
 	return root

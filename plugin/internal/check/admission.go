@@ -1,0 +1,260 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// request is a request that the operator or its pods depend on.
+type request struct {
+	operation admissionregistrationv1.OperationType
+	resource  schema.GroupVersionResource
+}
+
+// requestsOfOperator are those in the operator's namespace without which it does not start or does not lead.
+var requestsOfOperator = []request{
+	{admissionregistrationv1.Create, corev1.SchemeGroupVersion.WithResource("pods")},
+	{admissionregistrationv1.Update, schema.GroupVersionResource{
+		Group: "coordination.k8s.io", Version: "v1", Resource: "leases",
+	}},
+	{admissionregistrationv1.Update, corev1.SchemeGroupVersion.WithResource("secrets")},
+	{admissionregistrationv1.Update, corev1.SchemeGroupVersion.WithResource("configmaps")},
+}
+
+// policyKinds is the ClusterRole with the kinds that templates can declare by default.
+const policyKinds = "nstpl-operator-policy-kinds"
+
+// declarable returns the creations of the objects that templates can declare, by the manifests.
+func (c *common) declarable() []request {
+	var requests []request
+	for _, object := range c.manifests {
+		role := &rbacv1.ClusterRole{}
+		if object.GetName() != policyKinds ||
+			runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role) != nil {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				if slices.Contains(rule.Verbs, "create") {
+					requests = append(requests, request{admissionregistrationv1.Create, schema.GroupVersionResource{
+						Group: rule.APIGroups[0], Version: "v1", Resource: resource,
+					}})
+				}
+			}
+		}
+	}
+	return requests
+}
+
+// labelsOf returns the labels of a namespace of the manifests, as they are stored or as they will be.
+func (c *common) labelsOf(namespace string) labels.Set {
+	object := ref{kind: corev1.SchemeGroupVersion.WithKind("Namespace"), name: namespace}
+	found := labels.Set{corev1.LabelMetadataName: namespace, partOfLabel: partOf}
+	var source *unstructured.Unstructured
+	if stored := c.stored[object]; stored.err == nil && stored.value != nil {
+		source = stored.value
+	} else if i := slices.IndexFunc(c.manifests, func(o *unstructured.Unstructured) bool { return refOf(o) == object }); i >= 0 {
+		source = c.manifests[i]
+	}
+	if source != nil {
+		for key, value := range source.GetLabels() {
+			found[key] = value
+		}
+	}
+	return found
+}
+
+// sees reports whether the API server calls a webhook for one of some requests in a namespace with labels. It reports
+// false for a webhook with match conditions, which usually exclude requests, and for one that selects objects by labels.
+func (h *hook) sees(requests []request, namespace labels.Set) bool {
+	if len(h.conditions) > 0 || !selects(h.namespaces, namespace) || !selects(h.objects, nil) {
+		return false
+	}
+	return slices.ContainsFunc(requests, func(r request) bool {
+		return slices.ContainsFunc(h.rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+			scope := rule.Scope
+			return (scope == nil || *scope != admissionregistrationv1.ClusterScope) &&
+				hasOrAll(rule.Operations, r.operation) && hasOrAll(rule.APIGroups, r.resource.Group) &&
+				hasOrAll(rule.APIVersions, r.resource.Version) &&
+				(hasOrAll(rule.Resources, r.resource.Resource) || slices.Contains(rule.Resources, "*/*"))
+		})
+	})
+}
+
+func hasOrAll[T ~string](values []T, value T) bool {
+	return slices.Contains(values, value) || slices.Contains(values, "*")
+}
+
+func selects(selector *metav1.LabelSelector, set labels.Set) bool {
+	if selector == nil {
+		return true
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && parsed.Matches(set)
+}
+
+// checkOtherWebhooks checks whether webhooks of others can stop the operator.
+func checkOtherWebhooks(c *common) []Result {
+	const id = "other-webhooks"
+	if c.hooks.err != nil {
+		return []Result{unread(id, "list webhook configurations", c.hooks.err)}
+	}
+	declarable := c.declarable()
+	var results []Result
+	var blocking, untried, seeing []string
+	for i := range c.hooks.value {
+		h := &c.hooks.value[i]
+		fails := h.failurePolicy != admissionregistrationv1.Ignore
+		blocks := fails && h.sees(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
+		if service, ok := h.service(); ok && fails && c.isGone(service) {
+			results = append(results, goneService(id, h, service, blocks || h.sees(declarable, labels.Set{})))
+			continue
+		}
+		if h.isOwn() {
+			continue
+		}
+		if blocks {
+			blocking = append(blocking, h.name)
+		}
+		if !supportsDryRuns(h.sideEffects) && h.sees(declarable, c.labelsOf(v1alpha1.TrialNamespace)) {
+			untried = append(untried, h.name)
+		}
+		if h.mutates && h.sees(declarable, labels.Set{}) {
+			seeing = append(seeing, h.name)
+		}
+	}
+	if len(blocking) > 0 {
+		results = append(results, Result{
+			Check: id, Status: Warning,
+			Message: "while these webhooks cannot be called, the operator cannot start or lead: " + output.FirstFew(blocking),
+			Remedy:  "exclude the namespace " + v1alpha1.OperatorNamespace + " from them with a namespaceSelector",
+		})
+	}
+	if len(untried) > 0 {
+		results = append(results, Result{
+			Check: id, Status: Warning,
+			Message: "templates cannot be tried, since these webhooks do not support dry runs: " + output.FirstFew(untried),
+			Remedy: "set sideEffects to None or NoneOnDryRun if that is true for them, or exclude the namespace " +
+				v1alpha1.TrialNamespace,
+		})
+	}
+	if len(results) > 0 {
+		return results
+	}
+	message := "no webhook of others can stop the operator"
+	if len(seeing) > 0 {
+		message += "; these may change the objects of templates: " + output.FirstFew(seeing)
+	}
+	return []Result{{Check: id, Status: OK, Message: message}}
+}
+
+// isGone reports whether a Service is known to be missing.
+func (c *common) isGone(service ref) bool {
+	found, known := c.services[service]
+	return known && found.err == nil && !found.value
+}
+
+// goneService returns the result for a webhook that cannot be called. Concerns reports whether it matches requests that
+// nstpl depends on.
+func goneService(id string, h *hook, service ref, concerns bool) Result {
+	kind := "validatingwebhookconfiguration"
+	if h.mutates {
+		kind = "mutatingwebhookconfiguration"
+	}
+	r := Result{
+		Check: id, Status: Failure, Object: kind + ".admissionregistration.k8s.io/" + h.configuration,
+		Message: fmt.Sprintf("webhook %s denies every request that it matches, since its Service %s/%s does not exist",
+			h.name, service.namespace, service.name),
+		Remedy: fmt.Sprintf("install what serves it, or run 'kubectl delete %s %s'", kind, h.configuration),
+	}
+	switch {
+	case h.isOwn():
+		r.Remedy = fmt.Sprintf("install nstpl again, or run 'kubectl delete %s %s'", kind, h.configuration)
+	case !concerns:
+		r.Status = Warning
+	}
+	return r
+}
+
+// supportsDryRuns reports whether the API server sends dry runs to a webhook. It rejects them otherwise.
+func supportsDryRuns(effects admissionregistrationv1.SideEffectClass) bool {
+	return effects == admissionregistrationv1.SideEffectClassNone ||
+		effects == admissionregistrationv1.SideEffectClassNoneOnDryRun
+}
+
+// tools are programs that do a part of what nstpl does, by an API group of theirs.
+var tools = []struct{ group, name, overlap, remedy string }{
+	{
+		"hnc.x-k8s.io", "the Hierarchical Namespace Controller",
+		"copies objects into namespaces", "docs/migrating.md shows how templates adopt the copies",
+	},
+	{
+		"accurate.cybozu.com", "Accurate",
+		"copies objects into namespaces", "docs/migrating.md shows how templates adopt the copies",
+	},
+	{
+		"capsule.clastix.io", "Capsule",
+		"creates objects in the namespaces of tenants, and denies some changes of namespaces",
+		"declare each object either in a Tenant or in a template",
+	},
+	{
+		"kyverno.io", "Kyverno",
+		"can generate objects in namespaces, and change or deny those of templates",
+		"declare each object either in a rule or in a template, and exclude nstpl-system from its webhooks",
+	},
+	{
+		"templates.gatekeeper.sh", "Gatekeeper",
+		"can deny or change the objects of templates", "exclude nstpl-system from its webhooks",
+	},
+	{
+		"project.openshift.io", "OpenShift",
+		"creates the objects of the project template in new projects",
+		"declare each object either in the project template or in a template of nstpl",
+	},
+	{
+		"security.openshift.io", "OpenShift",
+		"has SecurityContextConstraints of its own", "use those of one API group only: those of both would decide about pods",
+	},
+}
+
+// checkTools checks whether programs are installed that do a part of what nstpl does.
+func checkTools(c *common) []Result {
+	const id = "other-tools"
+	if c.groups.err != nil {
+		return []Result{unread(id, "get the API groups", c.groups.err)}
+	}
+	var results []Result
+	for _, tool := range tools {
+		if slices.Contains(c.groups.value, tool.group) {
+			results = append(results, Result{
+				Check: id, Status: Warning,
+				Message: fmt.Sprintf("%s (API group %s) %s", tool.name, tool.group, tool.overlap), Remedy: tool.remedy,
+			})
+		}
+	}
+	if len(results) == 0 {
+		var known []string
+		for _, tool := range tools {
+			if name := strings.TrimPrefix(tool.name, "the "); !slices.Contains(known, name) {
+				known = append(known, name)
+			}
+		}
+		results = append(results, Result{
+			Check: id, Status: OK, Message: "none of these is installed: " + strings.Join(known, ", "),
+		})
+	}
+	return results
+}

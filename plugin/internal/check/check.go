@@ -1,0 +1,218 @@
+// Package check is the command `kubectl nstpl check`.
+//
+// It reads facts from the cluster, each with one request, and judges them: every check is a function from facts to
+// results. A fact that the user may not read makes the result of its checks unknown, and does not end the command.
+package check
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// Values of Report.Checked.
+const (
+	beforeInstallation = "before"
+	afterInstallation  = "after"
+)
+
+// exitFailures is the exit code if a check failed.
+const exitFailures = 2
+
+type check struct {
+	cli.Session
+	pre    bool
+	output cli.FormatFlag
+}
+
+// New returns the command `kubectl nstpl check`.
+func New(s cli.Session) *cobra.Command {
+	o := &check{Session: s}
+	cmd := &cobra.Command{
+		Use:   "check [--pre] [-o json|yaml]",
+		Short: "Check the installation, or whether nstpl can be installed",
+		Long: templates.LongDesc(`
+			Check the installation: its objects, versions, webhooks and certificates, and the namespaces, templates and
+			other objects that need attention. In a cluster without nstpl, or with --pre, check whether nstpl can be
+			installed: the version and the APIs of the cluster, your permissions, and what is in its way. Each
+			problem has a remedy.
+
+			The command changes nothing. It creates some objects by server dry runs, to see what admission answers.
+			What you may not read is reported as unknown.
+
+			Include the output of -o yaml in reports of bugs. It contains the names of some namespaces and objects, and
+			messages of their conditions, but no contents of Secrets: read it before you publish it.
+
+			Exit status:
+			 0
+			No check failed. There may be warnings, and checks whose result is unknown.
+			 1
+			The command failed, for example because the cluster cannot be reached.
+			 2
+			At least one check failed.`),
+		Example: templates.Examples(`
+			# Check the installation, or whether nstpl can be installed
+			kubectl nstpl check
+
+			# Check whether the cluster is ready for the manifests of this plugin's release
+			kubectl nstpl check --pre
+
+			# Print everything for the report of a bug
+			kubectl nstpl check -o yaml`),
+		DisableFlagsInUseLine: true,
+		Args:                  cli.NoArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.output.Check(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&o.pre, "pre", false, "Check whether nstpl can be installed, also where it is installed.")
+	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+func (o *check) run(ctx context.Context) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	report, err := o.check(ctx, c)
+	if err != nil {
+		return err
+	}
+	if report.Checked == beforeInstallation && !o.pre {
+		o.Note("nstpl is not installed in this cluster: these are the checks before an installation")
+	}
+	if err := o.print(report); err != nil {
+		return err
+	}
+	if report.Summary.Failures > 0 {
+		return &cli.Exit{Code: exitFailures}
+	}
+	return nil
+}
+
+// check reads the facts and judges them.
+func (o *check) check(ctx context.Context, c *cluster.Cluster) (Report, error) {
+	defer o.Progress("checking the cluster")()
+	server, err := c.Server(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	versions := Versions{
+		Plugin: version.String(), GitCommit: version.Commit(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Server: server.Version,
+	}
+	var report Report
+	isInstalled := !errors.Is(c.CheckInstalled(ctx), cluster.NotInstalledError{})
+	if o.pre || !isInstalled {
+		facts, err := readBefore(ctx, c, server)
+		if err != nil {
+			return Report{}, err
+		}
+		facts.isInstalled = isInstalled
+		report = newReport(judgeBefore(&facts))
+		report.Checked = beforeInstallation
+	} else {
+		facts, err := readAfter(ctx, c, server)
+		if err != nil {
+			return Report{}, err
+		}
+		report = newReport(judgeAfter(&facts))
+		report.Checked = afterInstallation
+		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
+		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
+	}
+	report.Versions, report.Time = versions, metav1.NewTime(server.Now.UTC())
+	return report, ctx.Err()
+}
+
+// definitionsVersion returns the version of the CustomResourceDefinitions, as far as the results tell.
+func definitionsVersion(results []Result, plugin string) string {
+	for i := range results {
+		if results[i].Check == "customresourcedefinitions" && results[i].Status != OK {
+			return "other than " + plugin
+		}
+	}
+	return plugin
+}
+
+// judgeBefore returns the results of the checks before an installation.
+func judgeBefore(b *before) []Result {
+	results := append([]Result{checkServer(&b.common)}, checkAPIs(b)...)
+	for _, check := range []func(*before) []Result{checkRights, checkDryRuns, checkLeftovers} {
+		results = append(results, check(b)...)
+	}
+	return append(append(results, checkOtherWebhooks(&b.common)...), checkTools(&b.common)...)
+}
+
+// judgeAfter returns the results of the checks of an installation.
+func judgeAfter(a *after) []Result {
+	results := append([]Result{checkServer(&a.common)}, checkDefinitions(a)...)
+	results = append(results, checkObjects(a)...)
+	results = append(results, checkVersions(a), checkDeployment(a), checkLeader(a), checkConfigurations(a))
+	for _, check := range []func(*after) []Result{checkCertificates, checkEndpoints, checkCalls} {
+		results = append(results, check(a)...)
+	}
+	results = append(results, checkNamespaceAdmission(a))
+	for _, check := range []func(*after) []Result{checkNamespaces, checkOwn, checkSync} {
+		results = append(results, check(a)...)
+	}
+	return append(append(results, checkOtherWebhooks(&a.common)...), checkTools(&a.common)...)
+}
+
+// print writes the report in the format of the flag.
+func (o *check) print(report Report) error {
+	switch o.output.Format {
+	case cli.FormatJSON:
+		return output.JSON(o.Out, report)
+	case cli.FormatYAML:
+		return output.YAMLStream(o.Out, []Report{report})
+	}
+	words := wordsFor(o.Out)
+	for i := range report.Results {
+		r := &report.Results[i]
+		mark := words[r.Status]
+		output.Line(o.Out, "%s  %s", mark, r.Message)
+		if r.Remedy != "" && isLastOf(report.Results, i) {
+			output.Line(o.Out, "%*s  %s", len([]rune(mark)), "", r.Remedy)
+		}
+	}
+	output.Line(o.Out, "%s: %s", report.conclusion(), report.Summary)
+	return nil
+}
+
+// isLastOf reports whether the next result has another remedy. Several results with one cause have the same remedy.
+func isLastOf(results []Result, i int) bool {
+	return i+1 == len(results) || results[i+1].Remedy != results[i].Remedy
+}
+
+// conclusion returns what the results mean as a whole.
+func (r *Report) conclusion() string {
+	conclusions := map[string][3]string{
+		beforeInstallation: {"nstpl cannot be installed yet", "not everything could be checked", "nstpl can be installed"},
+		afterInstallation: {
+			"the installation has problems", "not everything could be checked", "the installation is in order",
+		},
+	}[r.Checked]
+	switch {
+	case r.Summary.Failures > 0:
+		return conclusions[0]
+	case r.Summary.Unknown > 0:
+		return conclusions[1]
+	default:
+		return conclusions[2]
+	}
+}

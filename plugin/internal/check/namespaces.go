@@ -1,0 +1,117 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// patience is the age from which a namespace that is being initialized or deleted is reported. Most are ready within a
+// second.
+const patience = time.Minute
+
+// checkNamespaces checks whether namespaces are held, are not populated, or cannot be deleted.
+func checkNamespaces(a *after) []Result {
+	if a.namespaces.err != nil {
+		return []Result{unread("namespaces", "list namespaces", a.namespaces.err)}
+	}
+	return []Result{
+		heldNamespaces(a.namespaces.value, a.now()), failedNamespaces(a.namespaces.value),
+		deletedNamespaces(a.namespaces.value, a.now()),
+	}
+}
+
+// heldNamespaces returns the result for namespaces that are being initialized.
+func heldNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
+	r := Result{Check: "held-namespaces", Status: OK, Message: "no namespace waits for its initialization"}
+	var held []*corev1.Namespace
+	for _, ns := range namespaces {
+		if initialize.Initializing(ns) && ns.DeletionTimestamp == nil {
+			held = append(held, ns)
+		}
+	}
+	if len(held) == 0 {
+		return r
+	}
+	oldest := slices.MinFunc(held, func(a, b *corev1.Namespace) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	age := now.Sub(oldest.CreationTimestamp.Time)
+	waits := output.Count(len(held), "namespace") + " held until initialized"
+	if age < patience {
+		r.Message = waits + ", all of them younger than " + duration.HumanDuration(patience)
+		return r
+	}
+	r.Status, r.Object = Warning, "namespace/"+oldest.Name
+	r.Message = fmt.Sprintf("%s; the oldest, %s, waits for %s since %s", waits, oldest.Name,
+		cmp.Or(strings.Join(initialize.Pending(oldest), ", "), "the operator"), duration.HumanDuration(age))
+	r.Remedy = "run 'kubectl nstpl status " + oldest.Name + " -o wide'"
+	if slices.ContainsFunc(initialize.Pending(oldest), func(name string) bool { return name != v1alpha1.TemplateInitializer }) {
+		r.Remedy += ", and check the controllers of these initializers"
+	}
+	return r
+}
+
+// failedNamespaces returns the result for namespaces that are not populated.
+func failedNamespaces(namespaces []*corev1.Namespace) Result {
+	r := Result{Check: "populated-namespaces", Status: OK}
+	var failed, retried []string
+	populated := 0
+	for _, ns := range namespaces {
+		switch condition := populate.PopulatedCondition(ns); {
+		case condition == nil || ns.DeletionTimestamp != nil:
+		case populate.HasFailed(condition):
+			failed = append(failed, ns.Name)
+		case condition.Status == corev1.ConditionFalse:
+			retried = append(retried, ns.Name)
+		default:
+			populated++
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		r.Status = Failure
+		r.Message = output.Count(len(failed), "namespace") + " not populated: " + output.FirstFew(failed)
+	case len(retried) > 0:
+		r.Status = Warning
+		r.Message = output.Count(len(retried), "namespace") + " not populated yet, and tried again: " + output.FirstFew(retried)
+	default:
+		r.Message = output.Count(populated, "namespace") + " populated, and none failed"
+		return r
+	}
+	r.Remedy = "'kubectl nstpl status -A -o wide' shows the causes"
+	return r
+}
+
+// deletedNamespaces returns the result for namespaces whose deletion waits for nstpl.
+func deletedNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
+	r := Result{Check: "deleted-namespaces", Status: OK, Message: "the deletion of no namespace waits for nstpl"}
+	var waiting []string
+	for _, ns := range namespaces {
+		if ns.DeletionTimestamp == nil || now.Sub(ns.DeletionTimestamp.Time) < patience {
+			continue
+		}
+		if slices.ContainsFunc(ns.Status.Conditions, func(condition corev1.NamespaceCondition) bool {
+			return condition.Type != v1alpha1.NamespacePopulated && condition.Status == corev1.ConditionTrue &&
+				strings.Contains(condition.Message, v1alpha1.GroupVersion.Group)
+		}) {
+			waiting = append(waiting, ns.Name)
+		}
+	}
+	if len(waiting) > 0 {
+		r.Status = Failure
+		r.Message = "the deletion of " + output.Count(len(waiting), "namespace") + " waits for nstpl: " + output.FirstFew(waiting)
+		r.Remedy = "'kubectl get namespace " + slices.Min(waiting) + " -o yaml' shows the objects and the webhooks in its conditions"
+	}
+	return r
+}

@@ -1,0 +1,121 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// namespace returns a namespace of an age.
+func namespace(name string, age time.Duration, change ...func(*corev1.Namespace)) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age)),
+		Labels: map[string]string{}, Annotations: map[string]string{},
+	}}
+	for _, apply := range change {
+		apply(ns)
+	}
+	return ns
+}
+
+func held(pending string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) {
+		ns.Labels[v1alpha1.InitializingLabel], ns.Annotations[v1alpha1.PendingAnnotation] = "true", pending
+	}
+}
+
+func deleted(age time.Duration) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) { ns.DeletionTimestamp = &metav1.Time{Time: now.Add(-age)} }
+}
+
+func condition(kind corev1.NamespaceConditionType, status corev1.ConditionStatus, reason, message string) func(*corev1.Namespace) {
+	return func(ns *corev1.Namespace) {
+		ns.Status.Conditions = append(ns.Status.Conditions,
+			corev1.NamespaceCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
+
+func TestHeldNamespaces(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		namespaces      []*corev1.Namespace
+		status          Status
+		message, remedy string
+	}{
+		"none": {[]*corev1.Namespace{namespace("a", time.Hour)}, OK, "no namespace waits", ""},
+		"young": {
+			[]*corev1.Namespace{namespace("a", time.Second, held("namespace-template"))}, OK,
+			"1 namespace held until initialized, all of them younger than", "",
+		},
+		"old": {[]*corev1.Namespace{
+			namespace("b", time.Hour, held("namespace-template")), namespace("a", 2*time.Minute, held("x")),
+		}, Warning, "2 namespaces held until initialized; the oldest, b, waits for namespace-template since 60m",
+			"kubectl nstpl status b -o wide"},
+		"of another initializer": {
+			[]*corev1.Namespace{namespace("a", time.Hour, held("namespace-template,dns.example.com"))}, Warning,
+			"waits for namespace-template, dns.example.com", "the controllers of these initializers",
+		},
+		"without a list": {
+			[]*corev1.Namespace{namespace("a", time.Hour, held(""))}, Warning, "waits for the operator", "status a",
+		},
+		"being deleted": {
+			[]*corev1.Namespace{namespace("a", time.Hour, held(""), deleted(0))}, OK, "no namespace waits", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireResult(t, []Result{heldNamespaces(test.namespaces, now)}, test.status, test.message, test.remedy)
+		})
+	}
+}
+
+func TestFailedNamespaces(t *testing.T) {
+	t.Parallel()
+	populated := func(status corev1.ConditionStatus, reason string) func(*corev1.Namespace) {
+		return condition(v1alpha1.NamespacePopulated, status, reason, "")
+	}
+	failed := populated(corev1.ConditionFalse, populate.ConditionObjectsFailed)
+	namespaces := []*corev1.Namespace{
+		namespace("a", 0, populated(corev1.ConditionTrue, populate.ConditionPopulated)), namespace("b", 0),
+	}
+	requireResult(t, []Result{failedNamespaces(namespaces)}, OK, "1 namespace populated, and none failed", "")
+	namespaces = append(namespaces, namespace("c", 0, populated(corev1.ConditionFalse, populate.ConditionRetrying)))
+	requireResult(t, []Result{failedNamespaces(namespaces)}, Warning, "tried again: c", "kubectl nstpl status -A")
+	for _, name := range []string{"g", "f", "e", "d"} {
+		namespaces = append(namespaces, namespace(name, 0, failed))
+	}
+	namespaces = append(namespaces, namespace("z", 0, failed, deleted(0)))
+	requireResult(t, []Result{failedNamespaces(namespaces)}, Failure, "4 namespaces not populated: d, e, f and 1 more",
+		"kubectl nstpl status -A")
+}
+
+func TestDeletedNamespaces(t *testing.T) {
+	t.Parallel()
+	waits := condition("NamespaceFinalizersRemaining", corev1.ConditionTrue, "", "policy.nstpl.dev/x in 1 resource instances")
+	namespaces := []*corev1.Namespace{
+		namespace("a", time.Hour, deleted(time.Second), waits),
+		namespace("b", time.Hour, deleted(time.Hour)),
+		namespace("c", time.Hour, deleted(time.Hour), condition("NamespaceContentRemaining", corev1.ConditionTrue, "", "pods.")),
+		namespace("d", time.Hour, deleted(time.Hour),
+			condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, "", "policy.nstpl.dev")),
+	}
+	requireResult(t, []Result{deletedNamespaces(namespaces, now)}, OK, "the deletion of no namespace waits", "")
+	namespaces = append(namespaces, namespace("e", time.Hour, deleted(time.Hour), waits))
+	requireResult(t, []Result{deletedNamespaces(namespaces, now)}, Failure, "1 namespace waits for nstpl: e",
+		"kubectl get namespace e")
+}
+
+func TestNamespacesCannotBeListed(t *testing.T) {
+	t.Parallel()
+	a := healthy(t)
+	a.namespaces.err = errForbidden
+	requireResult(t, checkNamespaces(a), Unknown, "you may not list namespaces", "administrator")
+	a.namespaces.err = nil
+	require.Len(t, checkNamespaces(a), 3)
+}

@@ -1,0 +1,179 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+var (
+	operatorDeployment = ref{
+		kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), namespace: v1alpha1.OperatorNamespace,
+		name: v1alpha1.WebhookName,
+	}
+	syncDeployment = ref{
+		kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), namespace: v1alpha1.OperatorNamespace, name: "nstpl-sync",
+	}
+)
+
+const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and 'kubectl logs -n " +
+	v1alpha1.OperatorNamespace + " deployment/" + v1alpha1.WebhookName + "' show why"
+
+// deployment returns the operator's Deployment, or nil if it could not be read.
+func (a *after) deployment() *appsv1.Deployment {
+	return asDeployment(a.stored[operatorDeployment])
+}
+
+// arguments returns the arguments of the operator in its Deployment.
+func (a *after) arguments() []string {
+	var arguments []string
+	if deployment := a.deployment(); deployment != nil {
+		for i := range deployment.Spec.Template.Spec.Containers {
+			arguments = append(arguments, deployment.Spec.Template.Spec.Containers[i].Args...)
+		}
+	}
+	return arguments
+}
+
+// image returns the image of the operator in its Deployment.
+func (a *after) image() string {
+	deployment := a.deployment()
+	if deployment == nil || len(deployment.Spec.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	return deployment.Spec.Template.Spec.Containers[0].Image
+}
+
+// mutatesByWebhook reports whether the operator's webhook does the work of the MutatingAdmissionPolicies.
+func (a *after) mutatesByWebhook() bool {
+	return !mutatesByPolicies(a.server.Version) || slices.ContainsFunc(a.arguments(), func(argument string) bool {
+		return argument == "--mutate-namespaces" || argument == "--mutate-namespaces=true"
+	})
+}
+
+// url returns the URL at which the API server calls an operator that does not run in the cluster, or an empty string.
+func (a *after) url() string {
+	for i := range a.hooks.value {
+		h := &a.hooks.value[i]
+		if h.configuration == v1alpha1.WebhookName && h.client.URL != nil {
+			return *h.client.URL
+		}
+	}
+	return ""
+}
+
+// checkDeployment checks whether the replicas of the operator are available.
+func checkDeployment(a *after) Result {
+	r := Result{Check: "operator-deployment", Object: operatorDeployment.String(), Status: OK}
+	found := a.stored[operatorDeployment]
+	switch deployment := asDeployment(found); {
+	case a.url() != "":
+		r.Message = "the operator runs outside of the cluster: the API server calls it at " + a.url()
+	case apierrors.IsNotFound(found.err):
+		r.Status, r.Message = Failure, "the Deployment of the operator does not exist"
+		r.Remedy = "apply " + manifestFor(a.server.Version) + " of the release to install"
+	case found.err != nil:
+		return unread(r.Check, "get deployments in namespace "+v1alpha1.OperatorNamespace, found.err)
+	case deployment == nil:
+		r.Status, r.Message = Unknown, "the Deployment of the operator cannot be decoded"
+		r.Remedy = a.applyRemedy()
+	default:
+		judgeReplicas(&r, deployment)
+	}
+	return r
+}
+
+func asDeployment(found fact[*unstructured.Unstructured]) *appsv1.Deployment {
+	deployment := &appsv1.Deployment{}
+	if found.err != nil ||
+		runtime.DefaultUnstructuredConverter.FromUnstructured(found.value.UnstructuredContent(), deployment) != nil {
+		return nil
+	}
+	return deployment
+}
+
+// judgeReplicas sets the result for the Deployment of the operator.
+func judgeReplicas(r *Result, deployment *appsv1.Deployment) {
+	desired, status := int32(1), deployment.Status
+	if deployment.Spec.Replicas != nil {
+		desired = *deployment.Spec.Replicas
+	}
+	available := fmt.Sprintf("%d of %d replicas of the operator are available", status.AvailableReplicas, desired)
+	switch {
+	case desired == 0:
+		r.Status, r.Message = Failure, "the operator is scaled to 0 replicas"
+		r.Remedy = fmt.Sprintf("run 'kubectl scale deployment/%s -n %s --replicas=2'", deployment.Name, deployment.Namespace)
+	case status.AvailableReplicas == 0:
+		r.Status, r.Message, r.Remedy = Failure, available, podsRemedy
+	case status.AvailableReplicas < desired:
+		r.Status, r.Message, r.Remedy = Warning, available, podsRemedy
+	case status.UpdatedReplicas < desired || status.ObservedGeneration < deployment.Generation:
+		r.Status, r.Message = Warning, "the replicas of the operator are being replaced"
+		r.Remedy = fmt.Sprintf("run 'kubectl rollout status deployment/%s -n %s'", deployment.Name, deployment.Namespace)
+	default:
+		r.Message = available
+	}
+}
+
+// checkLeader checks whether a replica leads.
+func checkLeader(a *after) Result {
+	r := Result{Check: "operator-leader", Object: "lease.coordination.k8s.io/" + v1alpha1.OperatorLease, Status: OK}
+	withoutElection := slices.Contains(a.arguments(), "--leader-elect=false")
+	switch {
+	case apierrors.IsNotFound(a.lease.err) && withoutElection:
+		r.Message = "the operator runs without leader election"
+		return r
+	case apierrors.IsNotFound(a.lease.err):
+		r.Status, r.Message, r.Remedy = Failure, "no operator has ever led in this cluster", podsRemedy
+		return r
+	case a.lease.err != nil:
+		return unread(r.Check, "get the lease "+v1alpha1.OperatorLease+" in namespace "+v1alpha1.OperatorNamespace,
+			a.lease.err)
+	}
+	spec := a.lease.value.Spec
+	if valueOf(spec.HolderIdentity) == "" || spec.RenewTime == nil {
+		r.Status, r.Message, r.Remedy = Failure, "no operator leads: its lease is not held", podsRemedy
+		return r
+	}
+	host, _, _ := strings.Cut(*spec.HolderIdentity, "_")
+	since := max(a.now().Sub(spec.RenewTime.Time), 0)
+	if since > time.Duration(valueOf(spec.LeaseDurationSeconds))*time.Second {
+		r.Status, r.Remedy = Failure, podsRemedy
+		r.Message = fmt.Sprintf("no operator leads: %s renewed the lease for the last time %s ago", host,
+			duration.HumanDuration(since))
+		return r
+	}
+	r.Message = "replica " + host + " leads"
+	return r
+}
+
+// checkSync checks whether nstpl-sync runs if PolicyRepositories need it.
+func checkSync(a *after) []Result {
+	repositories := len(a.own[v1alpha1.PolicyRepositories.Resource].value)
+	if repositories == 0 {
+		return nil
+	}
+	r := Result{Check: "sync-deployment", Object: syncDeployment.String(), Status: OK, Message: "nstpl-sync is available"}
+	needs := output.Count(repositories, "PolicyRepository object")
+	switch deployment := asDeployment(a.sync); {
+	case apierrors.IsNotFound(a.sync.err):
+		r.Status, r.Message = Failure, "nstpl-sync is not installed, and nothing follows "+needs
+		r.Remedy = "apply sync.yaml of the operator's release"
+	case a.sync.err != nil:
+		r = unread(r.Check, "get deployments in namespace "+v1alpha1.OperatorNamespace, a.sync.err)
+	case deployment == nil || deployment.Status.AvailableReplicas == 0:
+		r.Status, r.Message = Failure, "no replica of nstpl-sync is available, and nothing follows "+needs
+		r.Remedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' shows why"
+	}
+	return []Result{r}
+}

@@ -1,0 +1,123 @@
+package check
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestTheDeploymentOfTheOperator(t *testing.T) {
+	t.Parallel()
+	set := func(t *testing.T, a *after, value int64, fields ...string) {
+		t.Helper()
+		require.NoError(t, unstructured.SetNestedField(a.stored[operatorDeployment].value.Object, value, fields...))
+	}
+	for name, test := range map[string]struct {
+		change          func(t *testing.T, a *after)
+		status          Status
+		message, remedy string
+	}{
+		"available": {func(*testing.T, *after) {}, OK, "2 of 2 replicas of the operator are available", ""},
+		"one is not available": {func(t *testing.T, a *after) {
+			t.Helper()
+			set(t, a, 1, "status", "availableReplicas")
+		}, Warning, "1 of 2 replicas", "kubectl get pods"},
+		"none is available": {func(t *testing.T, a *after) {
+			t.Helper()
+			set(t, a, 0, "status", "availableReplicas")
+		}, Failure, "0 of 2 replicas", "kubectl logs"},
+		"scaled to zero": {func(t *testing.T, a *after) {
+			t.Helper()
+			set(t, a, 0, "spec", "replicas")
+		}, Failure, "scaled to 0 replicas", "kubectl scale deployment/nstpl-operator"},
+		"being replaced": {func(t *testing.T, a *after) {
+			t.Helper()
+			set(t, a, 1, "status", "updatedReplicas")
+		}, Warning, "being replaced", "kubectl rollout status"},
+		"missing": {func(_ *testing.T, a *after) {
+			a.stored[operatorDeployment] = fact[*unstructured.Unstructured]{err: errNotFound}
+		}, Failure, "does not exist", "apply install.yaml"},
+		"forbidden": {func(_ *testing.T, a *after) {
+			a.stored[operatorDeployment] = fact[*unstructured.Unstructured]{err: errForbidden}
+		}, Unknown, "you may not get deployments in namespace nstpl-system", "administrator"},
+		"outside of the cluster": {func(t *testing.T, a *after) {
+			t.Helper()
+			set(t, a, 0, "status", "availableReplicas")
+			a.hooks.value = []hook{{configuration: v1alpha1.WebhookName, client: admissionregistrationv1.WebhookClientConfig{
+				URL: new("https://operator.example.com/validate"),
+			}}}
+		}, OK, "calls it at https://operator.example.com/validate", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := healthy(t)
+			set(t, a, 2, "status", "availableReplicas")
+			set(t, a, 2, "status", "updatedReplicas")
+			test.change(t, a)
+			requireResult(t, []Result{checkDeployment(a)}, test.status, test.message, test.remedy)
+		})
+	}
+	require.Equal(t, "nstpl-operator", healthy(t).image())
+}
+
+func TestTheLeader(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change          func(a *after)
+		status          Status
+		message, remedy string
+	}{
+		"leads": {func(*after) {}, OK, "replica pod-1 leads", ""},
+		"ahead of the API server's clock": {
+			func(a *after) { a.lease.value = leaseOf("v1", -time.Minute) }, OK, "replica pod-1 leads", "",
+		},
+		"renewed at the last moment": {
+			func(a *after) { a.lease.value = leaseOf("v1", 15*time.Second) }, OK, "replica pod-1 leads", "",
+		},
+		"expired": {
+			func(a *after) { a.lease.value = leaseOf("v1", 3*time.Hour) }, Failure,
+			"pod-1 renewed the lease for the last time 3h ago", "kubectl get pods",
+		},
+		"released": {
+			func(a *after) { a.lease.value.Spec.HolderIdentity = new("") }, Failure, "its lease is not held", "kubectl get pods",
+		},
+		"none ever": {func(a *after) { a.lease.err = errNotFound }, Failure, "no operator has ever led", "kubectl get pods"},
+		"forbidden": {func(a *after) { a.lease.err = errForbidden }, Unknown, "you may not get the lease", "administrator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := healthy(t)
+			test.change(a)
+			requireResult(t, []Result{checkLeader(a)}, test.status, test.message, test.remedy)
+		})
+	}
+	a := healthy(t)
+	a.lease.err = errNotFound
+	containers, _, _ := unstructured.NestedSlice(a.stored[operatorDeployment].value.Object,
+		"spec", "template", "spec", "containers")
+	containers[0].(map[string]any)["args"] = []any{"--leader-elect=false"} //nolint:forcetypeassert // of the manifests
+	require.NoError(t, unstructured.SetNestedSlice(a.stored[operatorDeployment].value.Object, containers,
+		"spec", "template", "spec", "containers"))
+	requireResult(t, []Result{checkLeader(a)}, OK, "without leader election", "")
+}
+
+func TestSync(t *testing.T) {
+	t.Parallel()
+	a := healthy(t)
+	a.sync.err = errNotFound
+	require.Empty(t, checkSync(a), "nothing needs it")
+	a.own[v1alpha1.PolicyRepositories.Resource] = fact[[]*ownObject]{value: []*ownObject{{}, {}}}
+	requireResult(t, checkSync(a), Failure, "nothing follows 2 PolicyRepository objects", "apply sync.yaml")
+	a.sync.err = errForbidden
+	requireResult(t, checkSync(a), Unknown, "you may not get deployments", "administrator")
+	deployment := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"availableReplicas": int64(0)}}}
+	a.sync = fact[*unstructured.Unstructured]{value: deployment}
+	requireResult(t, checkSync(a), Failure, "no replica of nstpl-sync is available", "kubectl get pods")
+	require.NoError(t, unstructured.SetNestedField(deployment.Object, int64(1), "status", "availableReplicas"))
+	requireResult(t, checkSync(a), OK, "nstpl-sync is available", "")
+}

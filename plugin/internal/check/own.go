@@ -1,0 +1,168 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// exceeded is the condition of a PolicySpace that reports whether its namespaces use more than its quota.
+const exceeded = "Exceeded"
+
+// checkOwn checks whether the objects of nstpl's kinds are in force.
+func checkOwn(a *after) []Result {
+	const id = "objects"
+	var results []Result
+	var forbidden []string
+	var denial error
+	total := 0
+	for _, resource := range ownResources {
+		switch found := a.own[resource.Resource]; {
+		case apierrors.IsNotFound(found.err): // another check says that the definition is missing
+		case apierrors.IsForbidden(found.err):
+			forbidden, denial = append(forbidden, resource.Resource), found.err
+		case found.err != nil:
+			results = append(results, unread(id, "list "+resource.Resource, found.err))
+		default:
+			total += len(found.value)
+			results = append(results, judgeOwn(resource.Resource, found.value, a.now())...)
+		}
+	}
+	if len(forbidden) > 0 {
+		results = append(results, unread(id, "list "+output.FirstFew(forbidden), denial))
+	}
+	if len(results) == 0 {
+		results = append(results, Result{
+			Check: id, Status: OK,
+			Message: fmt.Sprintf("%s of nstpl's kinds, and none has a problem", output.Count(total, "object")),
+		})
+	}
+	return results
+}
+
+// judgeOwn returns the results for the objects of a kind that have a problem.
+func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
+	var stalled, late, over, deleted []*ownObject
+	for _, object := range objects {
+		conditions := object.Status.Conditions
+		switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
+		case object.DeletionTimestamp != nil:
+			if now.Sub(object.DeletionTimestamp.Time) > patience {
+				deleted = append(deleted, object)
+			}
+		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
+			stalled = append(stalled, object)
+		case ready == nil:
+			if now.Sub(object.CreationTimestamp.Time) > patience {
+				late = append(late, object)
+			}
+		case ready.Status != metav1.ConditionTrue:
+			if now.Sub(ready.LastTransitionTime.Time) > patience {
+				late = append(late, object)
+			}
+		case apimeta.IsStatusConditionTrue(conditions, exceeded):
+			over = append(over, object)
+		}
+	}
+	var results []Result
+	for _, group := range []struct {
+		status  Status
+		objects []*ownObject
+		state   string
+	}{
+		{Failure, stalled, "cannot be in force until a person acts"},
+		{Warning, late, "not in force yet"},
+		{Warning, over, "over their limits"},
+		{Warning, deleted, "waiting to be deleted"},
+	} {
+		if len(group.objects) > 0 {
+			results = append(results, ownResult(resource, group.status, group.objects, group.state))
+		}
+	}
+	return results
+}
+
+// ownResult returns the result for objects of a kind that have the same problem. It names three of them.
+func ownResult(resource string, status Status, objects []*ownObject, state string) Result {
+	slices.SortFunc(objects, func(a, b *ownObject) int { return strings.Compare(a.fullName(), b.fullName()) })
+	var named []string
+	for _, object := range objects[:min(len(objects), maxNamed)] {
+		text := object.fullName()
+		if reason := object.reason(); reason != "" {
+			text += " (" + reason + ")"
+		}
+		named = append(named, text)
+	}
+	message := fmt.Sprintf("%s: %d %s: %s", resource, len(objects), state, strings.Join(named, ", "))
+	if rest := len(objects) - maxNamed; rest > 0 {
+		message += fmt.Sprintf(" and %d more", rest)
+	}
+	r := Result{
+		Check: resource, Status: status, Message: message,
+		Remedy: "'kubectl describe " + resource + " " + objects[0].Name + "' shows the conditions",
+	}
+	if objects[0].Namespace != "" {
+		r.Remedy = "'kubectl describe " + resource + " " + objects[0].Name + " -n " + objects[0].Namespace +
+			"' shows the conditions"
+	}
+	switch {
+	case resource == v1alpha1.PolicyRepositories.Resource:
+		r.Remedy = "'kubectl nstpl sync status' shows the causes, and what to do"
+	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped():
+		r.Remedy = "correct or undo the change: 'kubectl nstpl rollout undo " + objects[0].Name +
+			"'; 'kubectl nstpl rollout status " + objects[0].Name + "' shows the rollout"
+	case resource == v1alpha1.PolicySpaces.Resource:
+		r.Remedy = "'kubectl nstpl tree' shows the spaces and their quotas; " + r.Remedy
+	}
+	return r
+}
+
+func (o *ownObject) fullName() string {
+	if o.Namespace != "" {
+		return o.Namespace + "/" + o.Name
+	}
+	return o.Name
+}
+
+// isRolloutStopped reports whether an object is a template whose rollout stopped because namespaces failed.
+func (o *ownObject) isRolloutStopped() bool {
+	stalled := apimeta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
+	return stalled != nil && stalled.Reason == "RolloutStopped"
+}
+
+// reason returns why an object has a problem, by its status.
+func (o *ownObject) reason() string {
+	conditions := o.Status.Conditions
+	text := "the operator has not reported on it"
+	switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
+	case o.DeletionTimestamp != nil:
+		return "finalizers: " + strings.Join(o.Finalizers, ", ")
+	case apimeta.IsStatusConditionTrue(conditions, exceeded):
+		text = apimeta.FindStatusCondition(conditions, exceeded).Message
+	case ready != nil:
+		text = ready.Message
+	}
+	if len(o.Status.Failures) > 0 {
+		failure := o.Status.Failures[0]
+		text += "; " + strings.TrimPrefix(failure.Object+": ", ": ") + failure.Message
+	}
+	return shorten(text)
+}
+
+// maxReason is the greatest length of a reason, in characters. The whole text is in the status of the object.
+const maxReason = 300
+
+func shorten(text string) string {
+	if runes := []rune(text); len(runes) > maxReason {
+		return string(runes[:maxReason]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,232 @@
+package check
+
+import (
+	"context"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/manifests"
+	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// readCommon reads the facts that both kinds of checks need.
+func readCommon(ctx context.Context, c *cluster.Cluster, server cluster.Server) (common, error) {
+	facts := common{
+		server: server, stored: map[ref]fact[*unstructured.Unstructured]{}, services: map[ref]fact[bool]{},
+	}
+	var err error
+	if facts.definitions, err = crd.All(); err != nil {
+		return common{}, err
+	}
+	if facts.manifests, err = manifests.Objects(); err != nil {
+		return common{}, err
+	}
+	var refs []ref
+	for _, definition := range facts.definitions {
+		refs = append(refs, ref{kind: definitionKind, name: definition.Name})
+	}
+	for _, object := range facts.manifests {
+		refs = append(refs, refOf(object))
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		found := cluster.Each(refs, func(r ref) fact[*unstructured.Unstructured] { return factOf(get(ctx, c, r)) })
+		for i, r := range refs {
+			facts.stored[r] = found[i]
+		}
+	})
+	reading.Go(func() { facts.groups = factOf(c.APIGroups(ctx)) })
+	reading.Go(func() {
+		facts.hooks = factOf(readHooks(ctx, c))
+		services := servicesOf(facts.hooks.value)
+		found := cluster.Each(services, func(r ref) fact[bool] { return factOf(exists(ctx, c, r)) })
+		for i, r := range services {
+			facts.services[r] = found[i]
+		}
+	})
+	reading.Wait()
+	return facts, nil
+}
+
+// get returns an object. Of a Secret, it reads the metadata only.
+func get(ctx context.Context, c *cluster.Cluster, r ref) (*unstructured.Unstructured, error) {
+	if r.kind.Kind != "Secret" {
+		return c.Dynamic.Resource(resourceOf(r.kind)).Namespace(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
+	}
+	found, err := c.Metadata.Resource(resourceOf(r.kind)).Namespace(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(found)
+	return &unstructured.Unstructured{Object: fields}, err
+}
+
+// exists reports whether an object exists.
+func exists(ctx context.Context, c *cluster.Cluster, r ref) (bool, error) {
+	_, err := c.Metadata.Resource(resourceOf(r.kind)).Namespace(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func readHooks(ctx context.Context, c *cluster.Cluster) ([]hook, error) {
+	of := admissionregistrationv1.SchemeGroupVersion.WithResource
+	validating, err := cluster.List[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, c,
+		of("validatingwebhookconfigurations"), "", metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	mutating, err := cluster.List[admissionregistrationv1.MutatingWebhookConfiguration](ctx, c,
+		of("mutatingwebhookconfigurations"), "", metav1.ListOptions{})
+	return hooksOf(validating, mutating), err
+}
+
+// servicesOf returns the Services that webhooks call, each once.
+func servicesOf(hooks []hook) []ref {
+	var services []ref
+	found := map[ref]bool{}
+	for i := range hooks {
+		if r, ok := hooks[i].service(); ok && !found[r] {
+			found[r] = true
+			services = append(services, r)
+		}
+	}
+	return services
+}
+
+// readBefore reads the facts for the checks before an installation. It creates objects by dry runs.
+func readBefore(ctx context.Context, c *cluster.Cluster, server cluster.Server) (before, error) {
+	facts := before{
+		served: map[schema.GroupVersion]fact[map[string]bool]{},
+		rights: map[authorizationv1.ResourceAttributes]fact[bool]{}, denied: map[ref]error{},
+	}
+	var err error
+	if facts.common, err = readCommon(ctx, c, server); err != nil {
+		return before{}, err
+	}
+	var versions []schema.GroupVersion
+	for _, object := range facts.manifests {
+		version := object.GroupVersionKind().GroupVersion()
+		if _, known := facts.served[version]; !known {
+			facts.served[version] = fact[map[string]bool]{}
+			versions = append(versions, version)
+		}
+	}
+	requests := rightsToInstall(facts.needed())
+	var tried []*unstructured.Unstructured
+	for _, object := range facts.needed() {
+		if object.GetNamespace() == "" && apierrors.IsNotFound(facts.stored[refOf(object)].err) {
+			tried = append(tried, object)
+		}
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		found := cluster.Each(versions, func(version schema.GroupVersion) fact[map[string]bool] {
+			return factOf(c.ServedKinds(ctx, version))
+		})
+		for i, version := range versions {
+			facts.served[version] = found[i]
+		}
+	})
+	reading.Go(func() {
+		found := cluster.Each(requests, func(request authorizationv1.ResourceAttributes) fact[bool] {
+			return factOf(c.Allowed(ctx, request))
+		})
+		for i, request := range requests {
+			facts.rights[request] = found[i]
+		}
+	})
+	reading.Go(func() {
+		found := cluster.Each(tried, func(object *unstructured.Unstructured) error {
+			_, err := create(ctx, c, object)
+			return err
+		})
+		for i, object := range tried {
+			facts.denied[refOf(object)] = found[i]
+		}
+	})
+	reading.Wait()
+	return facts, nil
+}
+
+// create creates an object by a dry run.
+func create(
+	ctx context.Context, c *cluster.Cluster, object *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
+	return c.Dynamic.Resource(resourceOf(object.GroupVersionKind())).Namespace(object.GetNamespace()).
+		Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+// ownResources are the resources of nstpl's kinds, in the order of the results.
+var ownResources = []schema.GroupVersionResource{
+	v1alpha1.NamespaceTemplates, v1alpha1.NamespaceInitializationConfigurations, v1alpha1.ClusterProtectedAttributes,
+	v1alpha1.ProtectedAttributes, v1alpha1.SecurityContextConstraintses, v1alpha1.PolicySpaces,
+	v1alpha1.PolicyRepositories,
+}
+
+// readAfter reads the facts for the checks of an installation. It creates a NamespaceTemplate and a Namespace by dry
+// runs, whose names the API server generates.
+func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (after, error) {
+	facts := after{plugin: version.String(), own: map[string]fact[[]*ownObject]{}}
+	var reading sync.WaitGroup
+	var err error
+	reading.Go(func() { facts.common, err = readCommon(ctx, c, server) })
+	reading.Go(func() {
+		facts.lease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease,
+			metav1.GetOptions{}))
+	})
+	reading.Go(func() {
+		facts.endpoints = factOf(cluster.List[discoveryv1.EndpointSlice](ctx, c,
+			discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), v1alpha1.OperatorNamespace,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + v1alpha1.WebhookService}))
+	})
+	reading.Go(func() { _, facts.template = create(ctx, c, triedTemplate()) })
+	reading.Go(func() { facts.namespace = factOf(create(ctx, c, triedNamespace())) })
+	reading.Go(func() { facts.namespaces = factOf(c.ListNamespaces(ctx, "")) })
+	reading.Go(func() { facts.sync = factOf(get(ctx, c, syncDeployment)) })
+	reading.Go(func() {
+		found := cluster.Each(ownResources, func(resource schema.GroupVersionResource) fact[[]*ownObject] {
+			return factOf(cluster.List[ownObject](ctx, c, resource, "", metav1.ListOptions{}))
+		})
+		for i, resource := range ownResources {
+			facts.own[resource.Resource] = found[i]
+		}
+	})
+	reading.Wait()
+	return facts, err
+}
+
+// triedTemplate returns a template without objects. It is never stored, and would select no namespace.
+func triedTemplate() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate",
+		"metadata": map[string]any{"generateName": triedPrefix},
+		"spec": map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{
+			"matchLabels": map[string]any{v1alpha1.GroupVersion.Group + "/check": "selects-none"},
+		}}},
+	}}
+}
+
+// triedNamespace returns a namespace that is never stored.
+func triedNamespace() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": corev1.SchemeGroupVersion.String(), "kind": "Namespace",
+		"metadata": map[string]any{"generateName": triedPrefix},
+	}}
+}
+
+// triedPrefix begins the names of objects that are created by dry runs.
+const triedPrefix = "nstpl-check-"

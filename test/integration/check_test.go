@@ -1,0 +1,83 @@
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"nstpl.dev/nstpl/plugin"
+)
+
+// checkReport has the fields of the output of kubectl nstpl check -o json that tests need.
+type checkReport struct {
+	Summary struct{ OK, Warnings, Failures, Unknown int }
+	Results []struct{ Check, Status, Message, Remedy string }
+}
+
+// runCheck runs kubectl nstpl check, and returns its report and its exit code.
+func runCheck(c *assert.CollectT, t *testing.T, cluster *testCluster) (report checkReport, code int) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = plugin.Run(t.Context(), []string{
+		"kubectl-nstpl", "check", "-o", "json", "--kubeconfig", cluster.controlPlane.Kubeconfig,
+	}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errOut})
+	assert.Empty(c, errOut.String())
+	assert.NoError(c, json.Unmarshal(out.Bytes(), &report))
+	return report, code
+}
+
+// messages returns the messages of the results with a status, by their checks.
+func (r *checkReport) messages(status string) map[string]string {
+	messages := map[string]string{}
+	for _, result := range r.Results {
+		if result.Status == status {
+			messages[result.Check] = result.Message
+		}
+	}
+	return messages
+}
+
+// kubectl nstpl check finds nothing wrong with an installation, finds out when its operator is killed, and stores
+// nothing.
+func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
+	t.Parallel()
+	cluster := newClusterWithoutOperator(t)
+	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	s := newScope(t, cluster)
+	s.eventually(func(c *assert.CollectT) {
+		report, code := runCheck(c, t, cluster)
+		assert.Zero(c, code)
+		assert.Empty(c, report.messages("warning"))
+		assert.Empty(c, report.messages("failure"))
+		assert.Empty(c, report.messages("unknown"))
+		assert.Contains(c, report.messages("ok"), "webhook-calls")
+		assert.Contains(c, report.messages("ok"), "operator-leader")
+	})
+
+	require.NoError(t, cluster.operator.Kill())
+	s.eventually(func(c *assert.CollectT) { // once the lease has expired
+		report, code := runCheck(c, t, cluster)
+		assert.Equal(c, 2, code)
+		failures := report.messages("failure")
+		assert.Contains(c, failures["webhook-calls"], "connection refused")
+		assert.Contains(c, failures["operator-leader"], "no operator leads: ")
+		for _, result := range report.Results {
+			assert.Equal(c, result.Status == "ok", result.Remedy == "", result.Message)
+		}
+	})
+
+	_, err := cluster.kubectl(t.Context(), "", "delete", "validatingadmissionpolicy", "nstpl-object-guard")
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		report, _ := runCheck(c, t, cluster)
+		assert.Contains(c, report.messages("failure")["installed-objects"], "/nstpl-object-guard not found")
+	})
+	stored, err := cluster.kubectl(t.Context(), "", "get", "namespaces,namespacetemplates", "-o", "name")
+	require.NoError(t, err)
+	require.NotContains(t, stored, "nstpl-check")
+	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+}
