@@ -182,7 +182,7 @@ func (d *draft) addCapsuleObject(t *template, object map[string]any, name, tenan
 		d.lose(&t.notes, "namespacetemplate/"+name, "%s: %s", nameOf(object), sentence(err))
 		return
 	}
-	o.relabel(func(key string) string {
+	o.relabel(func(key string, _ bool) string {
 		if key == capsuleGroup+"/tenant" {
 			return v1alpha1.PolicySpaceLabel
 		}

@@ -75,22 +75,32 @@ func clean(object *unstructured.Unstructured) declared {
 	cleaned := declared{object: object.Object, comments: output.Comments{}}
 	delete(object.Object, "status")
 	metadata := map[string]any{"name": object.GetName()}
-	for field, check := range map[string]func(map[string]string) []render.Problem{
-		"labels": render.CheckLabels, "annotations": render.CheckAnnotations,
-	} {
+	for _, field := range []string{"labels", "annotations"} {
+		check := render.CheckLabels
+		if field == "annotations" {
+			check = render.CheckAnnotations
+		}
 		values, _, _ := unstructured.NestedStringMap(object.Object, "metadata", field)
 		kept := map[string]any{}
+		var foreign []string
 		for key, value := range values {
-			if len(check(map[string]string{key: value})) == 0 && !isForeign(key) {
+			switch {
+			case isForeign(key) && key != corev1.LastAppliedConfigAnnotation:
+				foreign = append(foreign, key)
+			case !isForeign(key) && len(check(map[string]string{key: value})) == 0:
 				kept[key] = value
 			}
+		}
+		if len(foreign) > 0 {
+			slices.Sort(foreign)
+			cleaned.comments.Add("", leftOut+"the %s of other tools: %s", field, strings.Join(foreign, ", "))
 		}
 		if len(kept) > 0 {
 			metadata[field] = kept
 		}
 	}
 	if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
-		cleaned.comments.Add("", "left out: the finalizers %s", strings.Join(finalizers, ", "))
+		cleaned.comments.Add("", leftOut+"the finalizers %s", strings.Join(finalizers, ", "))
 	}
 	object.Object["metadata"] = metadata
 	if object.GetKind() == "ServiceAccount" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -38,6 +39,9 @@ type document struct {
 type notes []string
 
 func (n *notes) add(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
+
+// leftOut begins a note about something that does not belong into a template, so that nothing is lost.
+const leftOut = "left out: "
 
 // lose adds a sentence about something that could not be converted, both to the comments at its place and to the
 // summary. Where is what the summary puts in front of it.
@@ -89,6 +93,11 @@ var never = metav1.LabelSelectorRequirement{
 func (d *draft) addTemplate(ctx context.Context, t template) {
 	t.objects = d.valid(ctx, &t)
 	if len(t.objects) == 0 {
+		for _, note := range t.notes {
+			if strings.HasPrefix(note, leftOut) {
+				d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: %s", t.name, note))
+			}
+		}
 		d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: not written, since it would declare no objects", t.name))
 		return
 	}
@@ -213,7 +222,7 @@ func (d *draft) print(out io.Writer, note func(string, ...any)) error {
 		note("lost: %s", text)
 	}
 	if len(d.documents) == 0 {
-		return fmt.Errorf("nothing could be converted")
+		return errors.New("nothing was written")
 	}
 	note("%s written: read the comments before you apply them", output.Count(len(d.documents), "object"))
 	return nil

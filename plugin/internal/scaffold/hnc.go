@@ -213,13 +213,7 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), sentence(err))
 			continue
 		}
-		o.relabel(func(key string) string {
-			tree, found := strings.CutSuffix(key, hncDepthSuffix)
-			if found && h.spaces[tree] != nil {
-				return tree + v1alpha1.DepthLabelSuffix
-			}
-			return ""
-		})
+		h.relabel(t, &o)
 		if selects, has := exceptionOf(object); has {
 			exceptions = append(exceptions, h.exception(*t, o, selects))
 			continue
@@ -236,6 +230,25 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 	}
 	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has {
 		h.lost = append(h.lost, "secrets: HNC propagates them, and their values must not get into files")
+	}
+}
+
+// relabel makes an object select namespaces by the labels of nstpl instead of HNC's. A value is not converted, since it
+// has another meaning: a namespace is in the space of its own name, with the distance 1 instead of 0.
+func (h *hnc) relabel(t *template, o *declared) {
+	var kept []string
+	o.relabel(func(key string, hasValue bool) string {
+		tree, isDepth := strings.CutSuffix(key, hncDepthSuffix)
+		switch {
+		case isDepth && !hasValue && h.spaces[tree] != nil:
+			return tree + v1alpha1.DepthLabelSuffix
+		case isDepth:
+			kept = append(kept, key)
+		}
+		return ""
+	})
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(kept))) {
+		h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: it still selects namespaces by HNC's label %s", o, key)
 	}
 }
 

@@ -25,7 +25,7 @@ func fromNamespace(
 	t := template{name: name}
 	t.add("A template from the objects of namespace %s. Read each comment before you let it select other namespaces.",
 		ns.Name)
-	t.add("left out: Secrets, workloads, Services and all other kinds that were not named on the command line")
+	t.add(leftOut + "Secrets, workloads, Services and all other kinds that were not named on the command line")
 	t.selectNamespaces(ns, selects)
 	if reason := match.UnpopulatedReason(ns); reason != "" {
 		t.add("Namespace %s itself is not populated: %s.", ns.Name, reason)
@@ -38,7 +38,7 @@ func fromNamespace(
 	d := &draft{}
 	for _, object := range objects {
 		if reason := omission(object, project); reason != "" {
-			t.add("left out: %s: %s", nameOf(object.Object), reason)
+			t.add(leftOut+"%s: %s", nameOf(object.Object), reason)
 			continue
 		}
 		cleaned := clean(object)

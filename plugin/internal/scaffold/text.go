@@ -101,9 +101,9 @@ func mapStrings(value any, path string, convert func(path, text string) (string,
 	return value, nil
 }
 
-// relabel replaces the keys of labels by which an object selects namespaces: rename returns the new key, or "". It adds
-// a comment for each, and changes the object.
-func (o *declared) relabel(rename func(key string) string) {
+// relabel replaces the keys of labels by which an object selects namespaces. Rename returns the new key, or "" if the
+// key is kept. HasValue is true if the object selects a value of the label. Relabel adds a comment for each new key.
+func (o *declared) relabel(rename func(key string, hasValue bool) string) {
 	renamed := map[string]string{}
 	o.object, _ = relabeled(o.object, rename, renamed).(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(renamed)) {
@@ -111,12 +111,12 @@ func (o *declared) relabel(rename func(key string) string) {
 	}
 }
 
-func relabeled(value any, rename func(string) string, renamed map[string]string) any {
+func relabeled(value any, rename func(string, bool) string, renamed map[string]string) any {
 	switch value := value.(type) {
 	case map[string]any:
 		changed := make(map[string]any, len(value))
 		for name, field := range value {
-			if key := rename(name); key != "" {
+			if key := rename(name, true); key != "" {
 				renamed[name], name = key, key
 			}
 			changed[name] = relabeled(field, rename, renamed)
@@ -129,7 +129,7 @@ func relabeled(value any, rename func(string) string, renamed map[string]string)
 		}
 		return changed
 	case string:
-		if key := rename(value); key != "" {
+		if key := rename(value, false); key != "" {
 			renamed[value] = key
 			return key
 		}
