@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -55,58 +56,54 @@ func (d *draft) addKyvernoRule(
 	ctx context.Context, name string, policy *unstructured.Unstructured, rule map[string]any,
 ) {
 	where, generate := "namespacetemplate/"+name, at[map[string]any](rule, "generate")
-	t := template{name: name}
-	t.add("Converted from rule %s of ClusterPolicy %s.", at[string](rule, "name"), policy.GetName())
-	if !isTriggeredByNamespaces(rule) {
-		d.lost = append(d.lost, fmt.Sprintf("clusterpolicy/%s: rule %s is not triggered by namespaces alone",
-			policy.GetName(), at[string](rule, "name")))
+	object, err := kyvernoObject(rule, generate)
+	if err != nil {
+		d.lost = append(d.lost, fmt.Sprintf("clusterpolicy/%s: rule %s: %s", policy.GetName(), at[string](rule, "name"),
+			sentence(err)))
 		return
 	}
+	isSynchronized := at[bool](generate, "synchronize")
+	t := template{
+		name: name, objects: []declared{object}, report: !isSynchronized,
+		prune: isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete"),
+	}
+	t.add("Converted from rule %s of ClusterPolicy %s.", at[string](rule, "name"), policy.GetName())
+	t.add("synchronize was %t, so %s.", isSynchronized, map[bool]string{
+		true: "changes are corrected", false: "changes are reported and not corrected",
+	}[isSynchronized])
 	d.selectAsKyverno(&t, rule)
 	if !at[bool](generate, "generateExisting") && !at[bool](policy.Object, "spec", "generateExisting") && !t.incomplete {
 		d.lose(&t.selectorNotes, where, "Kyverno generated the object in new namespaces only: "+
 			"this template also populates namespaces that exist")
 	}
-	isSynchronized := at[bool](generate, "synchronize")
-	t.report = !isSynchronized
-	t.prune = isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete")
-	t.add("synchronize was %t, so %s.", isSynchronized, map[bool]string{
-		true: "changes are corrected", false: "changes are reported and not corrected",
-	}[isSynchronized])
-	object, err := kyvernoObject(generate)
-	if err == nil {
-		o := clean(&unstructured.Unstructured{Object: object})
-		if err = o.replace(kyvernoVariable, kyvernoValue); err == nil {
-			t.objects = append(t.objects, o)
-		}
-	}
-	if err != nil {
-		d.lose(&t.notes, where, "%s %s: %s", at[string](generate, "kind"), at[string](generate, "name"), sentence(err))
-	}
 	d.addTemplate(ctx, t)
 }
 
-// kyvernoObject returns the object that a rule generates, with variables.
-func kyvernoObject(generate map[string]any) (map[string]any, error) {
-	namespace := kyvernoVariable.FindStringSubmatch(at[string](generate, "namespace"))
+// kyvernoObject returns the object that a rule generates.
+func kyvernoObject(rule, generate map[string]any) (declared, error) {
+	none, namespace := declared{}, kyvernoVariable.FindStringSubmatch(at[string](generate, "namespace"))
 	data := at[map[string]any](generate, "data")
 	switch {
+	case !isTriggeredByNamespaces(rule):
+		return none, errors.New("it is not triggered by namespaces alone")
 	case generate["clone"] != nil || generate["cloneList"] != nil:
-		return nil, fmt.Errorf("it is cloned, and templates cannot copy objects: write the object into the template")
+		return none, errors.New("it clones an object, and templates cannot copy objects: write the object into the template")
 	case generate["foreach"] != nil:
-		return nil, fmt.Errorf("foreach has no counterpart: write each object into the template")
+		return none, errors.New("foreach has no counterpart: write each object into the template")
 	case at[string](generate, "kind") == "Secret":
-		return nil, fmt.Errorf("the values of Secrets must not get into files")
+		return none, errors.New("the values of Secrets must not get into files")
 	case data == nil:
-		return nil, fmt.Errorf("the rule has no data")
+		return none, errors.New("it has no data")
 	case namespace == nil || namespace[0] != at[string](generate, "namespace") || !isNamespaceVariable(namespace[2]):
-		return nil, fmt.Errorf("it is not created in the namespace that triggers the rule")
+		return none, errors.New("it does not create the object in the namespace that triggers it")
 	}
 	object := (&unstructured.Unstructured{Object: data}).DeepCopy()
 	object.SetAPIVersion(at[string](generate, "apiVersion"))
 	object.SetKind(at[string](generate, "kind"))
 	object.SetName(at[string](generate, "name"))
-	return object.Object, nil
+	converted := clean(object)
+	err := converted.replace(kyvernoVariable, kyvernoValue)
+	return converted, err
 }
 
 // kyvernoVariable matches variables, and what Kyverno resolves but templates do not: references such as $(./../name).

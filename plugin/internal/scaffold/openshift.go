@@ -45,8 +45,19 @@ func readProjectTemplate(ctx context.Context, r reader) ([]*unstructured.Unstruc
 	return []*unstructured.Unstructured{found}, err
 }
 
-// fromProjectTemplate converts Templates of OpenShift.
-func fromProjectTemplate(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+// projectTemplateFor returns the conversion of Templates of OpenShift to templates with a selector. If it is nil, they
+// are disabled.
+func projectTemplateFor(
+	selects *metav1.LabelSelector,
+) func(context.Context, []*unstructured.Unstructured) *draft {
+	return func(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+		return fromProjectTemplate(ctx, objects, selects)
+	}
+}
+
+func fromProjectTemplate(
+	ctx context.Context, objects []*unstructured.Unstructured, selects *metav1.LabelSelector,
+) *draft {
 	var found []*unstructured.Unstructured
 	for _, object := range objects {
 		if kind := kindOf(object); kind == openShiftTemplate || kind == (schema.GroupKind{Kind: "Template"}) {
@@ -60,9 +71,14 @@ func fromProjectTemplate(ctx context.Context, objects []*unstructured.Unstructur
 	for _, source := range found {
 		t := template{name: objectName(source.GetName())}
 		t.add("Converted from the OpenShift template %s.", source.GetName())
-		t.incomplete = true
 		t.selectorNotes.add("OpenShift applied its template to new projects only. This template also populates namespaces that " +
-			"exist, so choose which: {} selects every namespace.")
+			"exist.")
+		if selects != nil {
+			t.LabelSelector = *selects
+		} else {
+			t.incomplete = true
+			t.selectorNotes.add("Choose which: {} selects every namespace.")
+		}
 		parameters := parametersOf(source)
 		for _, object := range each(source.Object, "objects") {
 			d.addProjectObject(&t, object, at[map[string]any](source.Object, "labels"), parameters)

@@ -25,11 +25,9 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 	if err != nil {
 		return nil, err
 	}
-	var selects *metav1.LabelSelector
-	if x.selects != "" {
-		if selects, err = metav1.ParseToLabelSelector(x.selects); err != nil {
-			return nil, err
-		}
+	selects, err := x.namespaceSelector()
+	if err != nil {
+		return nil, err
 	}
 	kinds := policyKinds
 	if len(args) > 0 {

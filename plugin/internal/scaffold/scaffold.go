@@ -54,8 +54,8 @@ func New(s cli.Session) *cobra.Command {
 
 			With --from-hnc, --from-openshift-project-template, --from-kyverno-generate or --from-capsule, the command
 			converts the objects of that tool, from files or from the cluster. What cannot be converted is listed on
-			standard error and in comments that begin with "lost:". A template is disabled if it would select more
-			namespaces than the tool did.`),
+			standard error and in comments that begin with "lost:". A template is disabled if a condition by which the
+			tool selects namespaces could not be converted.`),
 		Example: templates.Examples(`
 			# Write a template from what a namespace has
 			kubectl nstpl init --from team-a >template.yaml
@@ -95,7 +95,7 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringVar(&x.name, "name", "", "The name of the template. By default, the name of the namespace of --from.")
 	flags.StringVarP(&x.objects, "selector", "l", "", "With --from, copy only the objects whose labels match.")
 	flags.StringVar(&x.selects, "namespace-selector", "",
-		"Select the namespaces whose labels match (e.g. tier=production), instead of that of --from.")
+		"With --from or --from-openshift-project-template, select the namespaces whose labels match (e.g. tier=production).")
 	_ = cmd.RegisterFlagCompletionFunc("from", s.CompleteNamespaces(0)) // fails only if there is no such flag
 	return cmd
 }
@@ -124,8 +124,8 @@ func (x *scaffold) check(args []string) error {
 	if _, err := labels.Parse(x.objects); err != nil {
 		return fmt.Errorf("--selector: %w", err)
 	}
-	if _, err := metav1.ParseToLabelSelector(x.selects); err != nil {
-		return fmt.Errorf("--namespace-selector: %w", err)
+	if _, err := x.namespaceSelector(); err != nil {
+		return err
 	}
 	switch {
 	case len(chosen) == 0:
@@ -134,12 +134,26 @@ func (x *scaffold) check(args []string) error {
 		return fmt.Errorf("specify only one of %s", strings.Join(chosen, ", "))
 	case x.namespace != "" && !x.files.IsEmpty():
 		return errors.New("--from reads the cluster: remove -f and -k")
-	case x.namespace == "" && (len(args) > 0 || x.name != "" || x.objects != "" || x.selects != ""):
-		return errors.New("KINDS, --name, --selector and --namespace-selector require --from")
+	case x.namespace == "" && (len(args) > 0 || x.name != "" || x.objects != ""):
+		return errors.New("KINDS, --name and --selector require --from")
+	case x.namespace == "" && x.selects != "" && x.tool().selecting == nil:
+		return fmt.Errorf("%s converts the selectors of %s: remove --namespace-selector", chosen[0], x.tool().name)
 	case len(args) > 1:
 		return errors.New("separate KINDS by commas, as in roles,rolebindings")
 	}
 	return x.files.Check()
+}
+
+// namespaceSelector returns the value of --namespace-selector, or nil.
+func (x *scaffold) namespaceSelector() (*metav1.LabelSelector, error) {
+	if x.selects == "" {
+		return nil, nil
+	}
+	selector, err := metav1.ParseToLabelSelector(x.selects)
+	if err != nil {
+		return nil, fmt.Errorf("--namespace-selector: %w", err)
+	}
+	return selector, nil
 }
 
 // convert reads the objects, from files or from the cluster, and converts them.
@@ -169,7 +183,13 @@ func (x *scaffold) convert(ctx context.Context, args []string) (*draft, error) {
 			return nil, err
 		}
 	}
-	d := tool.convert(ctx, objects)
+	convert := tool.convert
+	if selects, err := x.namespaceSelector(); err != nil {
+		return nil, err
+	} else if selects != nil {
+		convert = tool.selecting(selects)
+	}
+	d := convert(ctx, objects)
 	if d == nil {
 		return nil, fmt.Errorf("no objects of %s found: expected %s", tool.name, tool.kinds)
 	}

