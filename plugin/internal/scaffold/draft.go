@@ -1,0 +1,243 @@
+package scaffold
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/schema"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// draft is what a conversion results in.
+type draft struct {
+	documents []document
+	// lost has a sentence for everything that could not be converted.
+	lost []string
+}
+
+// document is an object with comments for its readers.
+type document struct {
+	object   map[string]any
+	comments output.Comments
+}
+
+// notes are comments about one thing.
+type notes []string
+
+func (n *notes) add(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
+
+// leftOut begins a note about something that does not belong into a template, so that nothing is lost.
+const leftOut = "left out: "
+
+// lose adds a sentence about something that could not be converted, both to the comments at its place and to the
+// summary. Where is what the summary puts in front of it.
+func (d *draft) lose(at *notes, where, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	at.add("lost: %s", text)
+	d.lost = append(d.lost, where+": "+text)
+}
+
+// template is a NamespaceTemplate in the making.
+type template struct {
+	name string
+	notes
+	selector
+	objects []declared
+	// report is true for driftPolicy Report, and prune for deletionPolicy Delete.
+	report, prune bool
+}
+
+// declared is an object of a template with comments, which are by the paths of its fields.
+type declared struct {
+	object   map[string]any
+	comments output.Comments
+}
+
+func (o declared) String() string { return nameOf(o.object) }
+
+// nameOf returns the name of an object as kubectl prints it.
+func nameOf(object map[string]any) string {
+	o := unstructured.Unstructured{Object: object}
+	return output.Object(o.GroupVersionKind().GroupKind(), o.GetName())
+}
+
+// selector is which namespaces a template selects.
+type selector struct {
+	metav1.LabelSelector
+	// incomplete is true if the conditions of the source could not all be converted. The template is disabled then: it
+	// must not select more namespaces than the source did.
+	incomplete    bool
+	selectorNotes notes
+}
+
+// never is a selector that selects nothing: every namespace has this label.
+var never = metav1.LabelSelectorRequirement{
+	Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpDoesNotExist,
+}
+
+// addTemplate adds a template. Objects that a template cannot declare are left out.
+func (d *draft) addTemplate(ctx context.Context, t template) {
+	t.objects = d.valid(ctx, &t)
+	if len(t.objects) == 0 {
+		for _, note := range t.notes {
+			if strings.HasPrefix(note, leftOut) {
+				d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: %s", t.name, note))
+			}
+		}
+		d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: not written, since it would declare no objects", t.name))
+		return
+	}
+	t.name = d.unused(t.name)
+	if _, err := metav1.LabelSelectorAsSelector(&t.LabelSelector); err != nil {
+		t.incomplete, t.LabelSelector = true, metav1.LabelSelector{}
+		d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "the selector is invalid: %v", err)
+	}
+	doc := document{comments: output.Comments{"": t.notes}}
+	metadata := map[string]any{"name": t.name}
+	if t.incomplete {
+		metadata["annotations"] = map[string]any{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+		doc.comments.Add(".metadata.annotations",
+			"The template is disabled, so it selects nothing: correct the selector, and remove this annotation.")
+		if len(t.MatchLabels)+len(t.MatchExpressions) == 0 {
+			t.MatchExpressions = []metav1.LabelSelectorRequirement{never}
+		}
+	}
+	var objects []any
+	for i, object := range t.objects {
+		for path, lines := range object.comments {
+			doc.comments[output.ItemPath(".spec.templates", i)+path] = lines
+		}
+		objects = append(objects, object.object)
+	}
+	spec := map[string]any{
+		"namespaces": map[string]any{"labelSelector": selectorFields(t.LabelSelector)}, "templates": objects,
+	}
+	if t.report {
+		spec["driftPolicy"] = string(v1alpha1.DriftReport)
+	}
+	if t.prune {
+		spec["deletionPolicy"] = string(v1alpha1.DeletionDelete)
+	}
+	doc.comments[".spec.namespaces"] = t.selectorNotes
+	doc.object = newObject(v1alpha1.GroupVersion.String(), "NamespaceTemplate", metadata, "spec", spec)
+	d.documents = append(d.documents, doc)
+}
+
+// unused returns a name that no document has, by adding a number.
+func (d *draft) unused(name string) string {
+	for i := 2; ; i++ {
+		isUsed := slices.ContainsFunc(d.documents, func(doc document) bool {
+			return doc.object["kind"] == "NamespaceTemplate" && at[string](doc.object, "metadata", "name") == name
+		})
+		if !isUsed {
+			return name
+		}
+		suffix := fmt.Sprintf("-%d", i)
+		name = strings.Trim(name[:min(len(name), maxName-len(suffix))], "-.") + suffix
+	}
+}
+
+// newObject returns an object with one more field.
+func newObject(apiVersion, kind string, metadata map[string]any, field string, value any) map[string]any {
+	return map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata, field: value}
+}
+
+// selectorFields returns a label selector as a JSON value.
+func selectorFields(selector metav1.LabelSelector) map[string]any {
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&selector) // cannot fail
+	return fields
+}
+
+// valid returns the objects of a template that "kubectl nstpl vet" accepts, each once.
+func (d *draft) valid(ctx context.Context, t *template) []declared {
+	catalog, err := schema.New()
+	if err != nil {
+		catalog = nil // cannot happen: only custom kinds can be invalid
+	}
+	var objects []declared
+	seen := map[string]bool{}
+	for _, object := range t.objects {
+		reason := ""
+		if seen[object.String()] {
+			reason = "is declared twice"
+		} else if problems := vetObject(ctx, object.object, catalog); len(problems) > 0 {
+			reason = strings.Join(problems, "; ")
+		}
+		if reason != "" {
+			d.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", object, reason)
+			continue
+		}
+		seen[object.String()] = true
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// vetObject returns what is wrong with an object of a template.
+func vetObject(ctx context.Context, object map[string]any, catalog *schema.Catalog) []string {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	single := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}}
+	single.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	single.Spec.Templates = []runtime.RawExtension{{Raw: data}}
+	var reasons []string
+	for _, problem := range render.Vet(ctx, single, catalog) {
+		field := strings.TrimPrefix(strings.TrimPrefix(problem.Path, "spec.templates[0]"), ".")
+		reasons = append(reasons, strings.TrimPrefix(fmt.Sprintf("%s: %s", field, problem.Message), ": "))
+	}
+	return reasons
+}
+
+// print writes the documents, and to notes what could not be converted.
+func (d *draft) print(out io.Writer, note func(string, ...any)) error {
+	for i, doc := range d.documents {
+		text, err := output.CommentedYAML(doc.object, doc.comments)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			text = append([]byte("---\n"), text...)
+		}
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	for _, text := range d.lost {
+		note("lost: %s", text)
+	}
+	if len(d.documents) == 0 {
+		return errors.New("nothing was written")
+	}
+	note("%s written: read the comments before you apply them", output.Count(len(d.documents), "object"))
+	return nil
+}
+
+// notInNames are the characters that the name of an object cannot contain.
+var notInNames = regexp.MustCompile(`[^-a-z0-9.]+`)
+
+// maxName is the length of the name of a NamespaceTemplate at most, because it is the value of a label.
+const maxName = 63
+
+// objectName returns a valid name that consists of parts, such as the names of a policy and of its rule.
+func objectName(parts ...string) string {
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	name := notInNames.ReplaceAllString(strings.ToLower(strings.Join(parts, "-")), "-")
+	name = strings.Trim(name[:min(len(name), maxName)], "-.")
+	return cmp.Or(name, "template")
+}

@@ -1,0 +1,325 @@
+package scaffold
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+const (
+	hncGroup       = "hnc.x-k8s.io"
+	hncDepthSuffix = ".tree.hnc.x-k8s.io/depth"
+	hncInherited   = "hnc.x-k8s.io/inherited-from"
+	hncPropagate   = "propagate.hnc.x-k8s.io/"
+)
+
+var (
+	hncHierarchy     = schema.GroupKind{Group: hncGroup, Kind: "HierarchyConfiguration"}
+	hncAnchor        = schema.GroupKind{Group: hncGroup, Kind: "SubnamespaceAnchor"}
+	hncQuota         = schema.GroupKind{Group: hncGroup, Kind: "HierarchicalResourceQuota"}
+	hncConfiguration = schema.GroupKind{Group: hncGroup, Kind: "HNCConfiguration"}
+)
+
+// readHNC reads the objects of HNC, and those that it propagates, without the copies.
+func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
+	objects, err := r.all(ctx, hncHierarchy, hncAnchor, hncQuota, hncConfiguration)
+	if err != nil {
+		return nil, err
+	}
+	for resource := range propagated(objects) {
+		if resource.Resource == "secrets" {
+			continue // never copied, so they are not even read
+		}
+		kind, err := r.Mapper.KindFor(resource.WithVersion(""))
+		if err != nil {
+			return nil, err
+		}
+		mapping, err := r.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			return nil, err
+		}
+		found, err := r.list(ctx, mapping.Resource, "", "!"+hncInherited)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
+
+// propagated returns the resources that HNC propagates. Those with the value true are propagated only if an annotation
+// of the object asks for it.
+func propagated(objects []*unstructured.Unstructured) map[schema.GroupResource]bool {
+	resources := map[schema.GroupResource]bool{
+		{Group: rbacv1.GroupName, Resource: "roles"}: false, {Group: rbacv1.GroupName, Resource: "rolebindings"}: false,
+	}
+	for _, configuration := range objectsOf(objects, hncConfiguration) {
+		for _, fields := range each(configuration.Object, "spec", "resources") {
+			resource := schema.GroupResource{Group: at[string](fields, "group"), Resource: at[string](fields, "resource")}
+			switch at[string](fields, "mode") {
+			case "Propagate":
+				resources[resource] = false
+			case "AllowPropagate":
+				resources[resource] = true
+			}
+		}
+	}
+	return resources
+}
+
+// hnc is the hierarchy while it is converted.
+type hnc struct {
+	*draft
+	// parents has the parent of each namespace, and spaces the policy spaces: one for each namespace with children, or
+	// with a quota for its subtree.
+	parents map[string]string
+	spaces  map[string]*space
+}
+
+// fromHNC converts a hierarchy of namespaces to PolicySpaces, and what each namespace propagates to a template.
+func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+	h := &hnc{draft: &draft{}, parents: map[string]string{}, spaces: map[string]*space{}}
+	configurations, anchors := objectsOf(objects, hncHierarchy), objectsOf(objects, hncAnchor)
+	quotas := objectsOf(objects, hncQuota)
+	for _, configuration := range configurations {
+		h.setParent(configuration.GetNamespace(), at[string](configuration.Object, "spec", "parent"))
+	}
+	for _, anchor := range anchors {
+		h.setParent(anchor.GetName(), anchor.GetNamespace())
+	}
+	if len(configurations)+len(anchors)+len(quotas) == 0 {
+		return nil
+	}
+	h.addSpaces(quotas)
+	for _, name := range slices.Sorted(maps.Keys(h.spaces)) {
+		h.addSpace(*h.spaces[name])
+	}
+	h.loseMetadata(configurations, anchors)
+	if len(objectsOf(objects, hncConfiguration)) == 0 {
+		h.lost = append(h.lost, "hncconfiguration: it is not among the objects, so only Roles and RoleBindings were converted")
+	}
+	h.addPropagated(ctx, objects)
+	return h.draft
+}
+
+// setParent records the parent of a namespace, unless the namespace would become its own ancestor.
+func (h *hnc) setParent(name, parent string) {
+	if !isName(name) || !isName(parent) {
+		return
+	}
+	for above, depth := parent, 0; above != "" && depth <= len(h.parents); above, depth = h.parents[above], depth+1 {
+		if above == name {
+			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: its parent %s is below it", name, parent))
+			return
+		}
+	}
+	h.parents[name] = parent
+}
+
+// addSpaces makes the policy spaces. A namespace with children is in the space of its own name.
+func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
+	get := func(name string) *space {
+		if h.spaces[name] == nil {
+			h.spaces[name] = &space{name: name}
+			h.spaces[name].add("Converted from namespace %s and its descendants in HNC.", name)
+			h.spaces[name].add("To let users create namespaces in it, grant them the verb use on policyspaces/%s.", name)
+		}
+		return h.spaces[name]
+	}
+	for _, parent := range h.parents {
+		get(parent)
+	}
+	for _, quota := range quotas {
+		if isName(quota.GetNamespace()) {
+			s := get(quota.GetNamespace())
+			s.quotas = append(s.quotas, at[map[string]any](quota.Object, "spec", "hard"))
+		}
+	}
+	for name, s := range h.spaces {
+		s.parent = h.parents[name]
+		s.namespaces = append(s.namespaces, name)
+	}
+	for name, parent := range h.parents {
+		if h.spaces[name] == nil {
+			h.spaces[parent].namespaces = append(h.spaces[parent].namespaces, name)
+		}
+	}
+}
+
+// loseMetadata lists the labels and annotations that HNC sets on namespaces.
+func (h *hnc) loseMetadata(configurations, anchors []*unstructured.Unstructured) {
+	for _, object := range slices.Concat(configurations, anchors) {
+		name := object.GetNamespace()
+		if kindOf(object) == hncAnchor {
+			name = object.GetName()
+		}
+		for _, field := range []string{"labels", "annotations"} {
+			var keys []string
+			for _, pair := range each(object.Object, "spec", field) {
+				keys = append(keys, at[string](pair, "key"))
+			}
+			if len(keys) > 0 {
+				h.lost = append(h.lost, fmt.Sprintf("namespace/%s: the %s %s, which HNC sets on it and its descendants",
+					name, field, strings.Join(keys, ", ")))
+			}
+		}
+		if at[bool](object.Object, "spec", "allowCascadingDeletion") {
+			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: allowCascadingDeletion: nstpl deletes no namespaces", name))
+		}
+	}
+}
+
+// addPropagated adds a template for what each namespace propagates, and one for each object with an exception.
+func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstructured) {
+	resources := propagated(objects)
+	templates := map[string]*template{}
+	var exceptions []template
+	for _, object := range objects {
+		kind := object.GroupVersionKind()
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		optIn, isPropagated := resources[resource.GroupResource()]
+		from := object.GetNamespace()
+		switch {
+		case object.GetLabels()[hncInherited] != "" || object.GetKind() == "Secret":
+			continue // a copy, or a Secret, which is never copied
+		case !isPropagated || h.spaces[from] == nil || isNotPropagated(object, optIn):
+			continue
+		}
+		t := templates[from]
+		if t == nil {
+			t = &template{name: objectName(from), prune: true}
+			t.add("What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.", from)
+			t.selectSpace(from)
+			templates[from] = t
+		}
+		if reason := omission(object, false); reason != "" {
+			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), reason)
+			continue
+		}
+		o := clean(object)
+		if err := o.replace(nothing, nil); err != nil {
+			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), sentence(err))
+			continue
+		}
+		h.relabel(t, &o)
+		if selects, has := exceptionOf(object); has {
+			exceptions = append(exceptions, h.exception(*t, o, selects))
+			continue
+		}
+		t.objects = append(t.objects, o)
+	}
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		if t := templates[name]; len(t.objects)+len(t.notes) > 1 {
+			h.addTemplate(ctx, *t)
+		}
+	}
+	for _, t := range exceptions {
+		h.addTemplate(ctx, t)
+	}
+	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has {
+		h.lost = append(h.lost, "secrets: HNC propagates them, and their values must not get into files")
+	}
+}
+
+// relabel makes an object select namespaces by the labels of nstpl instead of HNC's. A value is not converted, since it
+// has another meaning: a namespace is in the space of its own name, with the distance 1 instead of 0.
+func (h *hnc) relabel(t *template, o *declared) {
+	var kept []string
+	o.relabel(func(key string, hasValue bool) string {
+		tree, isDepth := strings.CutSuffix(key, hncDepthSuffix)
+		switch {
+		case isDepth && !hasValue && h.spaces[tree] != nil:
+			return tree + v1alpha1.DepthLabelSuffix
+		case isDepth:
+			kept = append(kept, key)
+		}
+		return ""
+	})
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(kept))) {
+		h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: it still selects namespaces by HNC's label %s", o, key)
+	}
+}
+
+// isNotPropagated reports whether the annotations of an object keep HNC from propagating it.
+func isNotPropagated(object *unstructured.Unstructured, optIn bool) bool {
+	annotations := object.GetAnnotations()
+	_, hasException := exceptionOf(object)
+	return strings.EqualFold(annotations[hncPropagate+"none"], "true") ||
+		optIn && !hasException && !strings.EqualFold(annotations[hncPropagate+"all"], "true")
+}
+
+// exceptionOf returns the selector of an object that is propagated to some descendants only.
+func exceptionOf(object *unstructured.Unstructured) (selector string, has bool) {
+	annotations := object.GetAnnotations()
+	var terms []string
+	for tree := range strings.SplitSeq(annotations[hncPropagate+"treeSelect"], ",") {
+		if tree = strings.TrimSpace(tree); tree != "" {
+			terms = append(terms, tree+hncDepthSuffix)
+		}
+	}
+	if labels := annotations[hncPropagate+"select"]; labels != "" {
+		terms = append(terms, labels)
+	}
+	return strings.Join(terms, ","), len(terms) > 0
+}
+
+// exception returns the template for an object that is propagated to some descendants only.
+func (h *hnc) exception(of template, o declared, selects string) template {
+	t := template{name: objectName(of.name, at[string](o.object, "metadata", "name")), prune: true}
+	t.add("%s is propagated from namespace %s to some of its descendants: %s", o, of.name, selects)
+	t.selectSpace(of.name)
+	t.objects = []declared{o}
+	parsed, err := labels.ParseToRequirements(selects)
+	if err != nil {
+		t.incomplete = true
+		h.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "the selector of the annotation is invalid")
+		return t
+	}
+	for _, r := range parsed {
+		required, ok := h.requirement(r)
+		if !ok {
+			t.incomplete = true
+			h.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "%s has no counterpart", r.String())
+			continue
+		}
+		t.require(required)
+	}
+	return t
+}
+
+// requirement converts a requirement. Labels of trees become those of policy spaces. A namespace without children has
+// no such label, so it is selected by its name.
+func (h *hnc) requirement(r labels.Requirement) (converted metav1.LabelSelectorRequirement, ok bool) {
+	operator := metav1.LabelSelectorOperator(map[string]string{
+		"in": "In", "=": "In", "==": "In", "notin": "NotIn", "!=": "NotIn", "exists": "Exists", "!": "DoesNotExist",
+	}[string(r.Operator())])
+	tree, isTree := strings.CutSuffix(r.Key(), hncDepthSuffix)
+	isPresence := operator == metav1.LabelSelectorOpExists || operator == metav1.LabelSelectorOpDoesNotExist
+	converted = metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator, Values: r.ValuesUnsorted()}
+	switch {
+	case !isTree:
+		return converted, operator != ""
+	case !isPresence: // the distances are not the same: a namespace is itself in the space of its name
+		return converted, false
+	case h.spaces[tree] != nil:
+		converted.Key = tree + v1alpha1.DepthLabelSuffix
+		return converted, true
+	}
+	converted = in(corev1.LabelMetadataName, tree)
+	if operator == metav1.LabelSelectorOpDoesNotExist {
+		converted.Operator = metav1.LabelSelectorOpNotIn
+	}
+	return converted, true
+}

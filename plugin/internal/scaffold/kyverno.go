@@ -1,0 +1,240 @@
+package scaffold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	kyvernoPolicy     = schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"}
+	kyvernoGenerating = schema.GroupKind{Group: "policies.kyverno.io", Kind: "GeneratingPolicy"}
+)
+
+func readKyverno(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
+	return r.all(ctx, kyvernoPolicy, kyvernoGenerating)
+}
+
+// fromKyverno converts the generate rules of ClusterPolicies: each rule becomes a template.
+func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+	d := &draft{}
+	rules := 0
+	for _, policy := range objectsOf(objects, kyvernoPolicy) {
+		generates := slices.DeleteFunc(each(policy.Object, "spec", "rules"), func(rule map[string]any) bool {
+			return rule["generate"] == nil
+		})
+		for _, rule := range generates {
+			rules++
+			name := objectName(policy.GetName())
+			if len(generates) > 1 {
+				name = objectName(policy.GetName(), at[string](rule, "name"))
+			}
+			d.addKyvernoRule(ctx, name, policy, rule)
+		}
+	}
+	for _, policy := range objectsOf(objects, kyvernoGenerating) {
+		rules++
+		d.lost = append(d.lost, fmt.Sprintf("generatingpolicy/%s: its objects are CEL expressions: "+
+			"write them into a template, or keep it", policy.GetName()))
+	}
+	if rules == 0 {
+		return nil
+	}
+	return d
+}
+
+func (d *draft) addKyvernoRule(
+	ctx context.Context, name string, policy *unstructured.Unstructured, rule map[string]any,
+) {
+	where, generate := "namespacetemplate/"+name, at[map[string]any](rule, "generate")
+	object, err := kyvernoObject(rule, generate)
+	if err != nil {
+		d.lost = append(d.lost, fmt.Sprintf("clusterpolicy/%s: rule %s: %s", policy.GetName(), at[string](rule, "name"),
+			sentence(err)))
+		return
+	}
+	isSynchronized := at[bool](generate, "synchronize")
+	t := template{
+		name: name, objects: []declared{object}, report: !isSynchronized,
+		prune: isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete"),
+	}
+	t.add("Converted from rule %s of ClusterPolicy %s.", at[string](rule, "name"), policy.GetName())
+	t.add("synchronize was %t, so %s.", isSynchronized, map[bool]string{
+		true: "changes are corrected", false: "changes are reported and not corrected",
+	}[isSynchronized])
+	d.selectAsKyverno(&t, rule)
+	if !at[bool](generate, "generateExisting") && !at[bool](policy.Object, "spec", "generateExisting") && !t.incomplete {
+		d.lose(&t.selectorNotes, where, "Kyverno generated the object in new namespaces only: "+
+			"this template also populates namespaces that exist")
+	}
+	d.addTemplate(ctx, t)
+}
+
+// kyvernoObject returns the object that a rule generates.
+func kyvernoObject(rule, generate map[string]any) (declared, error) {
+	none, namespace := declared{}, kyvernoVariable.FindStringSubmatch(at[string](generate, "namespace"))
+	data := at[map[string]any](generate, "data")
+	switch {
+	case !isTriggeredByNamespaces(rule):
+		return none, errors.New("it is not triggered by namespaces alone")
+	case generate["clone"] != nil || generate["cloneList"] != nil:
+		return none, errors.New("it clones an object, and templates cannot copy objects: write the object into the template")
+	case generate["foreach"] != nil:
+		return none, errors.New("foreach has no counterpart: write each object into the template")
+	case at[string](generate, "kind") == "Secret":
+		return none, errors.New("the values of Secrets must not get into files")
+	case data == nil:
+		return none, errors.New("it has no data")
+	case namespace == nil || namespace[0] != at[string](generate, "namespace") || !isNamespaceVariable(namespace[2]):
+		return none, errors.New("it does not create the object in the namespace that triggers it")
+	}
+	object := (&unstructured.Unstructured{Object: data}).DeepCopy()
+	object.SetAPIVersion(at[string](generate, "apiVersion"))
+	object.SetKind(at[string](generate, "kind"))
+	object.SetName(at[string](generate, "name"))
+	converted := clean(object)
+	err := converted.replace(kyvernoVariable, kyvernoValue)
+	return converted, err
+}
+
+// kyvernoVariable matches variables, and what Kyverno resolves but templates do not: references such as $(./../name).
+// After a backslash, a variable stands for itself.
+var kyvernoVariable = regexp.MustCompile(`(\\?)\{\{\s*([^{}]*?)\s*\}\}|\{\{|\$\([./]`)
+
+// isNamespaceVariable reports whether a variable is the name of a namespace that triggers a rule.
+func isNamespaceVariable(name string) bool {
+	return slices.Contains([]string{"request.object.metadata.name", "request.name", "request.namespace"}, name)
+}
+
+func kyvernoValue(match []string) (part, error) {
+	switch {
+	case match[1] != "":
+		return part{text: strings.TrimPrefix(match[0], `\`)}, nil
+	case isNamespaceVariable(match[2]):
+		return namespaceName, nil
+	case match[2] == "request.userInfo.username":
+		return creatorName, nil
+	}
+	return part{}, fmt.Errorf("the value of %s is unknown", match[0])
+}
+
+// filtersOf returns the filters of a match or exclude block, and whether all of them must be fulfilled.
+func filtersOf(block map[string]any) (filters []map[string]any, all bool) {
+	switch {
+	case block["any"] != nil && block["all"] == nil:
+		return each(block, "any"), false
+	case block["all"] != nil && block["any"] == nil:
+		return each(block, "all"), true
+	case block["any"] == nil && len(block) > 0:
+		return []map[string]any{block}, true
+	}
+	return nil, true
+}
+
+func isTriggeredByNamespaces(rule map[string]any) bool {
+	filters, _ := filtersOf(at[map[string]any](rule, "match"))
+	for _, filter := range filters {
+		kinds := texts(filter, "resources", "kinds")
+		for _, kind := range kinds {
+			if !slices.Contains([]string{"Namespace", "v1/Namespace", "*/Namespace"}, kind) {
+				return false
+			}
+		}
+		if len(kinds) == 0 {
+			return false
+		}
+	}
+	return len(filters) > 0
+}
+
+// selectAsKyverno makes a template select the namespaces that trigger a rule. The template is incomplete if a
+// condition cannot be converted.
+func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
+	lose := func(format string, args ...any) {
+		t.incomplete = true
+		d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, format, args...)
+	}
+	filters, all := filtersOf(at[map[string]any](rule, "match"))
+	if !all && len(filters) > 1 {
+		lose("a label selector cannot select by one of %d filters", len(filters))
+		filters = nil
+	}
+	for _, filter := range filters {
+		required, problems := kyvernoRequirements(filter)
+		t.require(required...)
+		for _, problem := range problems {
+			lose("match: %s", problem)
+		}
+	}
+	exclude := at[map[string]any](rule, "exclude")
+	excluded, all := filtersOf(exclude)
+	if len(exclude) > 0 && len(excluded) == 0 {
+		lose("exclude: it cannot be read")
+	}
+	for _, filter := range excluded {
+		required, problems := kyvernoRequirements(filter)
+		if len(problems) > 0 || len(required) != 1 || all && len(excluded) > 1 || opposites[required[0].Operator] == "" {
+			lose("exclude: only names, or one label, can be excluded")
+			continue
+		}
+		required[0].Operator = opposites[required[0].Operator]
+		t.require(required...)
+	}
+	for _, field := range []string{"preconditions", "celPreconditions"} {
+		if rule[field] != nil {
+			lose("%s have no counterpart", field)
+		}
+	}
+}
+
+// kyvernoRequirements returns the requirements of a filter, and the conditions that label selectors cannot express.
+func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelectorRequirement, problems []string) {
+	resources := at[map[string]any](filter, "resources")
+	named := texts(resources, "names")
+	if name := at[string](resources, "name"); name != "" {
+		named = append(named, name)
+	}
+	switch {
+	case slices.Contains(named, "*"):
+	case slices.ContainsFunc(named, hasWildcard):
+		problems = append(problems, "names with wildcards have no counterpart: "+strings.Join(named, ", "))
+	case len(named) > 0:
+		required = append(required, in(corev1.LabelMetadataName, named...))
+	}
+	labels, err := requirements(resources["selector"])
+	if err != nil {
+		problems = append(problems, "the selector is invalid")
+	}
+	for _, r := range labels {
+		switch {
+		case r.Operator == metav1.LabelSelectorOpIn && slices.Equal(r.Values, []string{"*"}) && !hasWildcard(r.Key):
+			required = append(required, exists(r.Key))
+		case hasWildcard(r.Key) || slices.ContainsFunc(r.Values, hasWildcard):
+			problems = append(problems, "labels with wildcards have no counterpart: "+r.Key)
+		default:
+			required = append(required, r)
+		}
+	}
+	if operations := texts(resources, "operations"); len(operations) > 0 && !slices.Contains(operations, "CREATE") {
+		problems = append(problems, "the rule is not triggered when a namespace is created")
+	}
+	for _, fields := range []map[string]any{resources, filter} {
+		for _, field := range slices.Sorted(maps.Keys(fields)) {
+			if !slices.Contains([]string{"kinds", "names", "name", "selector", "operations", "resources"}, field) {
+				problems = append(problems, field+" have no counterpart")
+			}
+		}
+	}
+	return required, problems
+}
+
+func hasWildcard(text string) bool { return strings.ContainsAny(text, "*?") }

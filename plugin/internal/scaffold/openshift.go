@@ -1,0 +1,216 @@
+package scaffold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	openShiftTemplate = schema.GroupKind{Group: "template.openshift.io", Kind: "Template"}
+	openShiftProjects = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "projects"}
+	projectTemplates  = openShiftTemplate.WithVersion("v1").GroupVersion().WithResource("templates")
+)
+
+// readProjectTemplate reads the template that the configuration of the cluster names.
+func readProjectTemplate(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
+	const ownDefault = "the cluster uses OpenShift's own project template: print it with " +
+		"'oc adm create-bootstrap-project-template -o yaml', and read it with -f"
+	if _, err := r.Mapper.RESTMapping(openShiftTemplate); meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("the cluster has no kind %s: read an exported template with -f", openShiftTemplate)
+	}
+	config, err := r.Dynamic.Resource(openShiftProjects).Get(ctx, "cluster", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, errors.New(ownDefault)
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := at[string](config.Object, "spec", "projectRequestTemplate", "name")
+	if name == "" {
+		return nil, errors.New(ownDefault)
+	}
+	found, err := r.Dynamic.Resource(projectTemplates).Namespace("openshift-config").Get(ctx, name, metav1.GetOptions{})
+	return []*unstructured.Unstructured{found}, err
+}
+
+// projectTemplateFor returns the conversion of Templates of OpenShift to templates with a selector. If it is nil, they
+// are disabled.
+func projectTemplateFor(
+	selects *metav1.LabelSelector,
+) func(context.Context, []*unstructured.Unstructured) *draft {
+	return func(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+		return fromProjectTemplate(ctx, objects, selects)
+	}
+}
+
+func fromProjectTemplate(
+	ctx context.Context, objects []*unstructured.Unstructured, selects *metav1.LabelSelector,
+) *draft {
+	var found []*unstructured.Unstructured
+	for _, object := range objects {
+		if kind := kindOf(object); kind == openShiftTemplate || kind == (schema.GroupKind{Kind: "Template"}) {
+			found = append(found, object)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	d := &draft{}
+	for _, source := range found {
+		t := template{name: objectName(source.GetName())}
+		t.add("Converted from the OpenShift template %s.", source.GetName())
+		t.selectorNotes.add("OpenShift applied its template to new projects only. This template also populates namespaces that " +
+			"exist.")
+		if selects != nil {
+			t.LabelSelector = *selects
+		} else {
+			t.incomplete = true
+			t.selectorNotes.add("Choose which: {} selects every namespace.")
+		}
+		parameters := parametersOf(source)
+		for _, object := range each(source.Object, "objects") {
+			d.addProjectObject(&t, object, at[map[string]any](source.Object, "labels"), parameters)
+		}
+		d.addTemplate(ctx, t)
+	}
+	return d
+}
+
+// addProjectObject adds an object of OpenShift's template to a template.
+func (d *draft) addProjectObject(t *template, object, labels map[string]any, parameters map[string]parameter) {
+	where, name := "namespacetemplate/"+t.name, nameOf(object)
+	o := &unstructured.Unstructured{Object: object}
+	switch kind := o.GetKind(); {
+	case kind == "Project" || kind == "Namespace":
+		keys := append(slices.Sorted(maps.Keys(o.GetLabels())), slices.Sorted(maps.Keys(o.GetAnnotations()))...)
+		if len(keys) > 0 {
+			d.lose(&t.notes, where, "the labels and annotations of the project (%s): set them when you create a namespace",
+				strings.Join(keys, ", "))
+		}
+		return
+	case kind == "Secret":
+		d.lose(&t.notes, where, "%s: the values of Secrets must not get into files", name)
+		return
+	case !slices.Contains([]string{"", "${PROJECT_NAME}"}, o.GetNamespace()):
+		d.lose(&t.notes, where, "%s: it is created in namespace %s, and a template declares objects of the namespace that it "+
+			"populates", name, o.GetNamespace())
+		return
+	}
+	cleaned := clean(o)
+	if kind := kindOf(o); kind.Kind == "RoleBinding" && kind.Group != rbacv1.GroupName {
+		cleaned.object = rbacBinding(cleaned.object)
+		cleaned.comments.Add("", "converted from %s", o.GetAPIVersion())
+	}
+	metadata := at[map[string]any](cleaned.object, "metadata")
+	for key, value := range labels {
+		merged := at[map[string]any](metadata, "labels")
+		if merged == nil {
+			merged = map[string]any{}
+		}
+		merged[key] = value
+		metadata["labels"] = merged
+	}
+	if err := cleaned.replace(parameterPattern, func(match []string) (part, error) {
+		return parameterValue(parameters, match)
+	}); err != nil {
+		d.lose(&t.notes, where, "%s: %s", name, sentence(err))
+		return
+	}
+	t.objects = append(t.objects, cleaned)
+}
+
+// nothing is a pattern that matches no variable.
+var nothing = regexp.MustCompile(`[^\s\S]`)
+
+// replace replaces the variables of a tool in all strings of an object, and escapes text that looks like a token.
+func (o *declared) replace(pattern *regexp.Regexp, value func(match []string) (part, error)) error {
+	mapped, err := mapStrings(o.object, "", func(_, text string) (string, error) {
+		return substitute(text, pattern, value)
+	})
+	if err != nil {
+		return err
+	}
+	o.object, _ = mapped.(map[string]any)
+	if o.object["kind"] == "RoleBinding" {
+		o.noteSubjects()
+	}
+	return nil
+}
+
+// parameter is a parameter of an OpenShift template.
+type parameter struct {
+	value    any
+	required bool
+	generate string
+}
+
+func parametersOf(source *unstructured.Unstructured) map[string]parameter {
+	parameters := map[string]parameter{}
+	for _, fields := range each(source.Object, "parameters") {
+		parameters[at[string](fields, "name")] = parameter{
+			fields["value"], at[bool](fields, "required"), at[string](fields, "generate"),
+		}
+	}
+	return parameters
+}
+
+// parameterPattern matches ${NAME}, and ${{NAME}}, which stands for a value that is not a string.
+var parameterPattern = regexp.MustCompile(`\$\{(\{?)([A-Za-z0-9_]+)\}\}?`)
+
+func parameterValue(parameters map[string]parameter, match []string) (part, error) {
+	name := match[2]
+	known, declared := parameters[name]
+	switch {
+	case match[1] != "" || strings.HasSuffix(match[0], "}}"):
+		return part{}, fmt.Errorf("the parameter %s stands for a value that is not a string", match[0])
+	case name == "PROJECT_NAME":
+		return namespaceName, nil
+	case name == "PROJECT_ADMIN_USER" || name == "PROJECT_REQUESTING_USER":
+		return creatorName, nil
+	case known.generate != "":
+		return part{}, fmt.Errorf("the parameter %s is generated for each project", name)
+	case known.value != nil:
+		return part{text: fmt.Sprint(known.value)}, nil
+	case name == "PROJECT_DISPLAYNAME" || name == "PROJECT_DESCRIPTION" || declared && !known.required:
+		return part{}, nil // OpenShift replaces an optional parameter without a value by nothing
+	}
+	return part{}, fmt.Errorf("the value of the parameter %s is unknown", name)
+}
+
+// rbacBinding returns a RoleBinding of OpenShift's former API group as one of RBAC.
+func rbacBinding(object map[string]any) map[string]any {
+	kind := "ClusterRole"
+	if at[string](object, "roleRef", "namespace") != "" {
+		kind = "Role"
+	}
+	var subjects []any
+	for _, subject := range each(object, "subjects") {
+		kind := strings.TrimPrefix(at[string](subject, "kind"), "System")
+		converted := map[string]any{"kind": kind, "name": at[string](subject, "name")}
+		if kind == rbacv1.ServiceAccountKind {
+			converted["namespace"] = at[string](subject, "namespace")
+		} else {
+			converted["apiGroup"] = rbacv1.GroupName
+		}
+		subjects = append(subjects, converted)
+	}
+	return map[string]any{
+		"apiVersion": rbacv1.SchemeGroupVersion.String(), "kind": "RoleBinding", "metadata": object["metadata"],
+		"roleRef": map[string]any{
+			"apiGroup": rbacv1.GroupName, "kind": kind, "name": at[string](object, "roleRef", "name"),
+		},
+		"subjects": subjects,
+	}
+}

@@ -1,0 +1,141 @@
+package scaffold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// policyKinds are the kinds of objects that --from copies by default.
+const policyKinds = "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io," +
+	"networkpolicies.networking.k8s.io,resourcequotas,limitranges,serviceaccounts,configmaps,poddisruptionbudgets.policy"
+
+// fromCluster reads a namespace and its objects, and returns a template with them.
+func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, error) {
+	name, err := cli.NamespaceResource().Name(x.namespace)
+	if err != nil {
+		return nil, err
+	}
+	selects, err := x.namespaceSelector()
+	if err != nil {
+		return nil, err
+	}
+	kinds := policyKinds
+	if len(args) > 0 {
+		kinds = args[0]
+	}
+	c, err := x.Connect()
+	if err != nil {
+		return nil, err
+	}
+	defer x.Progress("reading the objects of " + name)()
+	ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r := reader{c}
+	mappings, err := r.mappings(strings.Split(kinds, ","))
+	if err != nil {
+		return nil, err
+	}
+	type result struct {
+		objects []*unstructured.Unstructured
+		err     error
+	}
+	var objects []*unstructured.Unstructured
+	var errs []error
+	for _, read := range cluster.Each(mappings, func(mapping *meta.RESTMapping) result {
+		objects, err := r.list(ctx, mapping.Resource, name, x.objects)
+		return result{objects, err}
+	}) {
+		objects, errs = append(objects, read.objects...), append(errs, read.err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	template := x.name
+	if template == "" {
+		template = objectName(name)
+	}
+	return fromNamespace(ctx, ns, objects, template, selects), nil
+}
+
+// reader reads objects from the cluster.
+type reader struct{ *cluster.Cluster }
+
+// mappings returns the resources with some names, such as networkpolicies, netpol or roles.rbac.authorization.k8s.io.
+func (r reader) mappings(names []string) ([]*meta.RESTMapping, error) {
+	var mappings []*meta.RESTMapping
+	for _, name := range names {
+		group := schema.ParseGroupResource(strings.ToLower(strings.TrimSpace(name)))
+		kind, err := r.Mapper.KindFor(group.WithVersion(""))
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("the server doesn't have a resource type %q", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		mapping, err := r.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		switch {
+		case err != nil:
+			return nil, err
+		case mapping.Scope.Name() != meta.RESTScopeNameNamespace:
+			return nil, fmt.Errorf("%s are not namespace-scoped, so a template cannot declare them", mapping.Resource.Resource)
+		case kind.GroupKind() == schema.GroupKind{Kind: "Secret"}:
+			return nil, errors.New("secrets are never copied: their values must not get into files")
+		}
+		mappings = append(mappings, mapping)
+	}
+	return mappings, nil
+}
+
+// list returns the objects of a resource, in a namespace or in all.
+func (r reader) list(
+	ctx context.Context, resource schema.GroupVersionResource, namespace, selector string,
+) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	err := cluster.Chunks(ctx, r.ChunkSize, metav1.ListOptions{LabelSelector: selector},
+		func(ctx context.Context, options metav1.ListOptions) (string, error) {
+			list, err := r.Dynamic.Resource(resource).Namespace(namespace).List(ctx, options)
+			if err != nil {
+				return "", err
+			}
+			for i := range list.Items {
+				objects = append(objects, &list.Items[i])
+			}
+			return list.GetContinue(), nil
+		}, func() { objects = nil })
+	return objects, err
+}
+
+// all returns the objects of some kinds in all namespaces. The first kind must be installed; the others may be.
+func (r reader) all(ctx context.Context, kinds ...schema.GroupKind) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for i, kind := range kinds {
+		mapping, err := r.Mapper.RESTMapping(kind)
+		if meta.IsNoMatchError(err) && i > 0 {
+			continue
+		}
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("the cluster has no kind %s: read exported objects with -f", kind)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found, err := r.list(ctx, mapping.Resource, "", "")
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}

