@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/constraint"
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
+	"nstpl.dev/nstpl/plugin/internal/report"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
 	"nstpl.dev/nstpl/plugin/internal/sync"
 	"nstpl.dev/nstpl/plugin/internal/tree"
@@ -53,7 +54,8 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root)
 	addGroup(root, "Namespaces:",
-		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), diff.New(s), namespace.NewOptOut(s))
+		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), diff.New(s), report.New(s),
+		namespace.NewOptOut(s))
 	addGroup(root, "Templates and trees of policies:",
 		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
