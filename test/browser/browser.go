@@ -1,7 +1,7 @@
 // Package browser opens pages in a real browser, Chromium without a window, and looks at them: for tests of pages.
 //
-// It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol) over a pair of pipes, with
-// a JSON message before each zero byte.
+// It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol) over a pair of pipes,
+// with a JSON message before each zero byte.
 package browser
 
 import (

@@ -62,8 +62,8 @@ type tile struct {
 	Class string
 }
 
-// writeHTML writes the report as a page that refers to no other file. The text of the cluster is escaped for HTML by the
-// template, and its control characters as in all output.
+// writeHTML writes the report as a page that refers to no other file. The template escapes the text of the cluster for
+// HTML, and its control characters are escaped as in all output.
 func writeHTML(w io.Writer, r Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"date":    func(t time.Time) string { return t.UTC().Format(time.DateOnly) },

@@ -77,7 +77,7 @@ func mostUsed(namespaces []Namespace) []string {
 	return names
 }
 
-// text returns the state of a template in a namespace. A populated one has only a mark and its revision, since most are.
+// text returns the state of a template in a namespace. A populated one has only a mark and its revision.
 func (c Cell) text() string {
 	_, symbol := look(c.State)
 	text := symbol

@@ -53,7 +53,8 @@ func reported(
 ) (Namespace, []Finding) {
 	row.Reason, row.Message, row.Since = condition.Reason, condition.Message, &condition.LastTransitionTime.Time
 	findings := findingsOf(ns.Name, condition)
-	if index != nil && slices.ContainsFunc(findings, func(f Finding) bool { return f.Template == "" && f.Object != "" }) {
+	lacksTemplate := func(f Finding) bool { return f.Template == "" && f.Object != "" }
+	if index != nil && slices.ContainsFunc(findings, lacksTemplate) {
 		addTemplates(findings, survey.Declare(cache, index, ns))
 	}
 	isDrift := func(f Finding) bool { return f.Severity == Drift }

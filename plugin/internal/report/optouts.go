@@ -1,8 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,9 +19,9 @@ func optOut(ns *corev1.Namespace) *OptOut {
 	found := &OptOut{Namespace: ns.Name, Templates: templates, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
 	// The field manager that set the annotation to its value owns it. It may have written other fields later, so the
 	// time is the latest at which it can have set the annotation.
-	field := fmt.Appendf(nil, "%q:", "f:"+v1alpha1.OptOutAnnotation)
+	field := fmt.Sprintf("%q:", "f:"+v1alpha1.OptOutAnnotation)
 	for _, entry := range ns.ManagedFields {
-		if entry.FieldsV1 == nil || entry.Time == nil || !bytes.Contains(entry.FieldsV1.Raw, field) {
+		if entry.FieldsV1 == nil || entry.Time == nil || !strings.Contains(entry.FieldsV1.GetRawString(), field) {
 			continue
 		}
 		if found.Since == nil || entry.Time.After(*found.Since) {

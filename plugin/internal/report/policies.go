@@ -17,8 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// templateRow returns a template with the counts of its status, and findings if it is not accepted or if its rollout does
-// not go on.
+// templateRow returns a template with the counts of its status, and findings if it is not accepted or if its rollout
+// does not go on.
 func templateRow(t *v1alpha1.NamespaceTemplate) (Template, []Finding) {
 	row := Template{
 		Name: t.Name, Ready: string(metav1.ConditionUnknown), Namespaces: t.Status.Namespaces,
@@ -105,8 +105,8 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	var findings []Finding
 	add := func(severity Severity, condition *metav1.Condition, remedy string) {
 		findings = append(findings, Finding{
-			Severity: severity, Object: "policyspace/" + space.Name, Reason: condition.Reason, Message: condition.Message,
-			Since: timeOrNil(condition.LastTransitionTime.Time), Remedy: remedy,
+			Severity: severity, Object: "policyspace/" + space.Name, Reason: condition.Reason,
+			Message: condition.Message, Remedy: remedy, Since: timeOrNil(condition.LastTransitionTime.Time),
 		})
 	}
 	conditions := space.Status.Conditions
@@ -161,7 +161,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 	for _, t := range x.templates {
 		if t.DeletionTimestamp != nil {
 			all = append(all, PendingDeletion{
-				Object: "namespacetemplate/" + t.Name, Since: &t.DeletionTimestamp.Time, Total: int(t.Status.Namespaces.Matched),
+				Object: "namespacetemplate/" + t.Name, Since: &t.DeletionTimestamp.Time,
 				Why: "is deleted when its objects in all namespaces are deleted",
 			})
 		}

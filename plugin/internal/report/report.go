@@ -49,10 +49,10 @@ func New(s cli.Session) *cobra.Command {
 			quotas of policy spaces, opt-outs, who may change or bypass policies, and pending deletions. Without
 			arguments, the report is on all namespaces.
 
-			The format html is a page without references to other files, to look at in a browser or to send by mail. The
-			format csv has a row for each finding, and one for each namespace without findings. The format junit has a test
-			case for each namespace, which fails if the namespace is not populated or has drifted. The report says what
-			you may not read. The exit code is 0 whether there are findings or not.`),
+			The format html is a page without references to other files, to look at in a browser or to send by mail.
+			The format csv has a row for each finding, and one for each namespace without findings. The format junit
+			has a test case for each namespace, which fails if the namespace is not populated or has drifted. The
+			report says what you may not read. The exit code is 0 whether there are findings or not.`),
 		Example: templates.Examples(`
 			# Write a page on all namespaces
 			kubectl nstpl report -o html >report.html
