@@ -112,8 +112,8 @@ func verdict(r Report) string {
 	problems := r.Summary.Failed + r.Summary.Drifted
 	switch {
 	case problems > 0:
-		return fmt.Sprintf("%d of %s %s attention: %d failed, %d drifted.", problems, all,
-			map[bool]string{true: "needs", false: "need"}[problems == 1], r.Summary.Failed, r.Summary.Drifted)
+		return fmt.Sprintf("%d of %s need attention: %d failed, %d drifted.", problems, all, r.Summary.Failed,
+			r.Summary.Drifted)
 	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Failure }):
 		return fmt.Sprintf("No namespace of %s has failed or drifted, but there are failures of the cluster's policies.", all)
 	case len(r.Notes) > 0:

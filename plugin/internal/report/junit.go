@@ -84,7 +84,9 @@ func caseOf(ns Namespace, findings []Finding) junitCase {
 	c := junitCase{Class: cmp.Or(ns.PolicySpace, "namespaces"), Name: ns.Name}
 	message := output.Escape(ns.Message)
 	switch ns.State {
-	case Failed, Drifted, Retrying:
+	case Drifted:
+		c.Failure = failureOf(string(Drifted), findings)
+	case Failed, Retrying:
 		c.Failure = failureOf(ns.Reason, findings)
 		if c.Failure == nil {
 			c.Failure = &junitMessage{Message: message, Type: ns.Reason}

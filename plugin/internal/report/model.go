@@ -136,14 +136,17 @@ type Finding struct {
 
 // Template is a NamespaceTemplate with the counts of its status.
 type Template struct {
-	Name       string                   `json:"name"`
-	Ready      string                   `json:"ready"`
+	Name  string `json:"name"`
+	Ready string `json:"ready"`
+	// Stalled reports whether a person must act before the template can be ready.
+	Stalled    bool                     `json:"stalled,omitempty"`
 	Reason     string                   `json:"reason,omitempty"`
 	Message    string                   `json:"message,omitempty"`
 	Revision   int64                    `json:"revision,omitempty"`
 	Rollout    string                   `json:"rollout,omitempty"`
 	Namespaces v1alpha1.NamespaceCounts `json:"namespaces"`
-	Requires   bool                     `json:"requiresPermission,omitempty"`
+	// Requires reports whether only users with the verb use may let the template select a namespace.
+	Requires bool `json:"requiresPermission,omitempty"`
 }
 
 // PolicySpace is a policy space in the order of the tree: ancestors come before their descendants.

@@ -106,7 +106,11 @@ func cells(index *match.Index, ns *corev1.Namespace) []Cell {
 		state = OptedOut
 	}
 	for _, template := range index.Match(ns) {
-		all = append(all, Cell{template.Name, state, revision(index, template.Name, ns)})
+		cell := Cell{Template: template.Name, State: state}
+		if state == Populated {
+			cell.Revision = revision(index, template.Name, ns)
+		}
+		all = append(all, cell)
 	}
 	for _, template := range index.OptedOut(ns) {
 		all = append(all, Cell{Template: template.Name, State: OptedOut})

@@ -23,6 +23,7 @@ func templateRow(t *v1alpha1.NamespaceTemplate) (Template, []Finding) {
 	row := Template{
 		Name: t.Name, Ready: string(metav1.ConditionUnknown), Namespaces: t.Status.Namespaces,
 		Requires: match.RequiresPermission(t),
+		Stalled:  apimeta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStalled),
 	}
 	if ready := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
 		ready.ObservedGeneration == t.Generation {

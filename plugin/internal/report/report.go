@@ -109,11 +109,17 @@ func (o *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read, err := o.read(ctx, c)
+	read, forbidden, err := o.read(ctx, c)
 	if err != nil {
 		return err
 	}
-	return write(o.Out, o.format.Format, compute(read))
+	r := compute(read)
+	if o.format.Format == formatCSV || o.format.Format == formatJUnit {
+		for _, note := range r.Notes { // these formats have no place where a reader sees them
+			o.Note("%s", note)
+		}
+	}
+	return errors.Join(write(o.Out, o.format.Format, r), errors.Join(forbidden...))
 }
 
 // write writes a report in a format.
@@ -129,13 +135,14 @@ func write(w io.Writer, format string, r Report) error {
 	return writeHTML(w, r)
 }
 
-// read reads the selected namespaces and everything else from the cluster.
-func (o *command) read(ctx context.Context, c *cluster.Cluster) (contents, error) {
+// read reads the selected namespaces and everything else from the cluster. Forbidden holds an error for each namespace
+// that the user may not read.
+func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, forbidden []error, err error) {
 	defer o.Progress("reading namespaces and policies")()
-	x := contents{versions: Versions{Plugin: version.String()}, selection: o.selection}
+	x = contents{versions: Versions{Plugin: version.String()}, selection: o.selection}
 	user, now, err := c.CallerAndTime(ctx)
 	if err != nil {
-		return x, err
+		return x, nil, err
 	}
 	x.user = user.Name
 	if x.time = now; now.IsZero() {
@@ -143,20 +150,20 @@ func (o *command) read(ctx context.Context, c *cluster.Cluster) (contents, error
 	}
 	x.time = x.time.UTC()
 	if err := o.readCluster(&x); err != nil {
-		return x, err
+		return x, nil, err
 	}
-	if err := o.readNamespaces(ctx, c, &x); err != nil {
-		return x, err
+	if forbidden, err = o.readNamespaces(ctx, c, &x); err != nil {
+		return x, nil, err
 	}
 	in := ""
 	if len(o.namespaces.Names) == 1 {
 		in = o.namespaces.Names[0]
 	}
 	if err := x.readPolicies(ctx, c, in); err != nil {
-		return x, err
+		return x, nil, err
 	}
 	x.readRevisions(ctx, c)
-	return x, x.readOperator(ctx, c)
+	return x, forbidden, x.readOperator(ctx, c)
 }
 
 // readCluster reads the name of the cluster, and its version.
@@ -180,20 +187,17 @@ func (o *command) readCluster(x *contents) error {
 
 // readNamespaces reads the selected namespaces. For a user who may not list namespaces, it reads the namespace of the
 // kubeconfig.
-func (o *command) readNamespaces(ctx context.Context, c *cluster.Cluster, x *contents) error {
-	namespaces, forbidden, err := o.namespaces.Read(ctx, c)
-	if apierrors.IsForbidden(err) && o.namespaces.IsEmpty() {
-		name, _, nameErr := o.Namespace()
-		if nameErr != nil {
-			return nameErr
-		}
-		x.notes = append(x.notes, x.user+" may not list namespaces: the report is only on "+name)
-		o.namespaces.Names = []string{name}
-		namespaces, forbidden, err = o.namespaces.Read(ctx, c)
+func (o *command) readNamespaces(ctx context.Context, c *cluster.Cluster, x *contents) (forbidden []error, err error) {
+	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
+	if !apierrors.IsForbidden(err) || !o.namespaces.IsEmpty() {
+		return forbidden, err
 	}
-	for _, err := range forbidden {
-		x.notes = append(x.notes, err.Error())
+	name, _, err := o.Namespace()
+	if err != nil {
+		return nil, err
 	}
-	x.namespaces = namespaces
-	return err
+	x.notes = append(x.notes, x.user+" may not list namespaces: the report is only on "+name)
+	o.namespaces.Names = []string{name}
+	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
+	return forbidden, err
 }
