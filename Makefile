@@ -36,6 +36,7 @@ generate: ## Generate CRDs, deepcopy functions, admission policies, and the refe
 test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integration, e2e
 	@test/run.sh verify lint unit cli integration e2e
 	@go run ./test/node/lacks
+	@go run ./test/browser/lacks
 	$(if $(RACE),,@echo 'the race detector was off, since it needs a C compiler')
 
 .PHONY: verify

@@ -109,10 +109,11 @@ func (c *Cluster) ListNamespaces(ctx context.Context, selector string) ([]*corev
 }
 
 // reduceNamespace removes metadata of a namespace. The managedFields show whether a namespace without a recorded
-// creator was created in its policy space.
+// creator was created in its policy space, and since when a namespace is opted out.
 func reduceNamespace(ns *corev1.Namespace) {
 	delete(ns.Annotations, corev1.LastAppliedConfigAnnotation)
-	if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; known {
+	_, hasCreator := ns.Annotations[v1alpha1.CreatorAnnotation]
+	if _, hasOptOut := ns.Annotations[v1alpha1.OptOutAnnotation]; hasCreator && !hasOptOut {
 		ns.ManagedFields = nil
 	}
 }

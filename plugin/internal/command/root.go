@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/constraint"
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
+	"nstpl.dev/nstpl/plugin/internal/report"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
 	"nstpl.dev/nstpl/plugin/internal/scaffold"
 	"nstpl.dev/nstpl/plugin/internal/sync"
@@ -56,12 +57,13 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root)
 	addGroup(root, "Namespaces:",
-		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), why.New(s), diff.New(s),
+		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), why.New(s), diff.New(s), report.New(s),
 		namespace.NewOptOut(s))
 	addGroup(root, "Templates and trees of policies:",
 		scaffold.New(s), vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
-	addGroup(root, "Other commands:", check.New(s), newOptions(s), newVersion(s), newCompletion(s))
+	addGroup(root, "Other commands:",
+		check.New(s), newOptions(s), newVersion(s), newCompletion(s))
 	setHelp(root)
 	s.CompleteConfigFlags(root)
 	return root

@@ -29,7 +29,7 @@ func Print(w io.Writer, printer printers.ResourcePrinter, format string, object 
 	case "json":
 		text = EscapeJSON(text)
 	default:
-		text = escapeLines(text)
+		text = EscapeLines(text)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -45,8 +45,8 @@ func escapeYAML(text string) (string, error) {
 	return string(document), err
 }
 
-// escapeLines escapes a text except for line breaks and tabs.
-func escapeLines(text string) string {
+// EscapeLines escapes control characters in a text, as Escape does, except for line breaks and tabs.
+func EscapeLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		cells := strings.Split(line, "\t")

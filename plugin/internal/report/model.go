@@ -1,0 +1,213 @@
+package report
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Kind is the kind of a Report in JSON.
+const Kind = "Report"
+
+// Report is the state of a cluster's policies at one time. Every output format is written from it.
+type Report struct {
+	metav1.TypeMeta `json:",inline"`
+	// Time is the time of the API server.
+	Time time.Time `json:"time"`
+	// Cluster is the name of the context of the kubeconfig.
+	Cluster string `json:"cluster"`
+	// User is the user who read the cluster. Nothing that this user may not read is in the report.
+	User     string   `json:"user"`
+	Versions Versions `json:"versions"`
+	// Selection describes the selected namespaces, or is empty for all.
+	Selection string `json:"selection,omitempty"`
+	// Notes are sentences about what is missing, because it could not be read, or may be old.
+	Notes []string `json:"notes"`
+
+	Summary          Summary           `json:"summary"`
+	Findings         []Finding         `json:"findings"`
+	Namespaces       []Namespace       `json:"namespaces"`
+	Templates        []Template        `json:"templates"`
+	PolicySpaces     []PolicySpace     `json:"policySpaces"`
+	OptOuts          []OptOut          `json:"optOuts"`
+	Rights           []Right           `json:"rights"`
+	PendingDeletions []PendingDeletion `json:"pendingDeletions"`
+}
+
+// Versions are the versions of what took part. A version that is unknown is empty.
+type Versions struct {
+	Plugin     string `json:"plugin"`
+	Operator   string `json:"operator,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+}
+
+// Summary counts namespaces by their state. Every namespace is counted once.
+type Summary struct {
+	Namespaces int `json:"namespaces"`
+	Populated  int `json:"populated"`
+	Failed     int `json:"failed"`
+	Drifted    int `json:"drifted"`
+	// Pending are the namespaces that the operator has not reported on, or tries again, or that wait for initializers.
+	Pending  int `json:"pending"`
+	OptedOut int `json:"optedOut"`
+	// Unselected are the namespaces that no template populates, for other reasons than an opt-out.
+	Unselected int `json:"unselected"`
+}
+
+// State is the state of a namespace, or of a template in a namespace.
+type State string
+
+// The states, from the worst to the best. Those of namespaces come from the Populated condition.
+const (
+	Failed   State = "Failed"
+	Drifted  State = "Drifted"
+	Retrying State = "Retrying"
+	// Held is for a namespace that still waits for initializers.
+	Held State = "Held"
+	// NotReported is for a namespace that templates select and that has no condition yet.
+	NotReported State = "NotReported"
+	OptedOut    State = "OptedOut"
+	// NotReached is for a template whose rollout has not reached the namespace.
+	NotReached State = "NotReached"
+	Populated  State = "Populated"
+	// NoTemplate and Excluded are for namespaces that no template selects, or that are never populated.
+	NoTemplate State = "NoTemplate"
+	Excluded   State = "Excluded"
+)
+
+// states are all states of namespaces in the order of the report.
+var states = []State{
+	Failed, Drifted, Retrying, Held, NotReported, OptedOut, NotReached, Populated, NoTemplate, Excluded,
+}
+
+// Namespace is a namespace with its templates.
+type Namespace struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Reason and Message are those of the Populated condition, or explain why there is none.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Since is when the Populated condition changed, or nil.
+	Since       *time.Time `json:"since,omitempty"`
+	Created     time.Time  `json:"created"`
+	PolicySpace string     `json:"policySpace,omitempty"`
+	// PendingInitializers are the initializers that a namespace in state Held waits for.
+	PendingInitializers []string `json:"pendingInitializers,omitempty"`
+	// Templates are the templates that select the namespace, in ascending order of names, or null if the user may not
+	// list templates.
+	Templates []Cell `json:"templates"`
+}
+
+// Cell is the state of a template in a namespace.
+type Cell struct {
+	Template string `json:"template"`
+	State    State  `json:"state"`
+	// Revision is the revision of the template that the namespace has, or 0 if it has none or it is unknown.
+	Revision int64 `json:"revision,omitempty"`
+}
+
+// Severity is how urgent a finding is.
+type Severity string
+
+// The severities, from the worst to the best.
+const (
+	Failure Severity = "Failure"
+	Drift   Severity = "Drift"
+	Warning Severity = "Warning"
+)
+
+var severities = []Severity{Failure, Drift, Warning}
+
+// Finding is something that an administrator should look at.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Namespace is empty for a finding about a template or another object of the cluster.
+	Namespace string `json:"namespace,omitempty"`
+	// Template is empty if it is unknown.
+	Template string     `json:"template,omitempty"`
+	Object   string     `json:"object,omitempty"`
+	Reason   string     `json:"reason"`
+	Message  string     `json:"message"`
+	Remedy   string     `json:"remedy"`
+	Since    *time.Time `json:"since,omitempty"`
+}
+
+// Template is a NamespaceTemplate with the counts of its status.
+type Template struct {
+	Name  string `json:"name"`
+	Ready string `json:"ready"`
+	// Stalled reports whether a person must act before the template can be ready.
+	Stalled    bool                     `json:"stalled,omitempty"`
+	Reason     string                   `json:"reason,omitempty"`
+	Message    string                   `json:"message,omitempty"`
+	Revision   int64                    `json:"revision,omitempty"`
+	Rollout    string                   `json:"rollout,omitempty"`
+	Namespaces v1alpha1.NamespaceCounts `json:"namespaces"`
+	// Requires reports whether only users with the verb use may let the template select a namespace.
+	Requires bool `json:"requiresPermission,omitempty"`
+}
+
+// PolicySpace is a policy space in the order of the tree: ancestors come before their descendants.
+type PolicySpace struct {
+	Name   string `json:"name"`
+	Parent string `json:"parent,omitempty"`
+	// Depth is 0 for a root.
+	Depth      int     `json:"depth"`
+	Namespaces int     `json:"namespaces"`
+	Quota      []Usage `json:"quota,omitempty"`
+	// Problem is why the space is not in force, or empty.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Usage is the usage of a resource that a quota limits.
+type Usage struct {
+	Resource string `json:"resource"`
+	Used     string `json:"used"`
+	Limit    string `json:"limit"`
+	// Percent is 100 if the limit is 0.
+	Percent int `json:"percent"`
+}
+
+// OptOut is a namespace that some or all templates do not populate because of its annotation.
+type OptOut struct {
+	Namespace string `json:"namespace"`
+	// Templates are empty if the namespace is opted out of all templates.
+	Templates []string `json:"templates,omitempty"`
+	// Since is when the annotation was last written, and By the client that wrote it. Both are empty if unknown.
+	Since   *time.Time `json:"since,omitempty"`
+	By      string     `json:"by,omitempty"`
+	Creator string     `json:"creator,omitempty"`
+}
+
+// Right is a permission that concerns nstpl, with the subjects that have it through one role.
+type Right struct {
+	// What is the permission, such as "use namespacetemplates".
+	What string `json:"what"`
+	// Names are the objects or values that the permission is limited to, or empty for all.
+	Names []string `json:"names,omitempty"`
+	// Role grants the permission.
+	Role     string   `json:"role"`
+	Subjects []Holder `json:"subjects"`
+}
+
+// Holder is a subject that has a right.
+type Holder struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// In are the namespaces in which the subject has the right, or empty for the whole cluster.
+	In []string `json:"in,omitempty"`
+}
+
+// PendingDeletion is something that is being deleted, or that waits for a confirmation to be deleted.
+type PendingDeletion struct {
+	Object string `json:"object"`
+	// Why says what the deletion waits for.
+	Why string `json:"why"`
+	// Names are the first objects that would be deleted, and Total is their number.
+	Names []string   `json:"names,omitempty"`
+	Total int        `json:"total,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+}

@@ -1,0 +1,203 @@
+// Package report holds the command report, which prints what an auditor asks about a cluster: which namespaces have
+// which policies, what differs, who is opted out, who may what, and what waits to be deleted.
+//
+// The command lists everything once and computes one Report, a value. A writer prints it: as a page, JSON, CSV or
+// JUnit.
+package report
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/version"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// Values of --output in addition to JSON.
+const (
+	formatHTML  = "html"
+	formatCSV   = "csv"
+	formatJUnit = "junit"
+)
+
+type command struct {
+	cli.Session
+	namespaces cli.Selection
+	format     cli.FormatFlag
+	// selection describes the selected namespaces.
+	selection string
+}
+
+// New returns the command `kubectl nstpl report`.
+func New(s cli.Session) *cobra.Command {
+	o := &command{Session: s}
+	cmd := &cobra.Command{
+		Use:   "report [NAMESPACE... | -A | -l SELECTOR] -o html|json|csv|junit",
+		Short: "Print a report on namespaces and their policies, for audits",
+		Long: templates.LongDesc(`
+			Print a report on namespaces and their policies: failures and drift, the templates of each namespace, the
+			quotas of policy spaces, opt-outs, who may change or bypass policies, and pending deletions. Without
+			arguments, the report is on all namespaces.
+
+			The format html is a page without references to other files, to look at in a browser or to send by mail.
+			The format csv has a row for each finding, and one for each namespace without findings. The format junit
+			has a test case for each namespace, which fails if the namespace is not populated or has drifted. The
+			report says what you may not read. The exit code is 0 whether there are findings or not.`),
+		Example: templates.Examples(`
+			# Write a page on all namespaces
+			kubectl nstpl report -o html >report.html
+
+			# Write a table of all findings for a spreadsheet
+			kubectl nstpl report -o csv >report.csv
+
+			# Write test results on the namespaces with a label, for a pipeline
+			kubectl nstpl report -l tier=production -o junit >report.xml`),
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     s.CompleteNamespaces(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.namespaces.Names = args
+			if o.format.Format == "" {
+				return cli.UsageError(cmd, errors.New("--output is required: one of html, json, csv, junit"))
+			}
+			if err := o.format.Check(cmd); err != nil {
+				return err
+			}
+			if err := o.choose(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.namespaces.AddFlags(cmd)
+	s.AddChunkSizeFlag(cmd)
+	o.format.AddTo(cmd, "", "Output format", formatHTML, cli.FormatJSON, formatCSV, formatJUnit)
+	return cmd
+}
+
+// choose checks the selected namespaces. The flag --namespace selects one, as an argument does.
+func (o *command) choose(cmd *cobra.Command) error {
+	name, isExplicit, err := o.Namespace()
+	if err != nil {
+		return err
+	}
+	if isExplicit && o.namespaces.IsEmpty() {
+		o.namespaces.Names = []string{name}
+	}
+	if err := o.namespaces.Check(cmd); err != nil {
+		return err
+	}
+	if o.namespaces.HasNames() {
+		o.selection = "namespaces " + strings.Join(o.namespaces.Names, ", ")
+	} else if selector := cmd.Flag("selector").Value.String(); selector != "" {
+		o.selection = "namespaces with the labels " + selector
+	}
+	return nil
+}
+
+func (o *command) run(ctx context.Context) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	read, forbidden, err := o.read(ctx, c)
+	if err != nil {
+		return err
+	}
+	r := compute(read)
+	if o.format.Format == formatCSV || o.format.Format == formatJUnit {
+		for _, note := range r.Notes { // these formats have no place where a reader sees them
+			o.Note("%s", note)
+		}
+	}
+	return errors.Join(write(o.Out, o.format.Format, r), errors.Join(forbidden...))
+}
+
+// write writes a report in a format.
+func write(w io.Writer, format string, r Report) error {
+	switch format {
+	case cli.FormatJSON:
+		return output.JSON(w, r)
+	case formatCSV:
+		return writeCSV(w, r)
+	case formatJUnit:
+		return writeJUnit(w, r)
+	}
+	return writeHTML(w, r)
+}
+
+// read reads the selected namespaces and everything else from the cluster. Forbidden holds an error for each namespace
+// that the user may not read.
+func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, forbidden []error, err error) {
+	defer o.Progress("reading namespaces and policies")()
+	x = contents{versions: Versions{Plugin: version.String()}, selection: o.selection}
+	user, now, err := c.CallerAndTime(ctx)
+	if err != nil {
+		return x, nil, err
+	}
+	x.user = user.Name
+	if x.time = now; now.IsZero() {
+		x.time = time.Now()
+	}
+	x.time = x.time.UTC()
+	if err := o.readCluster(&x); err != nil {
+		return x, nil, err
+	}
+	if forbidden, err = o.readNamespaces(ctx, c, &x); err != nil {
+		return x, nil, err
+	}
+	in := ""
+	if len(o.namespaces.Names) == 1 {
+		in = o.namespaces.Names[0]
+	}
+	if err := x.readPolicies(ctx, c, in); err != nil {
+		return x, nil, err
+	}
+	x.readRevisions(ctx, c)
+	return x, forbidden, x.readOperator(ctx, c)
+}
+
+// readCluster reads the name of the cluster, and its version.
+func (o *command) readCluster(x *contents) error {
+	config, err := o.Config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return err
+	}
+	x.cluster = cmp.Or(*o.Config.Context, config.CurrentContext)
+	discovery, err := o.Config.ToDiscoveryClient()
+	if err != nil {
+		return err
+	}
+	server, err := discovery.ServerVersion()
+	if err != nil {
+		return err
+	}
+	x.versions.Kubernetes = server.GitVersion
+	return nil
+}
+
+// readNamespaces reads the selected namespaces. For a user who may not list namespaces, it reads the namespace of the
+// kubeconfig.
+func (o *command) readNamespaces(ctx context.Context, c *cluster.Cluster, x *contents) (forbidden []error, err error) {
+	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
+	if !apierrors.IsForbidden(err) || !o.namespaces.IsEmpty() {
+		return forbidden, err
+	}
+	name, _, err := o.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	x.notes = append(x.notes, x.user+" may not list namespaces: the report is only on "+name)
+	o.namespaces.Names = []string{name}
+	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
+	return forbidden, err
+}
