@@ -190,7 +190,7 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	t.Parallel()
 	existing := space("others-existing")
 	existing.Spec.Parent = "others-parent"
-	require.NoError(t, cluster.client.Create(t.Context(), existing))
+	require.NoError(t, program(t).Create(t.Context(), existing))
 	one, two := newTree(t, "others-one"), newTree(t, "others-two")
 	a := one.commit(map[string]string{"others-shared/namespace.yaml": namespaceFile("others-shared")})
 	one.follow()

@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/namespace"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
 	"nstpl.dev/nstpl/plugin/internal/sync"
+	"nstpl.dev/nstpl/plugin/internal/top"
 	"nstpl.dev/nstpl/plugin/internal/tree"
 	"nstpl.dev/nstpl/plugin/internal/vet"
 )
@@ -55,7 +56,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	addGroup(root, "Namespaces:",
 		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), diff.New(s), namespace.NewOptOut(s))
 	addGroup(root, "Templates and trees of policies:",
-		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
+		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), top.New(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
 	addGroup(root, "Other commands:", newOptions(s), newVersion(s), newCompletion(s))
 	setHelp(root)
