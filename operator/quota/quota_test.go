@@ -57,7 +57,7 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 			three, quota.Change{
 				Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "1500m"),
 			},
-			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3, `+
+			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3, ` +
 				`used: cpu=1500m,pods=3`,
 		},
 		"the error names no limit that is not exceeded": {

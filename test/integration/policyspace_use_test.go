@@ -53,8 +53,8 @@ func TestPolicySpaceInUseCannotBeDeleted(t *testing.T) {
 	t.Run("by an administrator, who sees what uses it", func(t *testing.T) {
 		err := s.client.Delete(t.Context(), team)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, fmt.Sprintf("policyspace %q is in use: 4 namespaces are in it%s: first delete them, "+
-			"or move them to another policyspace", team.Name, named))
+		require.ErrorContains(t, err, fmt.Sprintf("policyspace %q is in use: 4 namespaces are in it%s: first delete "+
+			"them, or move them to another policyspace", team.Name, named))
 		require.ErrorContains(t, s.client.Delete(t.Context(), root), fmt.Sprintf(
 			"policyspace %q is in use: 4 namespaces are in it or in policyspaces below it (%s)%s", root.Name, team.Name,
 			named))
@@ -67,7 +67,7 @@ func TestPolicySpaceInUseCannotBeDeleted(t *testing.T) {
 		require.ErrorContains(t, err, "is in use")
 	})
 
-	t.Run("by a ServiceAccount, unless it belongs to a tree, which programs apply in their own order", func(t *testing.T) {
+	t.Run("by a ServiceAccount, unless it belongs to a tree", func(t *testing.T) {
 		require.ErrorContains(t, program.Delete(t.Context(), team), "is in use")
 		require.ErrorContains(t, s.client.Delete(t.Context(), tree), "1 namespace is in it ("+inTree.Name+")")
 		require.NoError(t, program.Delete(t.Context(), tree))
@@ -175,7 +175,8 @@ func TestLabelOfAPolicySpaceThatDoesNotExistIsDenied(t *testing.T) {
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("z")}, dangling))
 		s.patchNamespace(dangling, `{"metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}`)
 		orphan := s.newSpace("w", "")
-		require.NoError(t, s.client.Patch(t.Context(), orphan, mergePatch(`{"spec": {"quota": {"hard": {"pods": 1}}}}`)))
+		quota := mergePatch(`{"spec": {"quota": {"hard": {"pods": 1}}}}`)
+		require.NoError(t, s.client.Patch(t.Context(), orphan, quota))
 		s.patchNamespace(dangling, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 		s.delete(dangling)
 	})

@@ -157,8 +157,8 @@ func TestPolicySpacesStayWhileNamespacesAreInThem(t *testing.T) {
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		ready := conditionReady(status)
 		assert.Equal(c, "Synced", ready.Reason)
-		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay while namespaces are in them, "+
-			"the first is stay-above: delete the namespaces, or move them to another policyspace")
+		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay while namespaces are in "+
+			"them, the first is stay-above: delete the namespaces, or move them to another policyspace")
 	})
 	x.mustExist(space("stay-team"))
 

@@ -56,7 +56,8 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 		return nil
 	}
 	parent := space.Spec.Parent
-	if parent != "" && parent != before.Spec.Parent && parent != space.Name && !appliesInOwnOrder(request, request.Object) {
+	isMoved := parent != "" && parent != before.Spec.Parent && parent != space.Name
+	if isMoved && !appliesInOwnOrder(request, request.Object) {
 		if err := a.missing.check(ctx, request, parent); err != nil {
 			return err
 		}
@@ -136,8 +137,8 @@ func (a *SpaceAdmission) Plugin() webhook.Plugin {
 				[]string{v1alpha1.PolicySpaces.Resource},
 				admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 		},
-		// A policy space that should have been denied has no effect, and its condition Ready contains the reason. If one
-		// is deleted while its namespaces are in it, they keep what they have. Otherwise nstpl could not be uninstalled.
+		// A policy space that should have been denied has no effect, and its condition Ready contains the reason. If
+		// one is deleted while namespaces are in it, they keep what they have. nstpl must be possible to uninstall.
 		FailurePolicy:  admissionregistrationv1.Ignore,
 		TimeoutSeconds: 5,
 	}

@@ -35,13 +35,16 @@ func TestAPolicySpaceIsUsedByTheNamespacesInAndBelowIt(t *testing.T) {
 		namespaces []metav1.PartialObjectMetadata
 		denial     string // empty if the policy space is not in use
 	}{
-		"unused":                        {"root", in("other", "x"), ""},
-		"a namespace that is deleted":   {"a", terminating, ""},
-		"below another policy space":    {"b", in("a", "x"), ""},
-		"a namespace in it":             {"a", in("a", "x"), `policyspace "a" is in use: 1 namespace is in it (x)` + remedy},
-		"a policy space does not exist": {"gone", in("gone", "x"), `policyspace "gone" is in use: 1 namespace is in it (x)` + remedy},
+		"unused":                      {"root", in("other", "x"), ""},
+		"a namespace that is deleted": {"a", terminating, ""},
+		"below another policy space":  {"b", in("a", "x"), ""},
+		"a namespace in it":           {"a", in("a", "x"), `policyspace "a" is in use: 1 namespace is in it (x)` + remedy},
+		"a policy space that the cache does not have": {
+			"new", in("new", "x"), `policyspace "new" is in use: 1 namespace is in it (x)` + remedy,
+		},
 		"several": {
-			"a", in("a", "z", "y", "x", "w"), `policyspace "a" is in use: 4 namespaces are in it (w, x, y and 1 more)` + remedy,
+			"a", in("a", "z", "y", "x", "w"),
+			`policyspace "a" is in use: 4 namespaces are in it (w, x, y and 1 more)` + remedy,
 		},
 		"below it": {
 			"root", in("below-a", "x", "y"),

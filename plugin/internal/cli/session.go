@@ -1,7 +1,7 @@
 // Package cli holds what the commands of `kubectl nstpl` share.
 //
 // Every command is created with a Session: the streams that it reads and writes, and the flags that select a cluster
-// and a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, rollout, sync,
+// and a user. Each family of commands is a package beside this one: namespace, diff, tree, top, vet, rollout, sync,
 // attribute and constraint. A family does not import another family. Commands follow three rules:
 //
 //   - Standard output holds only the result. Notes about it go to standard error (Session.Note).

@@ -36,7 +36,8 @@ type preview struct {
 func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s, print: cli.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
-		Use:   "preview NAME [-l KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] [-o table|yaml|json|name]",
+		Use: "preview NAME [-l KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] " +
+			"[-o table|yaml|json|name]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has

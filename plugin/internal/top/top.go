@@ -79,7 +79,8 @@ func newSpace(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), name)
 		},
 	}
-	cmd.Flags().StringVar(&o.resource, "resource", "", "Show only the limits of a resource, such as pods or requests.cpu.")
+	cmd.Flags().StringVar(&o.resource, "resource", "",
+		"Show only the limits of a resource, such as pods or requests.cpu.")
 	s.AddChunkSizeFlag(cmd)
 	o.flags.AddTo(cmd, cli.ListOptions{Wide: true, Names: true})
 	return cmd

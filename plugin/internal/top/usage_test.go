@@ -53,7 +53,8 @@ func example() usage {
 			newSpaceOf("other", "", nil, nil),
 		}),
 		namespaces: []*corev1.Namespace{
-			in("a", "root"), in("b", "limited", "root"), in("c", "free", "root"), in("d", "free", "root"), in("e", "other"),
+			in("a", "root"), in("b", "limited", "root"), in("c", "free", "root"), in("d", "free", "root"),
+			in("e", "other"),
 		},
 		used: map[string]corev1.ResourceList{
 			"a": list("pods", "1"), "b": list("pods", "3"), "c": list("pods", "5"), "d": list("pods", "0"),
