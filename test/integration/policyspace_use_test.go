@@ -182,6 +182,30 @@ func TestLabelOfAPolicySpaceThatDoesNotExistIsDenied(t *testing.T) {
 	})
 }
 
+// While no operator answers, nothing is denied for a mistake: a namespace without its policyspace is held until the
+// operator is back and the policyspace exists.
+func TestPolicySpacesCanBeDeletedAndNamedWhileTheOperatorIsDown(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	space := s.createSpace("a", "")
+	ns := s.createNamespace("n", s.inSpace("a"))
+	s.waitInSpace(ns.Name, "a")
+	require.ErrorContains(t, s.client.Delete(t.Context(), space), "is in use")
+	require.NoError(t, s.operator.Kill())
+
+	s.delete(space)
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+s.name("b")+`"}}}`)
+	young := s.createNamespace("young", s.inSpace("b"))
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitReason(young, "PolicySpaceNotFound")
+	s.createSpace("b", "")
+	s.waitInitialized(young)
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, s.spaceDepths(c, ns.Name), "b")
+		assert.Contains(c, s.spaceDepths(c, young.Name), "b")
+	})
+}
+
 // If a namespace is created in a policyspace while that is deleted, then one of the two requests is denied, or the
 // namespace is held: no user can write into it without the policies that it should inherit.
 func TestNamespaceIsHeldIfItsPolicySpaceIsDeletedMeanwhile(t *testing.T) {

@@ -51,11 +51,8 @@ func (m *missingSpaces) check(ctx context.Context, request *webhook.Request, spa
 		}
 	}
 	remedy := "create it first"
-	similar, err := m.similar(ctx, request, space)
-	if err != nil {
-		return err
-	}
-	if similar != "" {
+	// A suggestion that fails does not let the request pass.
+	if similar, err := m.similar(ctx, request, space); err == nil && similar != "" {
 		remedy = fmt.Sprintf("did you mean %q?", similar)
 	}
 	return webhook.Deny(fmt.Sprintf("policyspace %q not found: %s", space, remedy))
