@@ -75,6 +75,7 @@ func setup(
 		selectors.Plugin(),
 		attribute.NewRuleAdmission(clients.set, attributes).Plugin(),
 		spaces.Hierarchy,
+		spaces.Placement,
 		attributes.Plugin(),
 		constraintMutator,
 		constraintValidator,

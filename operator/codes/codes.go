@@ -23,11 +23,13 @@ const (
 	AttributeProtected Code = "attribute-protected"
 	AttributeRule      Code = "attribute-rule"
 
-	QuotaExceeded      Code = "quota-exceeded"
-	QuotaUncounted     Code = "quota-uncounted"
-	UsageQuota         Code = "usage-quota"
-	PolicySpaceUse     Code = "policyspace-use"
-	PolicySpaceInvalid Code = "policyspace-invalid"
+	QuotaExceeded       Code = "quota-exceeded"
+	QuotaUncounted      Code = "quota-uncounted"
+	UsageQuota          Code = "usage-quota"
+	PolicySpaceUse      Code = "policyspace-use"
+	PolicySpaceNotFound Code = "policyspace-not-found"
+	PolicySpaceInUse    Code = "policyspace-in-use"
+	PolicySpaceInvalid  Code = "policyspace-invalid"
 
 	TemplateUse     Code = "template-use"
 	TemplateInvalid Code = "template-invalid"

@@ -30,6 +30,7 @@ const (
 	byConstraints       = "the operator's webhook for SecurityContextConstraints"
 	byTemplates         = "the operator's webhook for NamespaceTemplates"
 	byAttributes        = "the operator's webhook for protected attributes"
+	bySpaces            = "the operator's webhook for PolicySpaces"
 	byQuotas            = "the operator's webhook for the quotas of policy spaces"
 	repeatRequest       = "Repeat the request. Controllers and kubectl apply do so by themselves."
 	nothingUnlessOften  = "Nothing, unless it happens often: then check the load of the operator."
@@ -137,9 +138,24 @@ var explanations = []Explanation{
 		Administrator: grantNamedVerb,
 	},
 	{
+		Code:      PolicySpaceNotFound,
+		Meaning:   "A label of a namespace, or the parent of a policy space, names a policy space that does not exist.",
+		DecidedBy: bySpaces,
+		User: "Correct the name, or create the policy space first. The message suggests a similar name only if you may " +
+			"use or get that policy space.",
+		Administrator: "Nothing: this holds for every user but the service accounts that apply trees.",
+	},
+	{
+		Code:          PolicySpaceInUse,
+		Meaning:       "Namespaces are in the policy space that the request would delete, or in one below it.",
+		DecidedBy:     bySpaces,
+		User:          "Delete these namespaces, or move them to another policy space, before you delete this one.",
+		Administrator: "Nothing: this holds for every user. 'kubectl nstpl tree NAME' shows what is in the policy space.",
+	},
+	{
 		Code:          PolicySpaceInvalid,
 		Meaning:       "The policy space would be its own ancestor, or has limits that no ResourceQuota can have.",
-		DecidedBy:     "the operator's webhook for PolicySpaces",
+		DecidedBy:     bySpaces,
 		User:          "Correct the field that the message names.",
 		Administrator: "Nothing: this holds for every user.",
 	},

@@ -80,13 +80,13 @@ func Unreachable(lineage []*v1alpha1.PolicySpace) []string {
 // server for a ResourceQuota.
 type ExceededError struct {
 	Space string
-	// Requested is the usage with the change, and Limit the limits that it exceeds.
-	Requested, Limit corev1.ResourceList
+	// Requested is the usage with the change, Limit the limits that it exceeds, and Used the usage without the change.
+	Requested, Limit, Used corev1.ResourceList
 }
 
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s", e.Space, format(e.Requested),
-		format(e.Limit))
+	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s, used: %s", e.Space,
+		format(e.Requested), format(e.Limit), format(e.Used))
 }
 
 // UncountedError reports that the usage of some resources is not known yet in every namespace of a policy space.
@@ -129,7 +129,9 @@ func (c Change) String() string { return format(c.New) }
 // exceeds its limits already still allows changes that add nothing.
 func Check(space *v1alpha1.PolicySpace, change Change) error {
 	hard := Hard(space)
-	exceeded := &ExceededError{Space: space.Name, Requested: corev1.ResourceList{}, Limit: corev1.ResourceList{}}
+	exceeded := &ExceededError{
+		Space: space.Name, Requested: corev1.ResourceList{}, Limit: corev1.ResourceList{}, Used: corev1.ResourceList{},
+	}
 	uncounted := &UncountedError{Space: space.Name}
 	for _, name := range change.Adds() {
 		limit, limited := hard[name]
@@ -146,7 +148,7 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 			total.Sub(included)
 		}
 		if total.Cmp(limit) > 0 {
-			exceeded.Requested[name], exceeded.Limit[name] = total, limit
+			exceeded.Requested[name], exceeded.Limit[name], exceeded.Used[name] = total, limit, space.Status.Used[name]
 		}
 	}
 	switch {

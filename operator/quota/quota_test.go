@@ -51,19 +51,20 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 	}{
 		"one more than the limit is denied": {
 			three, quota.Change{Namespace: "c", New: list("pods", "1")},
-			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`,
 		},
 		"the error names every exceeded limit": {
 			three, quota.Change{
 				Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "1500m"),
 			},
-			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3`,
+			`exceeded quota in policyspace "s", requested: cpu=2500m,pods=4, limit: cpu=2,pods=3, ` +
+				`used: cpu=1500m,pods=3`,
 		},
 		"the error names no limit that is not exceeded": {
 			three, quota.Change{
 				Namespace: "a", Old: list("pods", "2", "cpu", "500m"), New: list("pods", "3", "cpu", "600m"),
 			},
-			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`,
 		},
 		"as much as the limit is allowed": {
 			three, quota.Change{Namespace: "a", Old: list("cpu", "500m"), New: list("cpu", "1")}, "",
@@ -96,31 +97,31 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 		},
 		"an exceeded limit is reported before an uncounted resource": {
 			partly, quota.Change{Namespace: "a", New: list("pods", "1", "services", "1")},
-			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`,
 		},
 		"a reservation of the same namespace includes the change": {
 			reserved, quota.Change{Namespace: "a", Old: list("pods", "1"), New: list("pods", "2"), Since: "10"}, "",
 		},
 		"a change adds to a reservation what exceeds it": {
 			reserved, quota.Change{Namespace: "a", Old: list("pods", "1"), New: list("pods", "3"), Since: "10"},
-			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`,
 		},
 		"a reservation of another namespace leaves no room": {
 			reserved, quota.Change{Namespace: "b", Old: list("pods", "1"), New: list("pods", "2"), Since: "5"},
-			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`,
+			`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`,
 		},
 		"a change below its reservation counts as the reservation": {
 			lowered, quota.Change{Namespace: "a", Old: list("pods", "2"), New: list("pods", "3"), Since: "10"},
-			`exceeded quota in policyspace "s", requested: pods=5, limit: pods=4`,
+			`exceeded quota in policyspace "s", requested: pods=5, limit: pods=4, used: pods=5`,
 		},
 		"a limit of 0 allows nothing": {
 			space(list("pods", "0"), nil), quota.Change{Namespace: "a", New: list("pods", "1")},
-			`exceeded quota in policyspace "s", requested: pods=1, limit: pods=0`,
+			`exceeded quota in policyspace "s", requested: pods=1, limit: pods=0, used: pods=0`,
 		},
 		"amounts in different units are compared": {
 			space(list("memory", "1Gi"), list("memory", "512Mi")),
 			quota.Change{Namespace: "b", New: list("memory", "600M")},
-			`exceeded quota in policyspace "s", requested: memory=1136870912, limit: memory=1Gi`,
+			`exceeded quota in policyspace "s", requested: memory=1136870912, limit: memory=1Gi, used: memory=512Mi`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

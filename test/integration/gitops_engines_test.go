@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -26,6 +27,7 @@ var managers = map[gitops.Engine]string{gitops.ArgoCD: "argocd-controller", gito
 // gitopsEngine applies commits in the order of Argo CD or Flux, by the rules that they document.
 type gitopsEngine struct {
 	*testScope
+	program client.Client
 	// tracked are the objects that the engine applied, by the file that they are in.
 	tracked map[string]map[inventory.ID]*unstructured.Unstructured
 }
@@ -103,11 +105,11 @@ func (e *gitopsEngine) track(file gitops.File) []*unstructured.Unstructured {
 	return undeclared
 }
 
-// deleteAll deletes objects as fast as it can, and does not wait for their finalizers.
+// deleteAll deletes objects as fast as it can, with a ServiceAccount, and does not wait for their finalizers.
 func (e *gitopsEngine) deleteAll(objects []*unstructured.Unstructured) {
 	e.t.Helper()
 	for _, object := range objects {
-		require.NoError(e.t, e.client.Delete(e.t.Context(), object.DeepCopy()))
+		require.NoError(e.t, e.program.Delete(e.t.Context(), object.DeepCopy()))
 	}
 }
 

@@ -63,7 +63,7 @@ type gitopsHistory struct {
 func (s *testScope) applyCommits(engine gitops.Engine) gitopsHistory {
 	s.t.Helper()
 	root, first, second := s.name("root"), s.name("first"), s.name("second")
-	e := &gitopsEngine{testScope: s}
+	e := &gitopsEngine{testScope: s, program: s.newProgram()}
 	history := gitopsHistory{map[string][]string{}}
 	sync := func(files policyTree, between func()) []gitops.File {
 		s.t.Helper()

@@ -57,8 +57,8 @@ func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.True(t,
 		strings.HasSuffix(err.Error(),
-			`exceeded quota in policyspace "shipping-app-backend", requested: pods=4, limit: pods=3 (nstpl:quota-exceeded)`),
-		"%v", err)
+			`exceeded quota in policyspace "shipping-app-backend", requested: pods=4, limit: pods=3, used: pods=3 `+
+				`(nstpl:quota-exceeded)`), "%v", err)
 	s.eventually(func(c *assert.CollectT) {
 		out, err := s.kubectl(t.Context(), "", "get", "policyspaces")
 		assert.NoError(c, err)

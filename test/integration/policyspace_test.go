@@ -167,13 +167,16 @@ func TestPolicySpaceMovesKeepCommonGrants(t *testing.T) {
 func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	ns := s.createNamespace("n", s.inSpace("late"))
+	program := s.newProgram() // persons are denied
+	ns := s.newNamespace("n", s.inSpace("late"))
+	require.NoError(t, program.Create(t.Context(), ns))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 		assert.Contains(c, condition.Message, "policyspace "+s.name("late")+" does not exist: create it")
 	})
-	s.createSpace("late", "above")
+	late := ofTree(s.newSpace("late", "above"))
+	require.NoError(t, program.Create(t.Context(), late))
 	s.waitSpaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 		if assert.NotNil(c, ready) {
@@ -181,13 +184,14 @@ func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 		}
 	})
 	s.createTemplate("above", configMap("of-above", "v"), s.selectsSpace("above"))
-	above := s.createSpace("above", "")
+	above := ofTree(s.newSpace("above", ""))
+	require.NoError(t, program.Create(t.Context(), above))
 	s.waitPresent(ns, configMap("of-above", "v"))
 	s.waitInitialized(ns)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.spaceDepths(c, ns.Name))
 	})
-	s.delete(above)
+	require.NoError(t, program.Delete(t.Context(), above))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
 	})

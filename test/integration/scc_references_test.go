@@ -41,7 +41,7 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), hosts))
 	seen := func(c *assert.CollectT, namespace, name string) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(hosts), hosts))
-		identity, _ := scc.Seen(hosts, scc.Reference{Namespace: namespace, Account: name})
+		identity, _ := scc.RecordedIdentity(hosts, scc.Reference{Namespace: namespace, Account: name})
 		assert.NotEmpty(c, identity.Namespace, namespace)
 		assert.Equal(c, name != "", identity.Account != "", "%s/%s", namespace, name)
 	}

@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing/fstest"
 
@@ -84,9 +85,22 @@ func (x *tree) compareCluster(c *assert.CollectT, declared []*unstructured.Unstr
 			live[inventory.IDOf(object).String()] = object
 		}
 	}
+	kept := map[string]bool{}
 	for _, name := range remaining {
-		assert.Contains(c, live, "namespace/"+name)
-		delete(live, "namespace/"+name)
+		ns := live["namespace/"+name]
+		if !assert.NotNil(c, ns, name) {
+			continue
+		}
+		kept["namespace/"+name] = true
+		// Policy spaces stay while namespaces are in or below them.
+		for space := ns.GetLabels()[v1alpha1.PolicySpaceLabel]; space != ""; {
+			id := "policyspace." + v1alpha1.GroupVersion.Group + "/" + space
+			if !assert.NotNil(c, live[id], id) {
+				break
+			}
+			kept[id] = true
+			space, _, _ = unstructured.NestedString(live[id].Object, "spec", "parent")
+		}
 	}
 	for _, object := range declared {
 		id := inventory.IDOf(object).String()
@@ -95,6 +109,7 @@ func (x *tree) compareCluster(c *assert.CollectT, declared []*unstructured.Unstr
 		}
 		delete(live, id)
 	}
+	maps.DeleteFunc(live, func(id string, _ *unstructured.Unstructured) bool { return kept[id] })
 	assert.Empty(c, live)
 }
 

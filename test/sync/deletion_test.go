@@ -129,6 +129,46 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	x.mustExist(space("created"))
 }
 
+// A policy space that a commit no longer declares is deleted once no namespace is in or below it: neither one whose
+// deletion waits for a confirmation, nor one that a user has put there.
+func TestPolicySpacesStayWhileNamespacesAreInThem(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "stay")
+	files := map[string]string{
+		"stay-left/namespace.yaml":                     namespaceFile("stay-left"),
+		"stay-above/stay-team/stay-one/namespace.yaml": namespaceFile("stay-one"),
+		"stay-above/stay-team/stay-two/namespace.yaml": namespaceFile("stay-two"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExists(namespace("stay-two"))
+	foreign := namespace("stay-foreign")
+	foreign.Labels = map[string]string{v1alpha1.PolicySpaceLabel: "stay-team"}
+	require.NoError(t, cluster.client.Create(t.Context(), foreign))
+
+	fewer := x.commit(map[string]string{"stay-left/namespace.yaml": namespaceFile("stay-left")})
+	x.waitReason("DeletionsPending", fewer)
+	x.mustExist(space("stay-team"))
+	x.mustExist(space("stay-above"))
+
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
+	x.waitGone(namespace("stay-one"))
+	x.waitGone(namespace("stay-two"))
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		ready := conditionReady(status)
+		assert.Equal(c, "Synced", ready.Reason)
+		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay while namespaces are in "+
+			"them, the first is stay-above: delete the namespaces, or move them to another policyspace")
+	})
+	x.mustExist(space("stay-team"))
+
+	require.NoError(t, cluster.client.Delete(t.Context(), foreign))
+	x.request()
+	x.waitGone(space("stay-team"))
+	x.waitGone(space("stay-above"))
+	x.waitApplied(fewer)
+}
+
 // Of two PolicyRepositories with trees of the same name, the older is followed.
 func TestTreesHaveDifferentNames(t *testing.T) {
 	t.Parallel()
@@ -150,7 +190,7 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	t.Parallel()
 	existing := space("others-existing")
 	existing.Spec.Parent = "others-parent"
-	require.NoError(t, cluster.client.Create(t.Context(), existing))
+	require.NoError(t, program(t).Create(t.Context(), existing))
 	one, two := newTree(t, "others-one"), newTree(t, "others-two")
 	a := one.commit(map[string]string{"others-shared/namespace.yaml": namespaceFile("others-shared")})
 	one.follow()

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -203,6 +204,18 @@ func (x *tree) mustNotExist(object client.Object) {
 	x.Helper()
 	err := cluster.client.Get(x.Context(), client.ObjectKeyFromObject(object), object)
 	require.True(x, apierrors.IsNotFound(err), "%v", err)
+}
+
+// program returns the client of a ServiceAccount. It may delete a policy space of a tree that is in use.
+func program(t testing.TB) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(cluster.RESTConfig())
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:ci:program", Groups: []string{"system:masters"},
+	}
+	c, err := client.New(config, client.Options{Scheme: cluster.client.Scheme()})
+	require.NoError(t, err)
+	return c
 }
 
 func role(name string) *rbacv1.ClusterRole {

@@ -122,9 +122,7 @@ func TestEveryFailureOfAServerIsReported(t *testing.T) {
 			assert.Contains(c, ready.Message, "; commit "+inForce[:7]+" stays in force")
 			assert.Equal(c, inForce, status.Commits.Applied)
 		})
-		require.NoError(t, cluster.client.Delete(t.Context(), &v1alpha1.PolicySpace{
-			ObjectMeta: metav1.ObjectMeta{Name: x.name},
-		}))
+		require.NoError(t, program(t).Delete(t.Context(), space(x.name)))
 		x.waitExact(files)
 		broken.Store(nil)
 		x.setSecret(good)

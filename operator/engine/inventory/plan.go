@@ -75,6 +75,8 @@ type Plan struct {
 	Releases []*unstructured.Unstructured
 	// Waiting are the names of the namespaces whose deletion needs a confirmation.
 	Waiting []string
+	// Used are the names of the policyspaces that are not deleted yet, because namespaces are in or below them.
+	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
 	Unmanaged []string
 	Conflicts []Conflict
@@ -83,9 +85,9 @@ type Plan struct {
 // NewPlan compares what a tree declares with what exists. The declared objects are those of Declare.
 func NewPlan(declared []*unstructured.Unstructured, state State, options Options) Plan {
 	var plan Plan
-	isDeclared := map[ID]bool{}
+	declaredAs := map[ID]*unstructured.Unstructured{}
 	for _, object := range declared {
-		isDeclared[IDOf(object)] = true
+		declaredAs[IDOf(object)] = object
 		plan.add(object, state, options)
 	}
 	plan.waitForConflicts()
@@ -93,7 +95,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	var namespaces []*unstructured.Unstructured
 	for id, live := range state.Live {
 		switch {
-		case isDeclared[id]:
+		case declaredAs[id] != nil:
 		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
 			namespaces = append(namespaces, live)
 		case state.Created[live.GetUID()]:
@@ -104,6 +106,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	}
 	plan.Deletes = slices.DeleteFunc(plan.Deletes, isBeingDeleted)
 	plan.deleteNamespaces(namespaces, state, options)
+	plan.keepUsedSpaces(declaredAs, state)
 	slices.SortFunc(plan.Deletes, func(a, b *unstructured.Unstructured) int {
 		x, y := IDOf(a), IDOf(b)
 		if order := PhaseOf(y.GroupKind) - PhaseOf(x.GroupKind); order != 0 {

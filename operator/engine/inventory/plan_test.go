@@ -56,6 +56,16 @@ func ofTree(tree string) change {
 	return func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{v1alpha1.TreeLabel: tree}) }
 }
 
+func inSpace(space string) change {
+	return func(o *unstructured.Unstructured) {
+		o.SetLabels(map[string]string{v1alpha1.PolicySpaceLabel: space})
+	}
+}
+
+func below(parent string) change {
+	return func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"parent": parent} }
+}
+
 func annotated(key, value string) change {
 	return func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{key: value}) }
 }
@@ -80,7 +90,7 @@ func stateOf(created []string, live ...*unstructured.Unstructured) State {
 }
 
 // summary returns the plan in short: + for applies, = for replacements, - for deletions, ~ for releases, ? for waiting
-// deletions, ! for unmanaged namespaces and x for conflicts.
+// deletions, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
 func summary(p Plan) []string {
 	var lines []string
 	for _, apply := range p.Applies {
@@ -98,6 +108,9 @@ func summary(p Plan) []string {
 	}
 	for _, name := range p.Waiting {
 		lines = append(lines, "?"+name)
+	}
+	for _, name := range p.Used {
+		lines = append(lines, "u"+name)
 	}
 	for _, name := range p.Unmanaged {
 		lines = append(lines, "!"+name)
@@ -272,6 +285,41 @@ func TestPlan(t *testing.T) {
 				"+clusterrole.rbac.authorization.k8s.io/r",
 				"xnamespacetemplate.policy.nstpl.dev/s is being deleted: it is created again when it is gone",
 			},
+		},
+		"a policyspace stays while a namespace of others is in it, and so do the policyspaces above": {
+			declared: []*unstructured.Unstructured{namespace("stays")},
+			state: stateOf([]string{"1", "2", "3", "4"}, space("root", uid("1")), space("s", uid("2"), below("root")),
+				space("t", uid("3"), below("root")), stored(t, "4", namespace("stays")),
+				namespace("foreign", uid("5"), inSpace("s"))),
+			want: []string{"-policyspace.policy.nstpl.dev/t", "uroot", "us"},
+		},
+		"a policyspace stays while the deletion of its namespaces waits": {
+			declared: []*unstructured.Unstructured{},
+			state:    stateOf([]string{"1", "2"}, space("s", uid("1")), namespace("last", uid("2"), inSpace("s"))),
+			want:     []string{"?last", "us"},
+		},
+		"a policyspace is deleted with its namespaces": {
+			declared: []*unstructured.Unstructured{},
+			state: stateOf([]string{"1", "2"}, space("s", uid("1")), namespace("last", uid("2"), inSpace("s")),
+				namespace("going", uid("3"), inSpace("s"), deleting)),
+			options: Options{Confirmed: true},
+			want:    []string{"-namespace/last", "-policyspace.policy.nstpl.dev/s"},
+		},
+		"a policyspace is deleted after its namespaces have moved, and its children": {
+			declared: []*unstructured.Unstructured{space("new"), space("child", below("new")),
+				namespace("a", inSpace("new")), namespace("b", inSpace("child"))},
+			state: stateOf([]string{"1", "2", "3", "4"}, space("old", uid("1")), space("child", uid("2"), below("old")),
+				stored(t, "3", namespace("a", inSpace("old"))), stored(t, "4", namespace("b", inSpace("child")))),
+			want: []string{
+				"+policyspace.policy.nstpl.dev/new", "+policyspace.policy.nstpl.dev/child", "+namespace/a",
+				"-policyspace.policy.nstpl.dev/old",
+			},
+		},
+		"a policyspace stays while a declared namespace that is not managed is in it": {
+			declared: []*unstructured.Unstructured{namespace("a", inSpace("new")), space("new")},
+			state: stateOf([]string{"1", "2"}, space("old", uid("1")), namespace("a", uid("9"), inSpace("old")),
+				stored(t, "2", space("new"))),
+			want: []string{"uold", "!a"},
 		},
 		"a renamed tree keeps its namespaces": {
 			declared: []*unstructured.Unstructured{space("bar"), namespace("n", ofTree("bar"))},

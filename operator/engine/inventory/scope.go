@@ -27,7 +27,8 @@ func NewScope(tree string, declared []*unstructured.Unstructured, created map[ty
 }
 
 // Concerns reports whether a new plan for the tree may differ from the plan before an object changed. Before is nil if
-// the object was created, and after is nil if it was deleted.
+// the object was created, and after is nil if it was deleted. A policyspace in Used may be deleted once a namespace of
+// others has left it: that is planned at the next interval.
 func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	switch {
 	case before == nil:

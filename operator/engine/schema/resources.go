@@ -67,7 +67,7 @@ func (c *checker) resourceName(at *field.Path, name string, isHugePages bool, kn
 	if slices.Contains(known, "pods") {
 		remedy = "use count/RESOURCE.GROUP to count objects, such as count/deployments.apps"
 	}
-	if similar := closest(name, known); similar != "" {
+	if similar := Closest(name, known); similar != "" {
 		remedy = "did you mean " + similar + "?"
 	}
 	c.report(at, "unknown resource", remedy)

@@ -40,7 +40,7 @@ func (c *checker) unknownField(in *scope, name string) {
 		c.report(at, unknownField, "move it to "+elsewhere)
 		return
 	}
-	if similar := closest(name, names); similar != "" {
+	if similar := Closest(name, names); similar != "" {
 		c.report(at, unknownField, "did you mean "+similar+"?")
 		return
 	}
@@ -49,7 +49,7 @@ func (c *checker) unknownField(in *scope, name string) {
 		if below == nil || outer == "metadata" || outer == "status" {
 			continue
 		}
-		if similar := closest(name, below.names()); similar != "" {
+		if similar := Closest(name, below.names()); similar != "" {
 			c.report(at, unknownField, "did you mean "+in.at.Child(outer, similar).String()+"?")
 			return
 		}
@@ -99,8 +99,8 @@ func child(at *field.Path, name string) *field.Path {
 	return at.Child(name)
 }
 
-// closest returns the candidate that is most similar to a word, or "" if none is similar.
-func closest(word string, candidates []string) string {
+// Closest returns the candidate that is most similar to a word, or "" if none is similar.
+func Closest(word string, candidates []string) string {
 	best, bestDistance := "", 0
 	for _, candidate := range candidates {
 		distance := distanceOf(strings.ToLower(word), strings.ToLower(candidate))

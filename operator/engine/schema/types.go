@@ -125,7 +125,7 @@ func (c *checker) scalar(at *field.Path, t reflect.Type, value any) {
 // unsupported reports a value that is not one of those allowed.
 func (c *checker) unsupported(at *field.Path, value string, allowed []string) {
 	remedy := "must be " + orList(allowed)
-	if found := closest(value, allowed); found != "" {
+	if found := Closest(value, allowed); found != "" {
 		remedy = "did you mean " + found + "?"
 	}
 	c.report(at, fmt.Sprintf("%q is not a supported value", value), remedy)

@@ -8,6 +8,11 @@
 // labels, and templates select namespaces by them. Until they are written, the namespace is still in its old place;
 // this package counts its usage in both.
 //
+// Admission denies a label or a parent that names no policy space, and the deletion of a policy space while namespaces
+// are in or below it. Both rules catch mistakes of persons, and are not enforced while no replica answers. What makes
+// that safe is that a namespace whose policy space does not exist is held while it is new, and keeps what it has
+// otherwise. Programs depend on that, because they apply the objects of a tree in an order of their own.
+//
 // # Counting
 //
 // The quota of a policy space limits the sum of the usage of all namespaces in and below it. The operator does not
@@ -79,7 +84,8 @@
 //     distinguishes a new namespace from one that lost its usage quota; unwritten.go ends reservations whose usage is
 //     never written.
 //   - usagequotas.go is the controller of usage quotas; usagequotawrites.go writes them; usage.go reads them.
-//   - spaceadmission.go validates PolicySpaces.
+//   - spaceadmission.go validates PolicySpaces; spacedeletion.go denies to delete those in use; placementadmission.go
+//     validates the labels of Namespaces; missingspaces.go denies names of policy spaces that do not exist.
 //   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
 //     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
 //     ends them when another request needs the room.

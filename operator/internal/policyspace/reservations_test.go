@@ -31,7 +31,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 		"room for the first": {
 			space: countedSpace(limit, resourceList("pods", "2")),
 			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}, {change: podsChange("b", "1", "2", "7")}},
-			errs:  []string{"", `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`}, used: "3",
+			errs:  []string{"", `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`}, used: "3",
 			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "5")},
 		},
 		"room for the second, which is smaller": {
@@ -43,7 +43,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 		"no room": {
 			space: countedSpace(limit, resourceList("pods", "3")),
 			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}},
-			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`},
 		},
 		"room for one of several requests in a change": {
 			space: countedSpace(limit, resourceList("pods", "2")),
@@ -55,7 +55,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 		"room for none of several requests in a change": {
 			space: countedSpace(limit, resourceList("pods", "3")),
 			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}},
-			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+			errs:  []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`},
 		},
 		"a resource without a limit": {
 			space: countedSpace(resourceList("services", "1"), nil),
@@ -77,7 +77,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 				change:   podsChange("a", "0", "1", "7"),
 				observed: map[string]quota.Usage{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
 			}},
-			errs: []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3`},
+			errs: []string{`exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`},
 		},
 		"a policy space that does not exist": {
 			batch: []*reservation{{change: podsChange("a", "0", "2", "5")}}, errs: []string{outdatedA},

@@ -21,8 +21,8 @@ type Feature struct {
 	Spaces *Spaces
 	// UsageQuotas reports whether the API server counts the usage of a namespace.
 	UsageQuotas *UsageQuotas
-	// Hierarchy, Quota and Sequencer are rows of the admission chain.
-	Hierarchy, Quota, Sequencer webhook.Plugin
+	// Hierarchy, Placement, Quota and Sequencer are rows of the admission chain.
+	Hierarchy, Placement, Quota, Sequencer webhook.Plugin
 }
 
 // Setup adds the controllers of policy spaces to a manager. They add namespaces that have to be reconciled again to
@@ -59,9 +59,15 @@ func Setup(
 	if err != nil {
 		return nil, err
 	}
-	hierarchy := NewSpaceAdmission(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace))
+	missing := &missingSpaces{
+		cached: mgr.GetCache(), live: mgr.GetAPIReader(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
+	}
+	hierarchy := NewSpaceAdmission(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace),
+		missing)
+	placement := &PlacementAdmission{missing: missing}
 	return &Feature{
 		Spaces: spaces, UsageQuotas: usageQuotas,
-		Hierarchy: hierarchy.Plugin(), Quota: quota.Plugin(), Sequencer: NewSequencer(quota).Plugin(),
+		Hierarchy: hierarchy.Plugin(), Placement: placement.Plugin(), Quota: quota.Plugin(),
+		Sequencer: NewSequencer(quota).Plugin(),
 	}, nil
 }

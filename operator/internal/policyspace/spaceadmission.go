@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,18 +26,27 @@ import (
 type SpaceAdmission struct {
 	live   client.Reader
 	quotas corev1client.ResourceQuotaInterface
+	// missing denies parents that do not exist.
+	missing *missingSpaces
 }
 
 // NewSpaceAdmission returns the validator. quotas is for dry runs in the operator's namespace.
-func NewSpaceAdmission(live client.Reader, quotas corev1client.ResourceQuotaInterface) *SpaceAdmission {
-	return &SpaceAdmission{live: live, quotas: quotas}
+func NewSpaceAdmission(
+	live client.Reader, quotas corev1client.ResourceQuotaInterface, missing *missingSpaces,
+) *SpaceAdmission {
+	return &SpaceAdmission{live: live, quotas: quotas, missing: missing}
 }
 
-// Validate implements webhook.Validator for creations and updates of PolicySpaces. It denies a policy space that is its
-// own ancestor, and limits that are invalid in a ResourceQuota. It warns of a parent that does not exist, and of limits
-// above those of an ancestor.
+// Validate implements webhook.Validator for PolicySpaces. It denies a policy space that is its own ancestor, a new
+// parent that does not exist, and limits that are invalid in a ResourceQuota. It warns of an ancestor that does not
+// exist, and of limits above those of an ancestor. It denies the deletion of a policy space that is in use.
 func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Object == nil || request.SubResource != "" {
+	switch {
+	case request.SubResource != "":
+		return nil
+	case request.Operation == admissionv1.Delete:
+		return a.checkUnused(ctx, request)
+	case request.Object == nil:
 		return nil
 	}
 	space, before, err := spacesIn(request)
@@ -45,6 +55,13 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 	}
 	if request.OldObject != nil && equality.Semantic.DeepEqual(space.Spec, before.Spec) {
 		return nil
+	}
+	parent := space.Spec.Parent
+	isMoved := parent != "" && parent != before.Spec.Parent && parent != space.Name
+	if isMoved && !appliesInOwnOrder(request, request.Object) {
+		if err := a.missing.check(ctx, request, parent); err != nil {
+			return err
+		}
 	}
 	lineage, err := a.lineageOf(ctx, space)
 	broken, isBroken := errors.AsType[*hierarchy.BrokenError](err)
@@ -119,9 +136,10 @@ func (a *SpaceAdmission) Plugin() webhook.Plugin {
 			webhook.Rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version,
 				admissionregistrationv1.ClusterScope,
 				[]string{v1alpha1.PolicySpaces.Resource},
-				admissionregistrationv1.Create, admissionregistrationv1.Update),
+				admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 		},
-		// A policy space that should have been denied has no effect, and its condition Ready contains the reason.
+		// A policy space that should have been denied has no effect, and its condition Ready contains the reason. If
+		// one is deleted while namespaces are in it, they keep what they have. nstpl must be possible to uninstall.
 		FailurePolicy:  admissionregistrationv1.Ignore,
 		TimeoutSeconds: 5,
 	}

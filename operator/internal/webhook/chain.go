@@ -54,7 +54,7 @@ func (c Chain) mutating(
 		for i, w := range needed {
 			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
 				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(mutatePath, bundle), Rules: w.Rules,
-				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
+				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: orEverything(p.ObjectSelector),
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
 				SideEffects:             new(admissionregistrationv1.SideEffectClassNoneOnDryRun),
@@ -83,7 +83,7 @@ func (c Chain) validating(
 			webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
 				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(p.validatingPath(w), bundle),
 				Rules:             w.Rules,
-				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: &metav1.LabelSelector{},
+				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: orEverything(p.ObjectSelector),
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
 				SideEffects:             new(admissionregistrationv1.SideEffectClassNoneOnDryRun),

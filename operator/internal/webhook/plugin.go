@@ -26,7 +26,9 @@ type Plugin struct {
 
 	Rules             []admissionregistrationv1.RuleWithOperations
 	NamespaceSelector *metav1.LabelSelector
-	MatchConditions   []admissionregistrationv1.MatchCondition
+	// ObjectSelector matches if it selects the object or the old object.
+	ObjectSelector  *metav1.LabelSelector
+	MatchConditions []admissionregistrationv1.MatchCondition
 	// Configuration is the name of the ValidatingWebhookConfiguration with the webhooks of a Validator, or empty for
 	// v1alpha1.WebhookName. When one webhook of a configuration changes, the API server compiles the match conditions
 	// of all its webhooks again, and all requests that they match wait. So a plugin has a configuration of its own if

@@ -27,6 +27,17 @@ func (s Session) CompleteTemplate() cobra.CompletionFunc {
 	return TemplateResource("").complete(s.CompleteObject(v1alpha1.NamespaceTemplates))
 }
 
+// CompletePolicySpace completes one argument with the name of a PolicySpace. A resource may stand in front of the name,
+// as in policyspace/prod.
+func (s Session) CompletePolicySpace() cobra.CompletionFunc {
+	return PolicySpaceResource().complete(s.CompleteObject(v1alpha1.PolicySpaces))
+}
+
+// CompletePolicySpaceFlag completes a flag with the names of PolicySpaces.
+func (s Session) CompletePolicySpaceFlag(cmd *cobra.Command, flag string) {
+	s.completeObjectFlag(cmd, flag, v1alpha1.PolicySpaces)
+}
+
 // complete returns a completion that keeps a resource in front of what it completes.
 func (r Resource) complete(names cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -37,6 +37,14 @@ func TemplateResource(other string) Resource {
 	}
 }
 
+// PolicySpaceResource returns the resource of PolicySpaces. Its arguments look like prod or policyspace/prod.
+func PolicySpaceResource() Resource {
+	return Resource{
+		aliases: []string{"ps", "policyspace", "policyspaces"},
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "PolicySpace",
+	}
+}
+
 // Name returns the name in an argument. As in kubectl, the resource may stand in front of it, with its group and
 // version: namespacetemplates.v1alpha1.policy.nstpl.dev/budget.
 func (r Resource) Name(argument string) (string, error) {

@@ -22,6 +22,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/rollout"
 	"nstpl.dev/nstpl/plugin/internal/scaffold"
 	"nstpl.dev/nstpl/plugin/internal/sync"
+	"nstpl.dev/nstpl/plugin/internal/top"
 	"nstpl.dev/nstpl/plugin/internal/tree"
 	"nstpl.dev/nstpl/plugin/internal/vet"
 	"nstpl.dev/nstpl/plugin/internal/why"
@@ -60,7 +61,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), why.New(s), diff.New(s), report.New(s),
 		namespace.NewOptOut(s))
 	addGroup(root, "Templates and trees of policies:",
-		scaffold.New(s), vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
+		scaffold.New(s), vet.New(s), rollout.New(s), tree.New(s), top.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
 	addGroup(root, "Other commands:",
 		check.New(s), newOptions(s), newVersion(s), newCompletion(s))

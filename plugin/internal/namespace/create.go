@@ -24,6 +24,7 @@ type create struct {
 	print       *genericclioptions.PrintFlags
 	labels      []string
 	annotations []string
+	space       spaceFlag
 	optOut      bool
 	dryRun      cmdutil.DryRunStrategy
 	wait        bool
@@ -34,7 +35,7 @@ type create struct {
 func NewCreate(s cli.Session) *cobra.Command {
 	o := &create{Session: s, print: cli.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
-		Use: "create NAME [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] " +
+		Use: "create NAME [--space SPACE] [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] " +
 			"[--dry-run=none|client|server]",
 		Short: "Create a namespace and wait until it is populated",
 		Long: templates.LongDesc(`
@@ -49,6 +50,9 @@ func NewCreate(s cli.Session) *cobra.Command {
 		Example: templates.Examples(`
 			# Create a namespace and wait until it is populated
 			kubectl nstpl create team-a --label tier=production
+
+			# Create a namespace in a policyspace, and wait until it has what it inherits
+			kubectl nstpl create team-a --space payments
 
 			# Check whether you may create a namespace, without creating it
 			kubectl nstpl create team-a --dry-run=server -o yaml
@@ -76,6 +80,7 @@ func NewCreate(s cli.Session) *cobra.Command {
 	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, as KEY=VALUE. Can be repeated.")
 	flags.StringArrayVar(&o.annotations, "annotation", nil,
 		"An annotation of the namespace, as KEY=VALUE. Can be repeated.")
+	o.space.addTo(cmd, s)
 	flags.BoolVar(&o.optOut, "opt-out", false, "Keep templates from populating the namespace.")
 	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute,
@@ -105,6 +110,11 @@ func (o *create) run(ctx context.Context, name string) error {
 	if err := c.CheckInstalled(ctx); err != nil {
 		return fmt.Errorf("%w; 'kubectl create namespace %s' creates a namespace without policy objects", err, name)
 	}
+	if space := ns.Labels[v1alpha1.PolicySpaceLabel]; space != "" {
+		if err := c.CheckPolicySpace(ctx, space); err != nil {
+			return err
+		}
+	}
 	options := metav1.CreateOptions{FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict}
 	if o.dryRun == cmdutil.DryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -130,6 +140,9 @@ func (o *create) namespace(name string) (*corev1.Namespace, error) {
 	labels, labelsErr := parseLabels(o.labels)
 	annotations, annotationsErr := parseAnnotations(o.annotations)
 	if err := errors.Join(checkName(name), labelsErr, annotationsErr); err != nil {
+		return nil, err
+	}
+	if err := o.space.setIn(labels); err != nil {
 		return nil, err
 	}
 	if o.optOut {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -95,6 +94,9 @@ func (p *preview) namespace(name string) (*corev1.Namespace, error) {
 	if err := errors.Join(checkName(name), err); err != nil {
 		return nil, err
 	}
+	if err := p.space.setIn(labels); err != nil {
+		return nil, err
+	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	if p.creator != "" {
 		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: p.creator}
@@ -128,7 +130,7 @@ func (p *preview) complete(
 		ns.Labels = labels.Merge(live.Labels, requested.Labels)
 		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
 	}
-	return p.withSpaceLabels(ctx, predicted.cluster, ns)
+	return withSpaceLabels(ctx, p.Session, predicted.cluster, ns)
 }
 
 // withCreator returns the namespace as the caller would create it. The user of --creator takes precedence.
@@ -143,33 +145,6 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	created := ns.DeepCopy()
 	metav1.SetMetaDataAnnotation(&created.ObjectMeta, v1alpha1.CreatorAnnotation, user.Name)
 	return created, nil
-}
-
-// withSpaceLabels returns the namespace with the labels in which the operator records its policyspaces. Templates
-// select namespaces by these labels.
-func (p *preview) withSpaceLabels(
-	ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace,
-) (*corev1.Namespace, error) {
-	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" {
-		return ns, nil
-	}
-	spaces, err := c.PolicySpaces(ctx)
-	if apierrors.IsForbidden(err) {
-		p.Note("the policies that namespace/%s inherits are unknown: %v", ns.Name, err)
-		return ns, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	labeled, err := hierarchy.NewForest(spaces).Placed(ns)
-	_, isNotAdopted := errors.AsType[*hierarchy.NotAdoptedError](err)
-	switch {
-	case isNotAdopted:
-		p.Note("Warning: %v", err)
-	case err != nil:
-		p.Note("the policies that namespace/%s inherits are unknown: %v", ns.Name, err)
-	}
-	return labeled, nil
 }
 
 // plan computes the changes in the namespace. It compares the declared objects with those in the namespace, if the

@@ -25,6 +25,7 @@ type preview struct {
 	cli.Session
 	print       *genericclioptions.PrintFlags
 	labels      []string
+	space       spaceFlag
 	creator     string
 	files       source.Filenames
 	withCluster bool
@@ -35,7 +36,8 @@ type preview struct {
 func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s, print: cli.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
 	cmd := &cobra.Command{
-		Use:   "preview NAME [-l KEY=VALUE]... [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] [-o table|yaml|json|name]",
+		Use: "preview NAME [-l KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] " +
+			"[-o table|yaml|json|name]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
@@ -82,6 +84,7 @@ func NewPreview(s cli.Session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil,
 		"A label to add to those of the namespace, as KEY=VALUE. Can be repeated.")
+	p.space.addTo(cmd, s)
 	flags.StringVar(&p.creator, "creator", "",
 		"The creator of the namespace. Defaults to its creator annotation or, for a new namespace, to you.")
 	p.files.AddFlags(cmd, "templates")

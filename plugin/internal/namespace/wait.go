@@ -84,6 +84,9 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 	case err != nil:
 		return false, err
 	}
+	if ns, err = withSpaceLabels(ctx, w.Session, w.cluster, ns); err != nil {
+		return false, err
+	}
 	index, unread := w.cluster.Index(ctx, templates, []*corev1.Namespace{ns})
 	for _, err := range unread {
 		w.Note("%v", err)

@@ -22,6 +22,8 @@ const (
 type node struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
+	// Path has the names of the policyspaces above, the root first, of a policyspace that is drawn alone: corp/online.
+	Path string `json:"path,omitempty"`
 	// Commit is the hash of the commit in Git that is in force, or empty. Only a root has a commit, if the cluster
 	// follows its tree in a PolicyRepository.
 	Commit string `json:"commit,omitempty"`

@@ -29,7 +29,7 @@ type tree struct {
 func New(s cli.Session) *cobra.Command {
 	o := &tree{Session: s}
 	cmd := &cobra.Command{
-		Use:   "tree [DIR] [-o json|mermaid|dot]",
+		Use:   "tree [DIR | SPACE] [-o json|mermaid|dot]",
 		Short: "Draw a tree of policies: policyspaces, namespaces and policies",
 		Long: templates.LongDesc(`
 			Draw a tree of policies: the policyspaces and namespaces with their quotas, and the RoleBindings that each
@@ -38,10 +38,15 @@ func New(s cli.Session) *cobra.Command {
 			Without DIR, draw the tree of the cluster: its PolicySpaces, the namespaces in them, what templates
 			declare in these namespaces, and the usage of each quota. If the cluster follows a tree in a
 			PolicyRepository, its root has the commit that is in force. With DIR, draw the tree in a directory. That
-			tree must be valid: see "kubectl nstpl vet".`),
+			tree must be valid: see "kubectl nstpl vet". With SPACE, draw one policyspace of the cluster, what is
+			below it, and the path above it. A directory of that name takes precedence, but not over
+			policyspace/SPACE.`),
 		Example: templates.Examples(`
 			# Draw the policyspaces of the cluster, with the usage of their quotas
 			kubectl nstpl tree
+
+			# Draw one policyspace and what is below it
+			kubectl nstpl tree payments
 
 			# Draw a tree in a directory
 			kubectl nstpl tree foo-corp
@@ -49,7 +54,8 @@ func New(s cli.Session) *cobra.Command {
 			# Draw a tree as a Mermaid graph, for a Markdown page
 			kubectl nstpl tree foo-corp -o mermaid`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.AtMostOneArg("DIR"),
+		Args:                  cli.AtMostOneArg("DIR or SPACE"),
+		ValidArgsFunction:     completeSpaces(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err
@@ -78,7 +84,7 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		dot.draw(o.Out, root)
 		output.Line(o.Out, "}")
 	default:
-		roots := []*node{root}
+		roots := []*node{root.belowPath()}
 		if root.Kind == clusterKind {
 			roots = root.Children
 		}
@@ -90,11 +96,14 @@ func (o *tree) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// root returns the node to draw: the root of the tree in a directory or, without a directory, the parent of the roots
-// of the cluster.
+// root returns the node to draw: the root of the tree in a directory, a policyspace or, without an argument, the parent
+// of the roots of the cluster.
 func (o *tree) root(ctx context.Context, args []string) (*node, error) {
 	if len(args) == 0 {
 		return o.clusterNode(ctx)
+	}
+	if space := spaceIn(args[0]); space != "" {
+		return o.spaceNode(ctx, space)
 	}
 	tree, err := o.ValidTree(args[0])
 	if err != nil {

@@ -1,0 +1,175 @@
+package top
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+// usage is what the cluster has.
+type usage struct {
+	forest     hierarchy.Forest
+	namespaces []*corev1.Namespace
+	// used is the usage of each namespace, by name. It is nil if it is unknown.
+	used map[string]corev1.ResourceList
+}
+
+// limit is one limit of a policyspace, with those that use it.
+type limit struct {
+	Name     string `json:"name"`
+	Path     string `json:"path,omitempty"`
+	Resource string `json:"resource"`
+	Used     string `json:"used"`
+	Limit    string `json:"limit"`
+	// Percent is how much of the limit is used.
+	Percent int `json:"percent"`
+	// PolicySpaces are the child policyspaces that use the resource, and Namespaces the namespaces in and below the
+	// policyspace, those that use the most first. They are null if they are unknown.
+	PolicySpaces []share `json:"policySpaces"`
+	Namespaces   []share `json:"namespaces"`
+	// Message says why the usage differs from that of the namespaces, or is empty.
+	Message string `json:"message,omitempty"`
+}
+
+// share is how much of a limit a policyspace or a namespace uses.
+type share struct {
+	Name    string `json:"name"`
+	Used    string `json:"used"`
+	Percent int    `json:"percent"`
+
+	amount resource.Quantity
+}
+
+// lineage returns the names of a policyspace and of those above it, the nearest first, as far as they exist.
+func (u usage) lineage(space string) []string {
+	var names []string
+	for at := u.forest.Get(space); at != nil && !slices.Contains(names, at.Name); at = u.forest.Get(at.Spec.Parent) {
+		names = append(names, at.Name)
+	}
+	return names
+}
+
+// newLimits returns the limits of policyspaces in the order of the names. If only is not empty, it returns those of
+// that resource.
+func newLimits(u usage, names []string, only string) []limit {
+	members := u.members()
+	limits := []limit{}
+	for _, name := range names {
+		space := u.forest.Get(name)
+		hard := quota.Hard(space)
+		for _, limited := range slices.Sorted(maps.Keys(hard)) {
+			if only != "" && string(limited) != only {
+				continue
+			}
+			maximum, used := hard[limited], space.Status.Used[limited]
+			shown := limit{
+				Name: name, Path: space.Status.Path, Resource: string(limited), Used: used.String(),
+				Limit: maximum.String(), Percent: percent(used, maximum), Message: message(space, limited),
+			}
+			shown.PolicySpaces = u.children(members, name, limited, maximum)
+			if u.used != nil {
+				shown.Namespaces = u.shares(members[name], limited, maximum)
+			}
+			limits = append(limits, shown)
+		}
+	}
+	return limits
+}
+
+// members returns the namespaces whose usage counts in each policyspace.
+func (u usage) members() map[string][]string {
+	members := map[string][]string{}
+	for _, ns := range u.namespaces {
+		spaces, err := hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+			return u.forest.Get(name), nil
+		})
+		if err != nil {
+			continue // the forest returns none
+		}
+		for _, space := range spaces {
+			members[space] = append(members[space], ns.Name)
+		}
+	}
+	return members
+}
+
+// children returns the shares of the child policyspaces. A child that limits the resource itself has its usage in its
+// status, which users may read who may not read that of namespaces.
+func (u usage) children(
+	members map[string][]string, space string, name corev1.ResourceName, maximum resource.Quantity,
+) []share {
+	var shares []share
+	isKnown := u.used != nil
+	for _, child := range u.forest.Children(space) {
+		used, isCounted := u.forest.Get(child).Status.Used[name]
+		if !isCounted {
+			for _, ns := range members[child] {
+				used.Add(u.used[ns][name])
+			}
+		}
+		isKnown = isKnown || isCounted
+		shares = append(shares, newShare(child, used, maximum))
+	}
+	if !isKnown {
+		return nil
+	}
+	return ordered(shares)
+}
+
+// shares returns the shares of namespaces.
+func (u usage) shares(namespaces []string, name corev1.ResourceName, maximum resource.Quantity) []share {
+	var shares []share
+	for _, ns := range namespaces {
+		shares = append(shares, newShare(ns, u.used[ns][name], maximum))
+	}
+	return ordered(shares)
+}
+
+func newShare(name string, used, maximum resource.Quantity) share {
+	return share{Name: name, Used: used.String(), Percent: percent(used, maximum), amount: used}
+}
+
+// ordered returns the shares that are not zero, the largest first.
+func ordered(shares []share) []share {
+	shares = slices.DeleteFunc(shares, func(s share) bool { return s.amount.IsZero() })
+	slices.SortFunc(shares, func(a, b share) int {
+		return cmp.Or(b.amount.Cmp(a.amount), strings.Compare(a.Name, b.Name))
+	})
+	return append([]share{}, shares...)
+}
+
+// percent returns how much of a limit is used. A limit of 0 is always used up.
+func percent(used, maximum resource.Quantity) int {
+	if maximum.IsZero() {
+		return 100
+	}
+	return int(used.AsApproximateFloat64() / maximum.AsApproximateFloat64() * 100)
+}
+
+// message returns what a user should know about the usage of a resource in a policyspace.
+func message(space *v1alpha1.PolicySpace, name corev1.ResourceName) string {
+	var parts []string
+	if _, enforced := space.Status.Hard[name]; !enforced {
+		parts = append(parts, "not counted in all namespaces yet")
+	}
+	if len(space.Status.Uncounted) > 0 {
+		parts = append(parts, "the usage is unknown in "+strings.Join(space.Status.Uncounted, ", "))
+	}
+	for _, other := range space.Status.SharedWith {
+		parts = append(parts, "includes the usage of "+other.Name+", from which namespaces moved")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// sortByPercent sorts limits by how much of them is used.
+func sortByPercent(limits []limit) {
+	slices.SortStableFunc(limits, func(a, b limit) int { return b.Percent - a.Percent })
+}

@@ -1,0 +1,122 @@
+package top
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		all[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return all
+}
+
+func newSpaceOf(name, parent string, hard, used corev1.ResourceList) *v1alpha1.PolicySpace {
+	space := &v1alpha1.PolicySpace{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.PolicySpaceSpec{Parent: parent},
+		Status:     v1alpha1.PolicySpaceStatus{Hard: hard, Used: used},
+	}
+	if hard != nil {
+		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: hard}
+	}
+	return space
+}
+
+func in(name string, spaces ...string) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{v1alpha1.PolicySpaceLabel: spaces[0]},
+	}}
+	for i, space := range spaces {
+		ns.Labels[hierarchy.DepthLabel(space)] = string(rune('1' + i))
+	}
+	return ns
+}
+
+// example is a root with a quota, a child with one, a child without, and namespaces in all of them.
+func example() usage {
+	shared := newSpaceOf("limited", "root", list("pods", "4", "requests.cpu", "0"), list("pods", "3"))
+	shared.Status.Hard = list("pods", "4")
+	shared.Status.SharedWith = []v1alpha1.PolicySpaceShare{{Name: "former"}}
+	return usage{
+		forest: hierarchy.NewForest([]*v1alpha1.PolicySpace{
+			newSpaceOf("root", "", list("pods", "10"), list("pods", "9")), shared, newSpaceOf("free", "root", nil, nil),
+			newSpaceOf("other", "", nil, nil),
+		}),
+		namespaces: []*corev1.Namespace{
+			in("a", "root"), in("b", "limited", "root"), in("c", "free", "root"), in("d", "free", "root"),
+			in("e", "other"),
+		},
+		used: map[string]corev1.ResourceList{
+			"a": list("pods", "1"), "b": list("pods", "3"), "c": list("pods", "5"), "d": list("pods", "0"),
+			"e": list("pods", "8"),
+		},
+	}
+}
+
+// shown returns the names and amounts of shares.
+func shown(shares []share) []string {
+	if shares == nil {
+		return nil
+	}
+	texts := []string{}
+	for _, s := range shares {
+		texts = append(texts, s.Name+" "+s.Used+" "+percentage(s.Percent))
+	}
+	return texts
+}
+
+func TestLimitsHaveTheLargestUsersFirst(t *testing.T) {
+	t.Parallel()
+	limits := newLimits(example(), []string{"limited", "root"}, "")
+	require.Len(t, limits, 3)
+	require.Equal(t, []string{"limited", "pods", "3", "4"},
+		[]string{limits[0].Name, limits[0].Resource, limits[0].Used, limits[0].Limit})
+	require.Equal(t, 75, limits[0].Percent)
+	require.Equal(t, []string{"b 3 75%"}, shown(limits[0].Namespaces))
+	require.Empty(t, limits[0].PolicySpaces)
+	require.Equal(t, "includes the usage of former, from which namespaces moved", limits[0].Message)
+	require.Equal(t, "requests.cpu", limits[1].Resource)
+	require.Equal(t, 100, limits[1].Percent, "a limit of 0 is used up")
+	require.Contains(t, limits[1].Message, "not counted in all namespaces yet")
+	require.Equal(t, 90, limits[2].Percent)
+	require.Equal(t, []string{"c 5 50%", "b 3 30%", "a 1 10%"}, shown(limits[2].Namespaces))
+	require.Equal(t, []string{"free 5 50%", "limited 3 30%"}, shown(limits[2].PolicySpaces))
+
+	sortByPercent(limits)
+	require.Equal(t, []int{100, 90, 75}, []int{limits[0].Percent, limits[1].Percent, limits[2].Percent})
+	require.Len(t, newLimits(example(), []string{"limited", "root"}, "requests.cpu"), 1)
+	require.Equal(t, []string{"limited", "root"}, example().lineage("limited"))
+}
+
+func TestUsersOfLimitsThatCannotBeReadAreUnknown(t *testing.T) {
+	t.Parallel()
+	unreadable := example()
+	unreadable.used, unreadable.namespaces = nil, nil
+	limits := newLimits(unreadable, []string{"limited", "root"}, "pods")
+	require.Nil(t, limits[0].Namespaces)
+	require.Nil(t, limits[0].PolicySpaces)
+	require.Equal(t, []string{"limited 3 30%"}, shown(limits[1].PolicySpaces), "its own status has the usage")
+}
+
+func TestTableShowsTheLargestUsers(t *testing.T) {
+	t.Parallel()
+	many := limit{Name: "s", Resource: "pods", Used: "21", Limit: "30", Percent: 70}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		many.Namespaces = append(many.Namespaces, newShare(name, resource.MustParse("3"), resource.MustParse("30")))
+	}
+	rows := table([]limit{many}, false).Rows
+	require.Len(t, rows, 7)
+	require.Equal(t, []string{"  namespace/a", "pods", "3", "", "10%", ""}, rows[1])
+	require.Equal(t, "  2 more with -o wide", rows[6][0])
+	require.Len(t, table([]limit{many}, true).Rows, 8)
+}
