@@ -86,7 +86,7 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 				a.add(labelNow, fmt.Sprintf("you %s use template %s", may(allowed), match[1]))
 			}
 		}
-	default: // what the code means is all there is to say
+	default: // the explanation of the code says enough
 	}
 }
 

@@ -48,7 +48,7 @@ func (e *explainer) noteOnce(format string, args ...any) {
 }
 
 // isUnread reports whether err says that something cannot be read, although the answer goes on without it. It notes
-// why: the caller may not read it, or the cluster does not answer. It reports false for nil and for what does not exist.
+// why: the caller may not read it, or the cluster does not answer. It reports false for nil, and if nothing was found.
 func (e *explainer) isUnread(err error, what, granted string) bool {
 	var status apierrors.APIStatus
 	switch {
