@@ -55,6 +55,9 @@ var (
 	deniedConstraint = regexp.MustCompile(`(?:^|\n)\s*- constraint ([a-z0-9][a-z0-9.-]*): `)
 )
 
+// maxNamed limits how many objects are looked up because a message names them: each takes a request.
+const maxNamed = 10
+
 // addCurrent adds the current state of what a message with a code names.
 func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, text string) {
 	if e.cluster == nil {
@@ -66,23 +69,24 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 			e.addNamespaceNow(ctx, a, match[1])
 		}
 	case codes.QuotaExceeded, codes.QuotaUncounted:
-		for _, match := range namedSpace.FindAllStringSubmatch(text, -1) {
+		for _, match := range namedSpace.FindAllStringSubmatch(text, maxNamed) {
 			e.addSpaceNow(ctx, a, match[1])
 		}
 	case codes.ConstraintDenied:
 		if match := deniedPod.FindStringSubmatch(text); match != nil {
-			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, -1))
+			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, maxNamed))
 		}
 	case codes.AttributeProtected:
-		for _, match := range namedRule.FindAllStringSubmatch(text, -1) {
+		for _, match := range namedRule.FindAllStringSubmatch(text, maxNamed) {
 			e.addRuleNow(ctx, a, match[1], match[2])
 		}
 	case codes.TemplateUse:
-		for _, match := range namedTemplate.FindAllStringSubmatch(text, -1) {
+		for _, match := range namedTemplate.FindAllStringSubmatch(text, maxNamed) {
 			if allowed, err := e.cluster.MayUse(ctx, match[1]); !e.isUnread(err, "your own rights", "") {
 				a.add(labelNow, fmt.Sprintf("you %s use template %s", may(allowed), match[1]))
 			}
 		}
+	default: // the explanation of the code says enough
 	}
 }
 
@@ -137,9 +141,8 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 
 // addConstraintsNow adds which of the constraints in a denial the caller may use. Every user may ask that.
 func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace string, constraints [][]string) {
-	const few = 10 // each needs a request
 	var usable, others []string
-	for _, match := range constraints[:min(len(constraints), few)] {
+	for _, match := range constraints {
 		allowed, err := e.cluster.MayUseConstraint(ctx, match[1], namespace)
 		switch {
 		case e.isUnread(err, "your own rights", ""):
@@ -182,8 +185,8 @@ func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named strin
 		e.noteOnce("%s %s: %v", kind, named, err)
 		return
 	}
-	a.add(labelNow, fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind, rule.RoleRef.Name,
-		strings.ToLower(string(rule.AttributeKind)), rule.AttributeName))
+	a.add(labelNow, fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind,
+		rule.RoleRef.Name, strings.ToLower(string(rule.AttributeKind)), rule.AttributeName))
 }
 
 // read returns the content of an object. The namespace of a cluster-scoped object is empty.

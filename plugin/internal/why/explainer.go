@@ -47,8 +47,8 @@ func (e *explainer) noteOnce(format string, args ...any) {
 	}
 }
 
-// isUnread reports whether err says that something cannot be read, although the answer goes on without it. It notes why:
-// the caller may not read it, or the cluster does not answer. It reports false for nil and for what does not exist.
+// isUnread reports whether err says that something cannot be read, although the answer goes on without it. It notes
+// why: the caller may not read it, or the cluster does not answer. It reports false for nil, and if nothing was found.
 func (e *explainer) isUnread(err error, what, granted string) bool {
 	var status apierrors.APIStatus
 	switch {
@@ -116,5 +116,9 @@ func (e *explainer) named(ctx context.Context, resource, name string) (answer, e
 	if err != nil {
 		return answer{}, err
 	}
-	return e.object(ctx, mapping, e.namespace, name)
+	a, live, err := e.object(ctx, mapping, e.namespace, name)
+	if live != nil {
+		e.addDeniedPods(ctx, &a, live)
+	}
+	return a, err
 }

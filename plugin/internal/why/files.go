@@ -141,7 +141,7 @@ func addAdmitted(a *answer, stored *unstructured.Unstructured) {
 		}
 		return
 	}
-	if template, found, _ := unstructured.NestedMap(stored.Object, "spec", "template", "spec"); found && template != nil {
+	if _, isWorkload, _ := unstructured.NestedMap(stored.Object, "spec", "template", "spec"); isWorkload {
 		a.add(labelState, "its pods are checked when its controller creates them: "+
 			"'kubectl nstpl scc review -f FILE' checks them against SecurityContextConstraints")
 	}

@@ -89,13 +89,12 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 	if e.isUnread(err, resource, "") || err != nil {
 		return nil
 	}
-	live, err := e.get(ctx, mapping, e.namespace, name)
-	if apierrors.IsNotFound(err) {
+	if _, err := e.get(ctx, mapping, e.namespace, name); apierrors.IsNotFound(err) {
 		e.noteOnce("%s %q not found in namespace %s: name the namespace of the request with -n", resource, name,
 			e.namespace)
 		return nil
 	}
-	explained, err := e.object(ctx, mapping, e.namespace, name)
+	explained, live, err := e.object(ctx, mapping, e.namespace, name)
 	if err != nil {
 		e.isUnread(err, resource, "")
 		return nil

@@ -98,8 +98,8 @@ func (e *explainer) addTemplates(
 	return selecting
 }
 
-// addState sets the summary and adds the state of a namespace, and what to do. selecting is the number of templates that
-// select it, or -1 if it is unknown.
+// addState sets the summary and adds the state of a namespace, and what to do. selecting is the number of templates
+// that select it, or -1 if it is unknown.
 func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 	condition, skipped := populate.PopulatedCondition(ns), match.UnpopulatedReason(ns)
 	age := duration.HumanDuration(now.Sub(ns.CreationTimestamp.Time))

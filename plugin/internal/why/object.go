@@ -20,19 +20,19 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// object explains an object that is not a Namespace.
+// object explains an object that is not a Namespace. It also returns the object, or nil if it cannot be read.
 func (e *explainer) object(
 	ctx context.Context, mapping *meta.RESTMapping, namespace, name string,
-) (answer, error) {
-	a := answer{Subject: output.Object(mapping.GroupVersionKind.GroupKind(), name)}
+) (a answer, live *unstructured.Unstructured, err error) {
+	a = answer{Subject: output.Object(mapping.GroupVersionKind.GroupKind(), name)}
 	if isNamespaced(mapping) {
 		a.Namespace = namespace
 	}
-	live, err := e.get(ctx, mapping, namespace, name)
+	live, err = e.get(ctx, mapping, namespace, name)
 	if err != nil {
 		live = nil
 		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return a, err
+			return a, nil, err
 		}
 	}
 	if live != nil {
@@ -53,7 +53,7 @@ func (e *explainer) object(
 	default:
 		explainByMetadata(&a, live)
 	}
-	return a, nil
+	return a, live, nil
 }
 
 // where returns the object and its namespace.
@@ -234,7 +234,8 @@ func (e *explainer) addDifferences(
 // addOrigin adds who created an object, as far as its metadata says.
 func addOrigin(a *answer, live *unstructured.Unstructured) {
 	for _, owner := range live.GetOwnerReferences() {
-		a.add(labelCreatedBy, fmt.Sprintf("the controller of %s/%s, which owns it", strings.ToLower(owner.Kind), owner.Name))
+		a.add(labelCreatedBy,
+			fmt.Sprintf("the controller of %s/%s, which owns it", strings.ToLower(owner.Kind), owner.Name))
 	}
 	entries := live.GetManagedFields()
 	created := live.GetCreationTimestamp()

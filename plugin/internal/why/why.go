@@ -2,9 +2,9 @@
 // who changed it, which template, rule, constraint, quota or hold decides, and what to do.
 //
 // The arguments are parsed to a subject (argument.go), of which an explainer makes an answer: of a namespace
-// (namespace.go), of an object (object.go), of a message of nstpl by its codes (denial.go), of a message of Kubernetes
-// by its words (kubernetes.go), or of a dry run (files.go). An explainer reads with the permissions of the caller, and
-// notes once what the caller may not read.
+// (namespace.go), of another object (object.go, workload.go), of a message of nstpl by its codes (denial.go), of a
+// message of Kubernetes by its words (kubernetes.go), or of a dry run (files.go). An explainer reads with the
+// permissions of the caller, and notes once what the caller may not read.
 package why
 
 import (
@@ -38,8 +38,9 @@ func New(s cli.Session) *cobra.Command {
 			template, rule, constraint, quota or hold decides, and what to do.
 
 			Of a namespace, the command shows whether it is populated, what it waits for, and which templates select it.
-			Of another object, it shows which template declares it, and which fields differ because of whom. With -f, it
-			tries to create the objects by a dry run, as you or the user of --as, and explains each denial.
+			Of another object, it shows which template declares it, and which fields differ because of whom; of a
+			Deployment or ReplicaSet, also why its pods are denied. With -f, it tries to create the objects by a dry
+			run, as you or the user of --as, and explains each denial.
 
 			An argument with spaces, or with a code such as (nstpl:held), is an error message. With "-", the command
 			reads the message from standard input. Without a cluster, it explains what the code means.`),
@@ -49,6 +50,9 @@ func New(s cli.Session) *cobra.Command {
 
 			# Show who declares a NetworkPolicy, and who changed it
 			kubectl nstpl why networkpolicy/default-deny -n team-a
+
+			# Explain why a Deployment has no pods
+			kubectl nstpl why deployment/web -n team-a
 
 			# Explain why a pod would be denied
 			kubectl nstpl why -f pod.yaml -n team-a

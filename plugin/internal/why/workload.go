@@ -1,0 +1,31 @@
+package why
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
+// message to the condition ReplicaFailure.
+func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstructured.Unstructured) {
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		message, _ := condition["message"].(string)
+		if condition["type"] != "ReplicaFailure" || condition["status"] != "True" || message == "" {
+			continue
+		}
+		a.Summary += ". Its pods are denied"
+		denial, unexplained := e.message(ctx, message)
+		if unexplained == nil {
+			a.Summary += ": " + denial.Summary
+		}
+		a.Codes = denial.Codes
+		a.add(labelSays, reasonIn(message))
+		a.replace(labelRemedy, "")
+		for _, f := range denial.Facts {
+			a.add(f.Label, f.Text)
+		}
+	}
+}
