@@ -19,7 +19,7 @@ type checkReport struct {
 }
 
 // runCheck runs kubectl nstpl check, and returns its report and its exit code.
-func runCheck(c *assert.CollectT, t *testing.T, cluster *testCluster) (report checkReport, code int) {
+func runCheck(t *testing.T, c *assert.CollectT, cluster *testCluster) (report checkReport, code int) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code = plugin.Run(t.Context(), []string{
@@ -49,7 +49,7 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	s.eventually(func(c *assert.CollectT) {
-		report, code := runCheck(c, t, cluster)
+		report, code := runCheck(t, c, cluster)
 		assert.Zero(c, code)
 		assert.Empty(c, report.messages("warning"))
 		assert.Empty(c, report.messages("failure"))
@@ -60,7 +60,7 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 
 	require.NoError(t, cluster.operator.Kill())
 	s.eventually(func(c *assert.CollectT) { // once the lease has expired
-		report, code := runCheck(c, t, cluster)
+		report, code := runCheck(t, c, cluster)
 		assert.Equal(c, 2, code)
 		failures := report.messages("failure")
 		assert.Contains(c, failures["webhook-calls"], "connection refused")
@@ -73,7 +73,7 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 	_, err := cluster.kubectl(t.Context(), "", "delete", "validatingadmissionpolicy", "nstpl-object-guard")
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		report, _ := runCheck(c, t, cluster)
+		report, _ := runCheck(t, c, cluster)
 		assert.Contains(c, report.messages("failure")["installed-objects"], "/nstpl-object-guard not found")
 	})
 	stored, err := cluster.kubectl(t.Context(), "", "get", "namespaces,namespacetemplates", "-o", "name")
