@@ -41,9 +41,9 @@ func (r *checkReport) messages(status string) map[string]string {
 	return messages
 }
 
-// kubectl nstpl check finds nothing wrong with an installation, finds out when its operator is killed, and stores
-// nothing.
-func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
+// kubectl nstpl check finds nothing wrong with an installation, and then a template that cannot be populated, the
+// operator that is killed, and a policy that is deleted. It stores nothing.
+func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
@@ -57,6 +57,19 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 		assert.Contains(c, report.messages("ok"), "webhook-calls")
 		assert.Contains(c, report.messages("ok"), "operator-leader")
 	})
+
+	template := s.createTemplate("broken", failingObject)
+	ns := s.createNamespace("team")
+	s.waitNotPopulated(ns, rejection)
+	s.eventually(func(c *assert.CollectT) {
+		report, code := runCheck(t, c, cluster)
+		assert.Equal(c, 2, code)
+		failures := report.messages("failure")
+		assert.Contains(c, failures["populated-namespaces"], "1 namespace not populated: "+ns.Name)
+		assert.Contains(c, failures["namespacetemplates"], "1 cannot be in force until a person acts: "+template.Name)
+		assert.Contains(c, failures["namespacetemplates"], "resourcequota/bad: ")
+	})
+	s.delete(template)
 
 	require.NoError(t, cluster.operator.Kill())
 	s.eventually(func(c *assert.CollectT) { // once the lease has expired
