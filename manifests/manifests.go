@@ -1,5 +1,5 @@
-// Package manifests holds the objects of `kubectl apply -k manifests`, so that the plugin knows what its release installs.
-// The package crd holds the CustomResourceDefinitions.
+// Package manifests holds the objects of `kubectl apply -k manifests`, so that the plugin knows what its release
+// installs. The package crd holds the CustomResourceDefinitions.
 package manifests
 
 import (

@@ -19,7 +19,7 @@ type checkReport struct {
 }
 
 // runCheck runs kubectl nstpl check, and returns its report and its exit code.
-func runCheck(c *assert.CollectT, t *testing.T, cluster *testCluster) (report checkReport, code int) {
+func runCheck(t *testing.T, c *assert.CollectT, cluster *testCluster) (report checkReport, code int) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code = plugin.Run(t.Context(), []string{
@@ -41,15 +41,15 @@ func (r *checkReport) messages(status string) map[string]string {
 	return messages
 }
 
-// kubectl nstpl check finds nothing wrong with an installation, finds out when its operator is killed, and stores
-// nothing.
-func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
+// kubectl nstpl check finds nothing wrong with an installation, and then a template that cannot be populated, the
+// operator that is killed, and a policy that is deleted. It stores nothing.
+func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	s.eventually(func(c *assert.CollectT) {
-		report, code := runCheck(c, t, cluster)
+		report, code := runCheck(t, c, cluster)
 		assert.Zero(c, code)
 		assert.Empty(c, report.messages("warning"))
 		assert.Empty(c, report.messages("failure"))
@@ -58,9 +58,22 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 		assert.Contains(c, report.messages("ok"), "operator-leader")
 	})
 
+	template := s.createTemplate("broken", failingObject)
+	ns := s.createNamespace("team")
+	s.waitNotPopulated(ns, rejection)
+	s.eventually(func(c *assert.CollectT) {
+		report, code := runCheck(t, c, cluster)
+		assert.Equal(c, 2, code)
+		failures := report.messages("failure")
+		assert.Contains(c, failures["populated-namespaces"], "1 namespace not populated: "+ns.Name)
+		assert.Contains(c, failures["namespacetemplates"], "1 cannot be in force until a person acts: "+template.Name)
+		assert.Contains(c, failures["namespacetemplates"], "resourcequota/bad: ")
+	})
+	s.delete(template)
+
 	require.NoError(t, cluster.operator.Kill())
 	s.eventually(func(c *assert.CollectT) { // once the lease has expired
-		report, code := runCheck(c, t, cluster)
+		report, code := runCheck(t, c, cluster)
 		assert.Equal(c, 2, code)
 		failures := report.messages("failure")
 		assert.Contains(c, failures["webhook-calls"], "connection refused")
@@ -73,7 +86,7 @@ func TestCheckFindsThatTheOperatorIsDown(t *testing.T) {
 	_, err := cluster.kubectl(t.Context(), "", "delete", "validatingadmissionpolicy", "nstpl-object-guard")
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		report, _ := runCheck(c, t, cluster)
+		report, _ := runCheck(t, c, cluster)
 		assert.Contains(c, report.messages("failure")["installed-objects"], "/nstpl-object-guard not found")
 	})
 	stored, err := cluster.kubectl(t.Context(), "", "get", "namespaces,namespacetemplates", "-o", "name")

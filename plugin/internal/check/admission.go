@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,23 +61,25 @@ func (c *common) declarable() []request {
 // labelsOf returns the labels of a namespace of the manifests, as they are stored or as they will be.
 func (c *common) labelsOf(namespace string) labels.Set {
 	object := ref{kind: corev1.SchemeGroupVersion.WithKind("Namespace"), name: namespace}
-	found := labels.Set{corev1.LabelMetadataName: namespace, partOfLabel: partOf}
-	var source *unstructured.Unstructured
 	if stored := c.stored[object]; stored.err == nil && stored.value != nil {
-		source = stored.value
-	} else if i := slices.IndexFunc(c.manifests, func(o *unstructured.Unstructured) bool { return refOf(o) == object }); i >= 0 {
-		source = c.manifests[i]
+		return withName(namespace, stored.value.GetLabels())
 	}
-	if source != nil {
-		for key, value := range source.GetLabels() {
-			found[key] = value
+	for _, declared := range c.manifests {
+		if refOf(declared) == object {
+			return withName(namespace, declared.GetLabels())
 		}
 	}
-	return found
+	return withName(namespace, nil)
+}
+
+// withName returns the labels of a namespace with those that it always has.
+func withName(namespace string, declared map[string]string) labels.Set {
+	return labels.Merge(declared, labels.Set{corev1.LabelMetadataName: namespace, partOfLabel: partOf})
 }
 
 // sees reports whether the API server calls a webhook for one of some requests in a namespace with labels. It reports
-// false for a webhook with match conditions, which usually exclude requests, and for one that selects objects by labels.
+// false for a webhook with match conditions, which usually exclude requests, and for one that selects objects by
+// labels.
 func (h *hook) sees(requests []request, namespace labels.Set) bool {
 	if len(h.conditions) > 0 || !selects(h.namespaces, namespace) || !selects(h.objects, nil) {
 		return false

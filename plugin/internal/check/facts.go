@@ -28,7 +28,7 @@ type common struct {
 	// groups are the names of the API groups that the API server serves.
 	groups fact[[]string]
 	hooks  fact[[]hook]
-	// services tells for each Service that hooks call whether it exists.
+	// services has whether each Service that hooks call exists.
 	services map[ref]fact[bool]
 }
 
@@ -54,8 +54,8 @@ type after struct {
 	plugin    string
 	lease     fact[*coordinationv1.Lease]
 	endpoints fact[[]*discoveryv1.EndpointSlice]
-	// template is the error of a dry run that creates a NamespaceTemplate, and namespace the result of one that creates a
-	// Namespace.
+	// template is the error of a dry run that creates a NamespaceTemplate, and namespace the result of one that creates
+	// a Namespace.
 	template  error
 	namespace fact[*unstructured.Unstructured]
 	// namespaces are all namespaces.

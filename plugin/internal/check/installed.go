@@ -21,7 +21,8 @@ func (a *after) applyRemedy() string {
 	return "apply " + manifestFor(a.server.Version) + " of the operator's release again"
 }
 
-// checkDefinitions checks whether nstpl's CustomResourceDefinitions are installed and are those of the plugin's version.
+// checkDefinitions checks whether nstpl's CustomResourceDefinitions are installed and are those of the plugin's
+// version.
 func checkDefinitions(a *after) []Result {
 	const id = "customresourcedefinitions"
 	var missing, broken, deleted, other []ref
@@ -128,7 +129,8 @@ func checkObjects(a *after) []Result {
 	}
 	if rest := len(missing) - maxNamed; rest > 0 {
 		results = append(results, Result{
-			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " not found", Remedy: a.applyRemedy(),
+			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " not found",
+			Remedy: a.applyRemedy(),
 		})
 	}
 	if len(different) > 0 && a.operatorVersion() == a.plugin { // those of another version differ anyway
@@ -149,8 +151,8 @@ func checkObjects(a *after) []Result {
 // isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare. Of objects
 // of other kinds, other programs or administrators change some fields.
 func isAsInstalled(want, stored *unstructured.Unstructured) bool {
-	if want.GetLabels()[v1alpha1.AggregateLabel] == "true" { // administrators choose the kinds that templates can declare
-		return true
+	if want.GetLabels()[v1alpha1.AggregateLabel] == "true" {
+		return true // administrators choose the kinds that templates can declare
 	}
 	kind := want.GetKind()
 	if !strings.Contains(kind, "Role") && !strings.Contains(kind, "AdmissionPolicy") {

@@ -56,7 +56,9 @@ func heldNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
 	r.Message = fmt.Sprintf("%s; the oldest, %s, waits for %s since %s", waits, oldest.Name,
 		cmp.Or(strings.Join(initialize.Pending(oldest), ", "), "the operator"), duration.HumanDuration(age))
 	r.Remedy = "run 'kubectl nstpl status " + oldest.Name + " -o wide'"
-	if slices.ContainsFunc(initialize.Pending(oldest), func(name string) bool { return name != v1alpha1.TemplateInitializer }) {
+	if slices.ContainsFunc(initialize.Pending(oldest), func(name string) bool {
+		return name != v1alpha1.TemplateInitializer
+	}) {
 		r.Remedy += ", and check the controllers of these initializers"
 	}
 	return r

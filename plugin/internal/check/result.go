@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -90,19 +91,17 @@ func newReport(results []Result) Report {
 
 // String returns the counts that are not zero.
 func (s Summary) String() string {
-	text := fmt.Sprintf("%d OK", s.OK)
-	for _, part := range []struct {
-		count int
-		noun  string
-	}{{s.Warnings, "warning"}, {s.Failures, "failure"}} {
-		if part.count > 0 {
-			text += ", " + output.Count(part.count, part.noun)
-		}
+	counts := []string{fmt.Sprintf("%d OK", s.OK)}
+	if s.Warnings > 0 {
+		counts = append(counts, output.Count(s.Warnings, "warning"))
+	}
+	if s.Failures > 0 {
+		counts = append(counts, output.Count(s.Failures, "failure"))
 	}
 	if s.Unknown > 0 {
-		text += fmt.Sprintf(", %d unknown", s.Unknown)
+		counts = append(counts, fmt.Sprintf("%d unknown", s.Unknown))
 	}
-	return text
+	return strings.Join(counts, ", ")
 }
 
 // ref names an object of the cluster.

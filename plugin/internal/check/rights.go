@@ -91,9 +91,14 @@ func isAdmissionDenial(err error) bool {
 func checkDryRuns(b *before) []Result {
 	const id = "dry-run"
 	var denied []ref
+	var untried []string
+	var untriedErr error
 	for object, err := range b.denied {
-		if isAdmissionDenial(err) {
+		switch {
+		case isAdmissionDenial(err):
 			denied = append(denied, object)
+		case isUnauthorized(err), isEscalation(err): // admission has not answered
+			untried, untriedErr = append(untried, resourceOf(object.kind).Resource), err
 		}
 	}
 	slices.SortFunc(denied, compareRefs)
@@ -111,6 +116,8 @@ func checkDryRuns(b *before) []Result {
 			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " would be rejected",
 			Remedy: "exempt the objects of nstpl from the webhooks and policies that reject them",
 		})
+	case len(denied) == 0 && len(untried) > 0:
+		results = append(results, unread(id, "create "+output.FirstFew(untried), untriedErr))
 	case len(denied) == 0 && len(b.denied) > 0:
 		results = append(results, Result{
 			Check: id, Status: OK, Message: "no admission webhook or policy rejects the objects to install",

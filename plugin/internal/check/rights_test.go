@@ -70,6 +70,8 @@ func TestOtherAdmissionRejectsObjects(t *testing.T) {
 		"exempt")
 	b.denied[operatorRole] = errNotFound // the role of a binding that would be created before it
 	requireResult(t, checkDryRuns(b), OK, "no admission webhook", "")
+	b.denied[operatorRole] = mayNotCreate("clusterroles")
+	requireResult(t, checkDryRuns(b), Unknown, "dry run unknown: you may not create clusterroles", "administrator")
 	for object := range b.denied {
 		b.denied[object] = errors.New("ValidatingAdmissionPolicy 'all' with binding 'all' denied request: no")
 	}

@@ -31,6 +31,11 @@ func (a *after) ownHooks() []hook {
 	return own
 }
 
+// hasTemplateWebhook reports whether the operator has written its webhooks.
+func (a *after) hasTemplateWebhook() bool {
+	return slices.ContainsFunc(a.ownHooks(), func(h hook) bool { return h.name == templateWebhook })
+}
+
 // isOwn reports whether a webhook is one of the operator.
 func (h *hook) isOwn() bool {
 	return slices.Contains([]string{
@@ -59,7 +64,7 @@ func checkConfigurations(a *after) Result {
 		return unread(r.Check, "list webhook configurations", a.hooks.err)
 	}
 	own := a.ownHooks()
-	if !slices.ContainsFunc(own, func(h hook) bool { return h.name == templateWebhook }) {
+	if !a.hasTemplateWebhook() {
 		r.Status = Failure
 		r.Message = "the operator has not written its webhooks, so nothing checks templates or holds namespaces"
 		r.Remedy = podsRemedy
@@ -140,7 +145,8 @@ func checkEndpoints(a *after) []Result {
 		return nil // the API server does not use the Service, or it is unknown whether it does
 	}
 	if a.endpoints.err != nil {
-		return []Result{unread(r.Check, "list endpointslices in namespace "+v1alpha1.OperatorNamespace, a.endpoints.err)}
+		return []Result{unread(r.Check, "list endpointslices in namespace "+v1alpha1.OperatorNamespace,
+			a.endpoints.err)}
 	}
 	ready := 0
 	for _, slice := range a.endpoints.value {
@@ -162,7 +168,7 @@ func checkEndpoints(a *after) []Result {
 func checkCalls(a *after) []Result {
 	r := Result{Check: "webhook-calls", Status: OK, Message: "the API server reaches the webhooks of the operator"}
 	switch err := a.template; {
-	case a.hooks.err == nil && !slices.ContainsFunc(a.ownHooks(), func(h hook) bool { return h.name == templateWebhook }):
+	case a.hooks.err == nil && !a.hasTemplateWebhook():
 		return nil // another check says that there are no webhooks to call
 	case err == nil, strings.Contains(err.Error(), `"`+templateWebhook+`" denied the request`):
 	case strings.Contains(err.Error(), "failed calling webhook"):
