@@ -1,8 +1,8 @@
 // Package cli holds what the commands of `kubectl nstpl` share.
 //
 // Every command is created with a Session: the streams that it reads and writes, and the flags that select a cluster
-// and a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, scaffold, rollout, sync,
-// attribute and constraint. A family does not import another family. Commands follow three rules:
+// and a user. Each family of commands is a package beside this one: namespace, diff, tree, vet, scaffold, rollout,
+// sync, attribute and constraint. A family does not import another family. Commands follow three rules:
 //
 //   - Standard output holds only the result. Notes about it go to standard error (Session.Note).
 //   - An invalid command line is a UsageError, which refers to the command's help.
