@@ -43,9 +43,10 @@ func fromCapsule(ctx context.Context, objects []*unstructured.Unstructured) *dra
 		d.addTenantResources(ctx, source, tenantsOf(source, tenants))
 	}
 	for _, source := range locals {
-		d.addTenantResources(ctx, source, slices.DeleteFunc(slices.Clone(tenants), func(t *unstructured.Unstructured) bool {
+		owners := slices.DeleteFunc(slices.Clone(tenants), func(t *unstructured.Unstructured) bool {
 			return !slices.Contains(texts(t.Object, "status", "namespaces"), source.GetNamespace())
-		}))
+		})
+		d.addTenantResources(ctx, source, owners)
 	}
 	if len(tenants)+len(globals)+len(locals) == 0 {
 		return nil

@@ -162,6 +162,9 @@ func selectorFields(selector metav1.LabelSelector) map[string]any {
 	return fields
 }
 
+// maxObjects is the number of objects in a template at most, by its schema.
+const maxObjects = 512
+
 // valid returns the objects of a template that "kubectl nstpl vet" accepts, each once.
 func (d *draft) valid(ctx context.Context, t *template) []declared {
 	catalog, err := schema.New()
@@ -172,7 +175,9 @@ func (d *draft) valid(ctx context.Context, t *template) []declared {
 	seen := map[string]bool{}
 	for _, object := range t.objects {
 		reason := ""
-		if seen[object.String()] {
+		if len(objects) == maxObjects {
+			reason = fmt.Sprintf("a template has at most %d objects", maxObjects)
+		} else if seen[object.String()] {
 			reason = "is declared twice"
 		} else if problems := vetObject(ctx, object.object, catalog); len(problems) > 0 {
 			reason = strings.Join(problems, "; ")

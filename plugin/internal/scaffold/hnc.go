@@ -38,7 +38,10 @@ func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error
 	if err != nil {
 		return nil, err
 	}
-	for resource := range propagated(objects) {
+	resources := slices.SortedFunc(maps.Keys(propagated(objects)), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
+	for _, resource := range resources {
 		if resource.Resource == "secrets" {
 			continue // never copied, so they are not even read
 		}

@@ -182,7 +182,8 @@ func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
 	}
 	for _, filter := range excluded {
 		required, problems := kyvernoRequirements(filter)
-		if len(problems) > 0 || len(required) != 1 || all && len(excluded) > 1 || opposites[required[0].Operator] == "" {
+		isSingle := len(required) == 1 && (!all || len(excluded) == 1)
+		if len(problems) > 0 || !isSingle || opposites[required[0].Operator] == "" {
 			lose("exclude: only names, or one label, can be excluded")
 			continue
 		}

@@ -93,11 +93,11 @@ func (x tokenizer) convert(o *declared, path, text string) (string, error) {
 	case err != nil:
 		return "", err
 	case isClear && slices.Contains(parts, creatorName):
-		o.comments.Add(path, "%s: the creator of the namespace was %s", render.CreatorToken, text)
+		o.comments.Add(path, "%s replaces %s, the creator of the namespace.", render.CreatorToken, text)
 	case isClear:
-		o.comments.Add(path, "%s: was %s", render.NamespaceToken, text)
+		o.comments.Add(path, "%s replaces %s.", render.NamespaceToken, x.namespace)
 	case x.mentions(text):
-		o.comments.Add(path, "kept: write %s instead of %s if it stands for the namespace", render.NamespaceToken, x.namespace)
+		o.comments.Add(path, "Kept: write %s instead of %s if it stands for the namespace.", render.NamespaceToken, x.namespace)
 	}
 	return converted, nil
 }
@@ -110,10 +110,11 @@ var literalFields = regexp.MustCompile(`^\.kind$|^\.apiVersion$|\.name$|\.(kind|
 // references returns the parts of a string, and whether one of them is a token, because the text clearly refers to the
 // namespace or its creator.
 func (x tokenizer) references(path, text string) (parts []part, isClear bool) {
+	isName := strings.HasSuffix(path, "."+corev1.LabelMetadataName)
 	switch {
 	case strings.HasPrefix(path, ".subjects[") && strings.HasSuffix(path, ".name") && x.creator != "" && text == x.creator:
 		return []part{creatorName}, true
-	case text == x.namespace && (strings.HasSuffix(path, "."+corev1.LabelMetadataName) || !literalFields.MatchString(path)):
+	case text == x.namespace && (isName || !literalFields.MatchString(path)):
 		return []part{namespaceName}, true
 	}
 	for _, reference := range []struct{ before, after string }{
@@ -148,7 +149,8 @@ func (o *declared) noteSubjects() {
 		fields, _ := subject.(map[string]any)
 		name, _ := fields["name"].(string)
 		in, _ := fields["namespace"].(string)
-		isOwn := in == render.NamespaceToken || strings.Contains(name, render.NamespaceToken) || name == render.CreatorToken
+		isOwn := in == render.NamespaceToken || name == render.CreatorToken ||
+			strings.Contains(name, render.NamespaceToken)
 		if kind, _ := fields["kind"].(string); !isOwn && kind != "" {
 			seen[kind+" "+strings.TrimPrefix(in+"/"+name, "/")] = true
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,13 +16,16 @@ import (
 
 var update = flag.Bool("update", false, "update the expected conversions in testdata")
 
+// exports are the files in testdata with exports of other tools, and the flags of these tools.
+var exports = map[string]string{
+	"hnc": "from-hnc", "project-request": "from-openshift-project-template", "kyverno": "from-kyverno-generate",
+	"capsule": "from-capsule",
+}
+
 // Exports of other tools become the templates in testdata/*.golden, with what is lost at the end.
 func TestConversions(t *testing.T) {
 	t.Parallel()
-	for file, flag := range map[string]string{
-		"hnc": "from-hnc", "project-request": "from-openshift-project-template", "kyverno": "from-kyverno-generate",
-		"capsule": "from-capsule",
-	} {
+	for file, flag := range exports {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
@@ -41,14 +43,13 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// A conversion reports objects of other tools as no objects of its tool, and does not panic.
+// A conversion converts nothing if no object belongs to its tool.
 func TestObjectsOfOtherTools(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"hnc", "project-request", "kyverno", "capsule"} {
+	for file, flag := range exports {
 		objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
 		for _, tool := range newTools() {
-			converted := tool.convert(t.Context(), objects)
-			require.Equal(t, strings.Contains(tool.flag, strings.Split(file, "-")[0]), converted != nil, "%s %s", file, tool.flag)
+			require.Equal(t, tool.flag == flag, tool.convert(t.Context(), objects) != nil, "%s %s", file, tool.flag)
 		}
 	}
 }
@@ -188,4 +189,44 @@ func TestNoCommandsFromNames(t *testing.T) {
 	}}})
 	require.NotContains(t, printed(t, d), "curl")
 	require.Contains(t, printed(t, d), "kubectl label namespace fine ")
+}
+
+// Exports with a field of another type are converted as far as possible.
+func TestMalformedExports(t *testing.T) {
+	t.Parallel()
+	for file, flag := range exports {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			tool, objects := toolOf(t, flag), readObjects(t, filepath.Join("testdata", file+".yaml"))
+			for i := range objects {
+				eachField(objects[i].Object, func(set func(any)) {
+					for _, value := range []any{nil, "x", []any{"x"}, map[string]any{"x": "y"}} {
+						set(value)
+						tool.convert(t.Context(), objects) // must not panic
+					}
+				})
+			}
+		})
+	}
+}
+
+// eachField calls visit for each value in a JSON value below the top level, with a function that replaces it. The value
+// is restored afterwards.
+func eachField(value any, visit func(set func(any))) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if name != "apiVersion" && name != "kind" && name != "name" { // without them, no file is read
+				visit(func(other any) { value[name] = other })
+				value[name] = field
+			}
+			eachField(field, visit)
+		}
+	case []any:
+		for i, item := range value {
+			visit(func(other any) { value[i] = other })
+			value[i] = item
+			eachField(item, visit)
+		}
+	}
 }
