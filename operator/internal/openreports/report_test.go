@@ -53,9 +53,3 @@ func TestOwnership(t *testing.T) {
 	require.False(t, isOurs(report(Name, "kubectl-create")))
 	require.False(t, isOurs(report("kyverno", FieldManager)))
 }
-
-func TestANilWriterWritesNothing(t *testing.T) {
-	var w *Writer
-	w.Report("team-a", make([]populate.Finding, 1))
-	w.Forget("team-a")
-}

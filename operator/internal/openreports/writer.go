@@ -1,7 +1,7 @@
 // Package openreports writes what the operator finds in namespaces to Reports of openreports.io, which dashboards read.
 // It is off unless the operator has the flag --open-reports.
 //
-// Each namespace with findings has one Report, named nstpl. A Report is deleted when the namespace has no more findings.
+// Each namespace with findings has one Report, named nstpl. A Report is deleted when the namespace has none left.
 // The leader writes Reports after the conditions of namespaces, from the same findings, and nothing waits for them. The
 // operator does not watch Reports: it repairs one that a user changed at the next report on the namespace. A Report of
 // that name that another client created is left alone.
@@ -157,8 +157,8 @@ func (w *Writer) work(ctx context.Context) error {
 	}
 }
 
-// isMissing reports whether an error says that the API server does not serve Reports. A write that is forbidden concerns
-// only its namespace: a quota there may deny it.
+// isMissing reports whether an error says that the API server does not serve Reports. A write that is forbidden
+// concerns only its namespace: a quota there may deny it.
 func isMissing(err error) bool {
 	return apimeta.IsNoMatchError(err) ||
 		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
