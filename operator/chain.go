@@ -51,7 +51,7 @@ func setup(
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached,
+		Stored: cached, OpenReports: options.OpenReports,
 	})
 	if err != nil {
 		return nil, err

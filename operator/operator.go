@@ -62,6 +62,8 @@ type Options struct {
 	SCCIntersection bool
 	// SCCCallerGuardsExec makes the decision about exec and attach depend on the rights of the caller only.
 	SCCCallerGuardsExec bool
+	// OpenReports makes the leader write what it finds in namespaces to Reports of openreports.io.
+	OpenReports bool
 	// ShutdownDelay is how long the operator continues to answer after the signal to terminate, so that the API server
 	// can open its connections to other replicas.
 	ShutdownDelay time.Duration

@@ -44,6 +44,8 @@ func main() {
 	flag.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0,
 		"how long the operator keeps serving requests after a termination signal, "+
 			"while clients are redirected to other replicas")
+	flag.BoolVar(&options.OpenReports, "open-reports", false,
+		"write what is wrong in each namespace to a Report of openreports.io")
 	exclude := flag.String("exclude-namespaces", "",
 		"comma-separated namespaces that are never populated, "+
 			"in addition to kube-system, kube-public, kube-node-lease and the operator's own namespace")

@@ -30,6 +30,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/openreports"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population/queue"
 )
@@ -51,6 +52,8 @@ type Namespaces struct {
 	Recorder     events.EventRecorder
 	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
+	// Reports writes the findings to Reports of openreports.io. It is nil if that is off.
+	Reports *openreports.Writer
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
@@ -129,6 +132,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
 			r.Results.Forget(e.Object.GetName())
+			r.Reports.Forget(e.Object.GetName())
 		},
 	}
 }

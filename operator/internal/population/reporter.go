@@ -52,6 +52,7 @@ func (r *Namespaces) report(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	r.Reports.Report(ns.Name, withMisplaced(findings, misplaced))
 	r.recordFindings(ctx, ns, findings, isNew)
 	if isNew && isNotAdopted(misplaced) {
 		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, populate.ConditionNotAdopted,
@@ -62,6 +63,19 @@ func (r *Namespaces) report(
 		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}
 	return retry(ctx, result)
+}
+
+// withMisplaced returns findings with one more, the first, if the place of the namespace is unknown.
+func withMisplaced(findings []populate.Finding, misplaced error) []populate.Finding {
+	if misplaced == nil {
+		return findings
+	}
+	reason := populate.ConditionPolicySpaceNotFound
+	if isNotAdopted(misplaced) {
+		reason = populate.ConditionNotAdopted
+	}
+	return slices.Insert(slices.Clone(findings), 0,
+		populate.Finding{Severity: populate.Error, Reason: reason, Message: misplaced.Error()})
 }
 
 // retry returns when a plan is tried again. A failure without a time of its own is returned as an error, so that the
@@ -96,6 +110,7 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
+	r.Reports.Report(ns.Name, nil)
 	done, err := r.Quotas.Counted(ctx, selected.placed)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/openreports"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -46,6 +47,8 @@ type Options struct {
 	Stored *match.Index
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
+	// OpenReports makes the leader write findings to Reports of openreports.io.
+	OpenReports bool
 }
 
 // Setup adds the controllers that populate namespaces to a manager, and returns the validator that holds requests.
@@ -77,6 +80,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}
+	var reports *openreports.Writer
+	if o.OpenReports {
+		reports = openreports.NewWriter(o.Leader.Client, o.Leader.Metadata)
+		if err := mgr.Add(reports); err != nil {
+			return nil, fmt.Errorf("set up the writer of Reports: %w", err)
+		}
+	}
 	yield := populate.NewYield()
 	namespaces := &Namespaces{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: o.Spaces,
@@ -87,7 +97,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Yield:   yield,
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
-		Exclude: o.Exclude, Caches: o.Leader.Caches,
+		Exclude: o.Exclude, Caches: o.Leader.Caches, Reports: reports,
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)

@@ -45,13 +45,13 @@ func TestThePageInABrowser(t *testing.T) {
 			var shown int
 			page.Eval(rows+".length", &shown)
 			require.Equal(t, min(namespaces, 100), shown)
+			looks(t, page)
 			filters(t, page, namespaces)
 			sorts(t, page)
 			require.Empty(t, page.Errors())
 			requests := page.Requests()
 			require.Len(t, requests, 1, "the page requests nothing but itself")
 			require.True(t, strings.HasPrefix(requests[0], "file://"))
-			looks(t, page)
 			if namespaces == 3 {
 				reads(t, page)
 			}

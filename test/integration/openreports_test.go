@@ -1,0 +1,151 @@
+package integration_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// newOpenReport returns an empty Report of openreports.io with the name that the operator uses.
+func newOpenReport(namespace string) *unstructured.Unstructured {
+	report := &unstructured.Unstructured{}
+	report.SetGroupVersionKind(schema.GroupVersionKind{Group: "openreports.io", Version: "v1alpha1", Kind: "Report"})
+	report.SetName("nstpl")
+	report.SetNamespace(namespace)
+	return report
+}
+
+// waitOpenReport waits until a namespace has a Report whose first result has a message.
+func (s *testScope) waitOpenReport(ns *corev1.Namespace, message string) *unstructured.Unstructured {
+	s.t.Helper()
+	report := newOpenReport(ns.Name)
+	s.eventually(func(c *assert.CollectT) {
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(report), report)) {
+			results, _, _ := unstructured.NestedSlice(report.Object, "results")
+			if assert.NotEmpty(c, results) {
+				assert.Contains(c, results[0].(map[string]any)["message"], message)
+			}
+		}
+	})
+	return report
+}
+
+func (s *testScope) waitNoOpenReport(ns *corev1.Namespace) {
+	s.t.Helper()
+	report := newOpenReport(ns.Name)
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, apierrors.IsNotFound(s.client.Get(s.t.Context(), client.ObjectKeyFromObject(report), report)))
+	})
+}
+
+// setKey changes the ConfigMap settings as another client would.
+func (s *testScope) setKey(ns *corev1.Namespace, value string) {
+	s.t.Helper()
+	settings := s.mustGet(ns, parseYAML(s.t, configMap("settings", ""))[0])
+	settings.Object["data"] = map[string]any{"key": value}
+	require.NoError(s.t, s.client.Update(s.t.Context(), settings, client.FieldOwner("kubectl-edit")))
+}
+
+func TestOpenReports(t *testing.T) {
+	t.Parallel()
+	cluster := newClusterWithoutOperator(t)
+	s := newScope(t, cluster)
+	permissions, err := os.ReadFile("../../manifests/components/openreports/rbac.yaml")
+	require.NoError(t, err)
+	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
+	require.NoError(t, err)
+	require.NoError(t, cluster.startOperator(t.Context(), "--open-reports"))
+	template := s.createTemplate("defaults", documents(configMap("settings", "v")), reportsDrift)
+
+	// Without the CustomResourceDefinition, namespaces are populated all the same.
+	ns, forged := s.createPopulatedNamespace("a"), s.createPopulatedNamespace("forged")
+	s.setKey(ns, "theirs")
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "drifted")
+	})
+
+	// The Report appears soon after its CustomResourceDefinition.
+	_, err = cluster.kubectl(t.Context(), "", "apply", "--filename", "testdata/openreports.yaml")
+	require.NoError(t, err)
+	report := s.waitOpenReport(ns, "drifted: data.key changed by kubectl-edit")
+	results, _, err := unstructured.NestedSlice(report.Object, "results")
+	require.NoError(t, err)
+	require.Equal(t, []any{map[string]any{
+		"source": "nstpl", "policy": s.name("defaults"), "rule": "Drifted", "result": "warn", "severity": "medium",
+		"message":    results[0].(map[string]any)["message"],
+		"resources":  []any{map[string]any{"kind": "ConfigMap", "namespace": ns.Name, "name": "settings"}},
+		"properties": map[string]any{"object": "configmap/settings"},
+	}}, results)
+
+	touch := func(ns *corev1.Namespace, value string) {
+		s.patchNamespace(ns, `{"metadata": {"annotations": {"touched": "`+value+`"}}}`)
+	}
+
+	t.Run("a changed Report is repaired at the next report on the namespace", func(t *testing.T) {
+		s := s.withT(t)
+		report.Object["results"] = []any{map[string]any{"policy": "x", "result": "pass", "message": "all is well"}}
+		require.NoError(t, s.client.Update(t.Context(), report, client.FieldOwner("kubectl-edit")))
+		touch(ns, "after the change")
+		s.waitOpenReport(ns, "drifted: ")
+	})
+
+	t.Run("a deleted Report is created at the next report on the namespace", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.client.Delete(t.Context(), newOpenReport(ns.Name)))
+		touch(ns, "after the deletion")
+		s.waitOpenReport(ns, "drifted: ")
+	})
+
+	t.Run("a Report is deleted when the namespace is clean, unless another client created it", func(t *testing.T) {
+		s := s.withT(t)
+		other := newOpenReport(forged.Name)
+		other.Object["source"] = "another"
+		require.NoError(t, s.client.Create(t.Context(), other, client.FieldOwner("another")))
+		s.setKey(forged, "theirs")
+		s.eventually(func(c *assert.CollectT) {
+			assert.Contains(c, s.operator.Log(forged.Name), "another client created the Report")
+		})
+		s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.DriftPolicy = v1alpha1.DriftCorrect
+		})
+		s.waitNoOpenReport(ns)
+		s.waitCondition(forged, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.NotContains(c, condition.Message, "drifted")
+		})
+		s.updateTemplate(template, reportsDrift)
+		s.setKey(ns, "theirs again") // written after the Report of the other namespace would have been
+		s.waitOpenReport(ns, "drifted: ")
+		stored := newOpenReport(forged.Name)
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(stored), stored))
+		require.Equal(t, other.GetResourceVersion(), stored.GetResourceVersion())
+	})
+
+	t.Run("another operator deletes the Report of a namespace that is clean", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, cluster.operator.Kill())
+		s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.OptOutAnnotation+`": "true"}}}`)
+		require.NoError(t, cluster.startOperator(t.Context(), "--open-reports"))
+		s.waitNoOpenReport(ns)
+	})
+
+	t.Run("nothing is written without the flag", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, cluster.operator.Kill())
+		require.NoError(t, cluster.startOperator(t.Context()))
+		position := s.auditPosition()
+		s.setKey(forged, "theirs again")
+		s.waitCondition(forged, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Contains(c, condition.Message, "drifted")
+		})
+		require.Empty(t, s.writesSince(position, func(r request) bool { return r.ObjectRef.Resource == "reports" }))
+	})
+}
