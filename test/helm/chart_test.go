@@ -89,6 +89,11 @@ func rendered(t *testing.T, kubernetes string, values map[string]any) map[string
 // built returns the objects that kubectl kustomize prints for a kustomization next to the folder manifests.
 func built(t *testing.T, kustomization string) map[string]map[string]any {
 	t.Helper()
+	return parsed(t, builtText(t, kustomization))
+}
+
+func builtText(t *testing.T, kustomization string) string {
+	t.Helper()
 	root := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(root, "manifests"), os.DirFS("../../manifests")))
 	for _, name := range []string{"nstpl-operator", "nstpl-sync"} {
@@ -99,11 +104,13 @@ func built(t *testing.T, kustomization string) map[string]map[string]any {
 			name, digest)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root)
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy // like kubectl
+	objects, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), root)
 	require.NoError(t, err)
 	content, err := objects.AsYaml()
 	require.NoError(t, err)
-	return parsed(t, string(content))
+	return string(content)
 }
 
 // parsed returns the objects of a stream by kind, namespace and name.

@@ -134,14 +134,14 @@ func TestMistakesAreReported(t *testing.T) {
 // Helm keeps what an uninstallation must not delete with the release: definitions, with all objects of users, and data.
 func TestKeptObjects(t *testing.T) {
 	t.Parallel()
-	objects := rendered(t, "v1.36.3", values(t, "components: {grafana: true}"))
+	objects := rendered(t, "v1.36.3", values(t, "components: {grafana: true, securityContextConstraints: true}"))
 	var definitions []string
 	for key := range objects {
-		if strings.HasPrefix(key, "CustomResourceDefinition ") {
+		if strings.HasPrefix(key, "CustomResourceDefinition ") || strings.HasPrefix(key, "SecurityContextConstraints ") {
 			definitions = append(definitions, key)
 		}
 	}
-	require.Len(t, definitions, 7)
+	require.Len(t, definitions, 7+7)
 	require.ElementsMatch(t, append(definitions,
 		"Namespace /nstpl-system", "Namespace /nstpl-trial", "ConfigMap nstpl-system/nstpl-allocations",
 		"ConfigMap nstpl-system/nstpl-auto-opt-out", "ConfigMap nstpl-system/nstpl-selectors"), withoutKeep(objects))

@@ -140,10 +140,14 @@ func templates(objects []*object) map[string]string {
 	return contents
 }
 
-// keeps adds the annotation with which Helm does not delete an object with the release. An uninstallation that deletes
-// a CustomResourceDefinition would delete all objects of its kind, and that of a namespace everything in it. ConfigMaps
-// without data in the manifests have data that the operator or administrators write.
+// keeps reports whether Helm keeps an object when it deletes the release. An uninstallation that deletes a
+// CustomResourceDefinition would delete all objects of its kind, and that of a namespace everything in it. ConfigMaps
+// without data in the manifests have data that the operator or administrators write. Objects of nstpl's kinds are kept
+// with their definitions, because Helm could not uninstall a release whose definitions are deleted already.
 func (o *object) keeps() bool {
+	if version, _ := o.tree["apiVersion"].(string); strings.HasPrefix(version, "policy.nstpl.dev/") {
+		return true
+	}
 	switch o.kind {
 	case "CustomResourceDefinition", "Namespace":
 		return true
@@ -153,6 +157,7 @@ func (o *object) keeps() bool {
 	return false
 }
 
+// keep adds the annotation with which Helm keeps an object.
 func (o *object) keep() error {
 	metadata, ok := o.tree["metadata"].(map[string]any)
 	if !ok {

@@ -29,7 +29,7 @@ var descriptions = map[string]string{
 	"prometheus": "ServiceMonitors and alerts. The Prometheus operator must be installed.",
 	"roles":      "ClusterRoles that you can bind to the users of nstpl.",
 	"security-context-constraints": "OpenShift's usual constraints. Enable them in an upgrade, because Helm needs the " +
-		"CustomResourceDefinitions first. From then on, one of them must admit each pod.",
+		"CustomResourceDefinitions first. From then on, one of them must admit each pod. Helm does not delete them again.",
 	"sync": "nstpl-sync, by which the cluster follows trees of policies in Git. It has the permissions of a cluster " +
 		"administrator.",
 }
