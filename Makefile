@@ -26,11 +26,12 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate CRDs, deepcopy functions, admission policies, and the reference of kinds and commands
+generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission policies, and the reference of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 	go run ./manifests/admission/generate manifests/admission
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
+	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
 
 .PHONY: test
 test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integration, e2e
@@ -50,7 +51,8 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	go run ./manifests/admission/generate "$$tmp/admission" && \
 	(for policy in "$$tmp"/admission/*; do diff -u "manifests/admission/$${policy##*/}" "$$policy" || exit 1; done) && \
 	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
-	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" || \
+	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" && \
+	go run ./cmd/kubectl-nstpl schema >"$$tmp/nstpl.json" && diff -u manifests/schemas/nstpl.json "$$tmp/nstpl.json" || \
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint

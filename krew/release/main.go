@@ -92,6 +92,13 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if err := r.buildWorkloads(ctx, all); err != nil {
 		return err
 	}
+	schemas, err := os.ReadFile("manifests/schemas/nstpl.json")
+	if err != nil {
+		return err
+	}
+	if _, err := r.write("nstpl.schema.json", schemas); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(r.out, checksumsFile), r.checksums.Bytes(), 0o644)
 }
 

@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/diff"
 	"nstpl.dev/nstpl/plugin/internal/namespace"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
+	"nstpl.dev/nstpl/plugin/internal/schema"
 	"nstpl.dev/nstpl/plugin/internal/sync"
 	"nstpl.dev/nstpl/plugin/internal/tree"
 	"nstpl.dev/nstpl/plugin/internal/vet"
@@ -57,7 +58,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	addGroup(root, "Templates and trees of policies:",
 		vet.New(s), rollout.New(s), tree.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
-	addGroup(root, "Other commands:", newOptions(s), newVersion(s), newCompletion(s))
+	addGroup(root, "Other commands:", schema.New(s), newOptions(s), newVersion(s), newCompletion(s))
 	setHelp(root)
 	s.CompleteConfigFlags(root)
 	return root
