@@ -69,6 +69,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 		require.Len(t, images, 1, file)
 		require.Equal(t, "registry.example.com/"+program, images[0][1])
 		require.Contains(t, first[program+"-v1.2.3-oci.tar"], images[0][2])
+		// The name of an image that kind loads from the archive.
+		require.Contains(t, first[program+"-v1.2.3-oci.tar"], `"registry.example.com/`+program+`:v1.2.3"`)
 		require.Equal(t, 1, strings.Count(first[file], " image: "), file)
 	}
 	requireBuildsTogether(t, first["install.yaml"], first["sync.yaml"])
