@@ -201,6 +201,7 @@ func (i *installation) upgradeAndTakeOver() {
 	require.Equal(i.t, "2", i.replicas())
 	i.requireReleases(0)
 	i.requireAsApplied()
+	i.kubectl("apply", "--server-side", "--force-conflicts", "--filename", i.manifests)
 
 	require.NoError(i.t, i.install("operator: {replicas: 4}"))
 	require.Equal(i.t, "4", i.replicas())

@@ -27,28 +27,36 @@ const splice = ""
 // vary adds to the objects of the chart what another kustomization makes of the objects in base, under a condition.
 func vary(all, base, with []*object, condition string) ([]*object, error) {
 	for _, changed := range with {
-		find := func(o *object) bool { return o.key == changed.key }
-		i := slices.IndexFunc(base, find)
-		if i < 0 {
+		before := find(base, changed.key)
+		if before == nil {
 			changed.condition = condition
 			all = append(all, changed)
 			continue
 		}
-		o := all[slices.IndexFunc(all, find)]
-		if _, err := varyNode(o.tree, base[i].content, changed.content, condition); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.key, err)
+		if _, err := varyNode(find(all, changed.key).tree, before.content, changed.content, condition); err != nil {
+			return nil, fmt.Errorf("%s: %w", changed.key, err)
 		}
 	}
-	for _, o := range base {
-		if slices.ContainsFunc(with, func(other *object) bool { return other.key == o.key }) {
+	for _, before := range base {
+		if find(with, before.key) != nil {
 			continue
 		}
+		o := find(all, before.key)
 		if o.condition != "" {
 			return nil, fmt.Errorf("%s: two kustomizations leave it out, which the chart cannot express", o.key)
 		}
 		o.condition = "not (" + condition + ")"
 	}
 	return all, nil
+}
+
+// find returns the object with a key, or nil.
+func find(objects []*object, key string) *object {
+	i := slices.IndexFunc(objects, func(o *object) bool { return o.key == key })
+	if i < 0 {
+		return nil
+	}
+	return objects[i]
 }
 
 // varyNode returns the tree with what the value with adds to the value base. A kustomization may add entries to maps,

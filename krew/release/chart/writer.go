@@ -112,9 +112,12 @@ func (w *writer) element(element any, indent int) {
 		} else {
 			w.WriteString(margin + "-\n" + inner.String())
 		}
-	default:
+	case []any:
 		w.WriteString(margin + "-")
 		w.value(element, indent+2)
+	default:
+		w.WriteString(margin + "-")
+		w.value(element, indent)
 	}
 }
 
@@ -129,12 +132,15 @@ func (w *writer) fromValue(value fromValue, key string, indent int) {
 	w.WriteString("{{- end }}\n")
 }
 
-// scalar returns a text, number, boolean or null in YAML. The lines of a text are indented by indent more than the key.
+// scalar returns a text, number, boolean or null in YAML. The lines of a text are indented by two more than indent.
 // Actions of templates in it are escaped: Helm would evaluate those that are meant for Prometheus or Grafana.
 func scalar(value any, indent int) string {
 	marshal := func(value any) ([]byte, error) { return yaml.Marshal(map[string]any{"k": value}) }
-	if text, ok := value.(string); ok && strings.HasSuffix(text, "\n\n") {
-		marshal = json.Marshal // actions that follow remove empty lines
+	if text, ok := value.(string); ok {
+		// Actions that follow remove all space but one end of a line, so no other space may end a block.
+		if block := strings.TrimSpace(text); block == "" || strings.HasSuffix(text, "\n") && !strings.HasSuffix(text, block+"\n") {
+			marshal = json.Marshal
+		}
 	}
 	content, err := marshal(value)
 	if err != nil {
