@@ -120,7 +120,7 @@ func (r *release) writeChart(images map[string]chart.Image) error {
 	c := chart.Chart{Version: r.version, Images: images, Manifests: "manifests", License: r.license}
 	files, err := c.Files()
 	if err != nil {
-		return fmt.Errorf("Helm chart: %w", err)
+		return fmt.Errorf("generate the Helm chart: %w", err)
 	}
 	var content bytes.Buffer
 	if err := archive.Write(&content, c.FileName(), files, r.commitTime); err != nil {

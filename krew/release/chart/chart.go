@@ -97,7 +97,8 @@ func (c Chart) addTexts(contents map[string][]byte, settings []value) error {
 	}
 	for source, target := range map[string]string{
 		"Chart.yaml": "Chart.yaml", "README.md": "README.md",
-		"NOTES.txt": "templates/NOTES.txt", "helpers.tpl": "templates/_helpers.tpl", "validate.yaml": "templates/validate.yaml",
+		"NOTES.txt": "templates/NOTES.txt", "helpers.tpl": "templates/_helpers.tpl",
+		"validate.yaml": "templates/validate.yaml",
 	} {
 		var content bytes.Buffer
 		if err := parsed.ExecuteTemplate(&content, source, map[string]string{

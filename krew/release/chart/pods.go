@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -30,14 +29,14 @@ func (c Chart) parameterize(objects []*object, w workload) ([]value, error) {
 	pod := child(child(spec, "template"), "spec")
 	containers, _ := pod["containers"].([]any)
 	if len(containers) != 1 {
-		return nil, fmt.Errorf("Deployment %s: the chart sets the values of one container, and it has %d",
+		return nil, fmt.Errorf("the chart sets the values of one container, and Deployment %s has %d",
 			w.deployment, len(containers))
 	}
 	container, _ := containers[0].(map[string]any)
 	arguments, ok := container["args"].([]any)
 	image, known := c.Images[w.deployment]
 	if !ok || !known {
-		return nil, errors.New("Deployment " + w.deployment + ": the container needs arguments and an image")
+		return nil, fmt.Errorf("the container of Deployment %s needs arguments and an image", w.deployment)
 	}
 	values := ".Values." + w.key
 	parameters := []value{

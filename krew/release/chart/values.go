@@ -3,6 +3,7 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -91,7 +92,7 @@ func valuesFile(values []value) ([]byte, error) {
 func wrapped(text string, width int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len(line)+1+len(word) > width {
 			lines = append(lines, line)
 			line = ""
@@ -117,9 +118,7 @@ func schemaFile(values []value) ([]byte, error) {
 			properties = child(child(properties, key), "properties")
 		}
 		schema := map[string]any{"description": v.description}
-		for keyword, constraint := range v.schema {
-			schema[keyword] = constraint
-		}
+		maps.Copy(schema, v.schema)
 		properties[keys[len(keys)-1]] = schema
 	}
 	content, err := json.MarshalIndent(root, "", "  ")

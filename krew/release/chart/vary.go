@@ -16,8 +16,8 @@ type (
 	}
 	// expression is a scalar that a template computes.
 	expression string
-	// fromValue is a map or a list in the chart's values. Nothing is written if it is empty. As an element of a list, it
-	// stands for all elements. As the value of splice, it stands for all entries.
+	// fromValue is a map or a list in the chart's values. Nothing is written if it is empty. As an element of a list,
+	// it stands for all elements. As the value of splice, it stands for all entries.
 	fromValue string
 )
 

@@ -138,7 +138,8 @@ func scalar(value any, indent int) string {
 	marshal := func(value any) ([]byte, error) { return yaml.Marshal(map[string]any{"k": value}) }
 	if text, ok := value.(string); ok {
 		// Actions that follow remove all space but one end of a line, so no other space may end a block.
-		if block := strings.TrimSpace(text); block == "" || strings.HasSuffix(text, "\n") && !strings.HasSuffix(text, block+"\n") {
+		block := strings.TrimSpace(text)
+		if block == "" || strings.HasSuffix(text, "\n") && !strings.HasSuffix(text, block+"\n") {
 			marshal = json.Marshal
 		}
 	}

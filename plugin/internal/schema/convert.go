@@ -15,8 +15,8 @@ import (
 // draft is the version of JSON Schema that all editors know.
 const draft = "http://json-schema.org/draft-07/schema#"
 
-// ofKind returns the JSON schema of the objects that a CustomResourceDefinition defines. Fields that the API server would
-// reject or remove are invalid. CEL rules are left out, because JSON Schema cannot express them.
+// ofKind returns the JSON schema of the objects that a CustomResourceDefinition defines. Fields that the API server
+// would reject or remove are invalid. CEL rules are left out, because JSON Schema cannot express them.
 func ofKind(definition *apiextensionsv1.CustomResourceDefinition) (map[string]any, error) {
 	for _, version := range definition.Spec.Versions {
 		if !version.Storage {
