@@ -26,11 +26,12 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate CRDs, deepcopy functions, admission policies, and the reference of kinds and commands
+generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission policies, and the reference of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 	go run ./manifests/admission/generate manifests/admission
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
+	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
 
 .PHONY: test
 test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integration, e2e
@@ -42,6 +43,7 @@ test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integ
 .PHONY: verify
 verify: ## Check that generated files, go.mod and go.sum are up to date, without changing them
 	go mod tidy -diff
+	cd test/helm && go mod tidy -diff
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
 		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
@@ -50,12 +52,14 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	go run ./manifests/admission/generate "$$tmp/admission" && \
 	(for policy in "$$tmp"/admission/*; do diff -u "manifests/admission/$${policy##*/}" "$$policy" || exit 1; done) && \
 	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
-	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" || \
+	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" && \
+	go run ./cmd/kubectl-nstpl schema >"$$tmp/nstpl.json" && diff -u manifests/schemas/nstpl.json "$$tmp/nstpl.json" || \
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
 lint: ## Run golangci-lint (the first run compiles it), and report phrases to avoid
 	$(GOLANGCI_LINT) run
+	cd test/helm && $(GOLANGCI_LINT) run
 	go run ./test/language
 
 .PHONY: fmt
@@ -72,9 +76,10 @@ cli: control-plane ## Run the tests of kubectl nstpl
 	go test -count=1 -timeout 20m ./test/cli/... ./test/scale
 
 .PHONY: integration
-integration: control-plane ## Run the operator's tests on a real control plane
+integration: control-plane ## Run the operator's tests on a real control plane, and those of the Helm chart
 	go test -count=1 -timeout 35m $(RACE) $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/measure -e /test/scale -e /test/node -e /test/e2e)
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 20m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
+	cd test/helm && go test -count=1 -timeout 10m ./...
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
 # built from this version.

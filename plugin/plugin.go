@@ -21,9 +21,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// completionProgram is the name of the program that kubectl runs to complete the command line of this plugin.
-const completionProgram = "kubectl_complete-nstpl"
-
 // Run runs the plugin and returns its exit code. The first element of argv is the name of the program.
 func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(streams)
@@ -43,7 +40,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 // arguments returns the arguments for cobra. For completion, kubectl runs the program by another name, where cobra
 // expects another first argument.
 func arguments(argv []string) []string {
-	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == completionProgram {
+	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == command.CompletionProgram {
 		return append([]string{cobra.ShellCompRequestCmd}, argv[1:]...)
 	}
 	return argv[1:]

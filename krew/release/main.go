@@ -1,6 +1,6 @@
 // Command release builds the files of a version of nstpl: archives of the plugin, images of the operator and
-// nstpl-sync, manifests that install them, SBOMs of the programs, SHA256SUMS, and krew's manifest of the plugin. Builds
-// are reproducible: the same commit gives the same bytes.
+// nstpl-sync, manifests and a Helm chart that install them, SBOMs of the programs, SHA256SUMS, and krew's manifest of
+// the plugin. Builds are reproducible: the same commit gives the same bytes.
 package main
 
 import (
@@ -89,10 +89,15 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if err := r.buildPlugin(ctx, all); err != nil {
 		return err
 	}
-	for _, w := range r.workloads() {
-		if err := r.buildWorkload(ctx, w, all); err != nil {
-			return err
-		}
+	if err := r.buildWorkloads(ctx, all); err != nil {
+		return err
+	}
+	schemas, err := os.ReadFile("manifests/schemas/nstpl.json")
+	if err != nil {
+		return err
+	}
+	if _, err := r.write("nstpl.schema.json", schemas); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(r.out, checksumsFile), r.checksums.Bytes(), 0o644)
 }

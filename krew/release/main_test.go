@@ -50,7 +50,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 	released := []string{
 		archive, "kubectl-nstpl-v1.2.3.cdx.json",
 		"nstpl-operator-v1.2.3-oci.tar", "install.yaml", "install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
-		"nstpl-sync-v1.2.3-oci.tar", "sync.yaml", "nstpl-sync-v1.2.3.cdx.json",
+		"nstpl-sync-v1.2.3-oci.tar", "sync.yaml", "nstpl-sync-v1.2.3.cdx.json", "nstpl-1.2.3.tgz",
+		"nstpl.schema.json",
 	}
 	require.ElementsMatch(t, append(released, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
 	for _, name := range released {
@@ -68,6 +69,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 		require.Len(t, images, 1, file)
 		require.Equal(t, "registry.example.com/"+program, images[0][1])
 		require.Contains(t, first[program+"-v1.2.3-oci.tar"], images[0][2])
+		// The name of an image that kind loads from the archive.
+		require.Contains(t, first[program+"-v1.2.3-oci.tar"], `"registry.example.com/`+program+`:v1.2.3"`)
 		require.Equal(t, 1, strings.Count(first[file], " image: "), file)
 	}
 	requireBuildsTogether(t, first["install.yaml"], first["sync.yaml"])

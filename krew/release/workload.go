@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path"
@@ -12,6 +13,8 @@ import (
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"nstpl.dev/nstpl/krew/release/archive"
+	"nstpl.dev/nstpl/krew/release/chart"
 	"nstpl.dev/nstpl/krew/release/image"
 )
 
@@ -40,8 +43,22 @@ func (r *release) workloads() []workload {
 	}
 }
 
-// buildWorkload builds the image of a workload for the linux platforms, and the manifests that install this image.
-func (r *release) buildWorkload(ctx context.Context, w workload, platforms []string) error {
+// buildWorkloads builds the image of each workload for the linux platforms, the manifests that install these images,
+// and the Helm chart.
+func (r *release) buildWorkloads(ctx context.Context, platforms []string) error {
+	images := map[string]chart.Image{}
+	for _, w := range r.workloads() {
+		digest, err := r.buildWorkload(ctx, w, platforms)
+		if err != nil {
+			return err
+		}
+		images[w.program] = chart.Image{Repository: w.image, Digest: digest}
+	}
+	return r.writeChart(images)
+}
+
+// buildWorkload builds the image of a workload and the manifests that install it, and returns the image's digest.
+func (r *release) buildWorkload(ctx context.Context, w workload, platforms []string) (digest string, err error) {
 	var programs []program
 	var images []image.Platform
 	for _, platform := range platforms {
@@ -50,33 +67,33 @@ func (r *release) buildWorkload(ctx context.Context, w workload, platforms []str
 		}
 		p, err := r.compile(ctx, w.program, platform)
 		if err != nil {
-			return fmt.Errorf("%s for %s: %w", w.program, platform, err)
+			return "", fmt.Errorf("%s for %s: %w", w.program, platform, err)
 		}
 		programs = append(programs, p)
 		images = append(images, image.Platform{Arch: p.arch, Binary: p.content})
 	}
 	layout := filepath.Join(r.out, w.program+"-image")
-	digest, err := image.Release{
+	digest, err = image.Release{
 		Program: w.program, Version: r.version, Commit: r.commit, Name: w.image, License: r.license,
 		Created: r.commitTime,
 	}.Write(layout, images)
 	if err != nil {
-		return err
+		return "", err
 	}
 	packed, err := image.Pack(layout, r.commitTime)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if _, err := r.write(fmt.Sprintf("%s-%s-oci.tar", w.program, r.version), packed); err != nil {
-		return err
+		return "", err
 	}
 	released := types.Image{Name: w.program, NewName: w.image, NewTag: r.version, Digest: digest}
 	for _, i := range w.installations {
 		if err := r.writeInstallation(i, released); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return r.writeSBOM(w.program, programs)
+	return digest, r.writeSBOM(w.program, programs)
 }
 
 // writeInstallation builds a kustomization and writes its objects into one file, with the image of this release.
@@ -95,5 +112,20 @@ func (r *release) writeInstallation(i installation, released types.Image) error 
 		return err
 	}
 	_, err = r.write(i.file, content)
+	return err
+}
+
+// writeChart writes the archive of the Helm chart, which installs the images of this release.
+func (r *release) writeChart(images map[string]chart.Image) error {
+	c := chart.Chart{Version: r.version, Images: images, Manifests: "manifests", License: r.license}
+	files, err := c.Files()
+	if err != nil {
+		return fmt.Errorf("generate the Helm chart: %w", err)
+	}
+	var content bytes.Buffer
+	if err := archive.Write(&content, c.FileName(), files, r.commitTime); err != nil {
+		return err
+	}
+	_, err = r.write(c.FileName(), content.Bytes())
 	return err
 }

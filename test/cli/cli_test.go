@@ -88,6 +88,8 @@ func runScripts(t *testing.T, dir, kubectl, kubeconfig string) {
 			env.Setenv("PATH",
 				strings.Join([]string{binDir, filepath.Dir(kubectl), os.Getenv("PATH")}, string(os.PathListSeparator)))
 			env.Setenv("KUBECONFIG", kubeconfig)
+			env.Setenv("PLUGIN", filepath.Join(binDir, "kubectl-nstpl"))
+			env.Setenv("KUBECTL_DIR", filepath.Dir(kubectl))
 			repository, err := filepath.Abs("../..")
 			env.Setenv("REPOSITORY", repository)
 			return err

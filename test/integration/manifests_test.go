@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,6 +61,42 @@ func TestSyncComponentRunsTheImageOfTheKustomization(t *testing.T) {
 			"nstpl-sync":     "registry.example.com/nstpl-sync:v1.2.3",
 		}, images, folder)
 	}
+}
+
+// The manifests and components of a tag are remote bases, as docs/install.md shows: kustomize clones the repository. They
+// build to what they build to in a checkout.
+func TestManifestsAreRemoteBases(t *testing.T) {
+	t.Parallel()
+	repository, local, remote := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{repository, local} {
+		require.NoError(t, os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS("../../manifests")))
+	}
+	for _, args := range [][]string{
+		{"init", "--quiet"}, {"add", "."},
+		{"-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "--quiet", "--message=manifests"},
+		{"tag", "v1.2.3"},
+	} {
+		git := exec.CommandContext(t.Context(), "git", append([]string{"-C", repository}, args...)...)
+		out, err := git.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	build := func(dir, base, suffix string) string {
+		t.Helper()
+		kustomization := "resources:\n- " + base + "manifests" + suffix +
+			"\ncomponents:\n- " + base + "manifests/components/network-policy" + suffix +
+			"\nimages:\n- {name: nstpl-operator, newName: registry.example.com/nstpl-operator, newTag: v1.2.3}\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600))
+		built, err := sharedCluster.kubectl(t.Context(), "", "kustomize", dir)
+		require.NoError(t, err)
+		return built
+	}
+	want := build(local, "", "")
+	require.Contains(t, want, "image: registry.example.com/nstpl-operator:v1.2.3")
+	require.Equal(t, want, build(remote, "file://"+repository+"//", "?ref=v1.2.3"))
+	direct, err := sharedCluster.kubectl(t.Context(), "", "kustomize",
+		"file://"+repository+"//manifests/overlays/before-1.36?ref=v1.2.3")
+	require.NoError(t, err)
+	require.Contains(t, direct, "- --mutate-namespaces")
 }
 
 // Every component builds with the manifests, and the API server accepts its objects of known kinds.

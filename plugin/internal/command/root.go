@@ -21,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/report"
 	"nstpl.dev/nstpl/plugin/internal/rollout"
 	"nstpl.dev/nstpl/plugin/internal/scaffold"
+	"nstpl.dev/nstpl/plugin/internal/schema"
 	"nstpl.dev/nstpl/plugin/internal/sync"
 	"nstpl.dev/nstpl/plugin/internal/top"
 	"nstpl.dev/nstpl/plugin/internal/tree"
@@ -64,7 +65,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		scaffold.New(s), vet.New(s), rollout.New(s), tree.New(s), top.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))
 	addGroup(root, "Other commands:",
-		check.New(s), newOptions(s), newVersion(s), newCompletion(s))
+		check.New(s), schema.New(s), newOptions(s), newVersion(s), newCompletion(s))
 	setHelp(root)
 	s.CompleteConfigFlags(root)
 	return root
