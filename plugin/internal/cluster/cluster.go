@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -43,6 +44,7 @@ type Cluster struct {
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
+	Discovery      discovery.CachedDiscoveryInterface
 	// ChunkSize is how many objects a list request returns at most. Zero means no limit: the API server answers that
 	// from memory, but reads the second and later chunks of a list from etcd.
 	ChunkSize int64
@@ -57,6 +59,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	mapper, err := getter.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := getter.ToDiscoveryClient()
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +109,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	return &Cluster{
 		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Apps: apps,
 		Authentication: authentication, Authorization: authorization, RBAC: rbac,
-		Dynamic: objects, Metadata: metadatas, Mapper: mapper, rest: paths,
+		Dynamic: objects, Metadata: metadatas, Mapper: mapper, Discovery: kinds, rest: paths,
 	}, nil
 }
 

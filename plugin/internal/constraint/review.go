@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -94,6 +96,8 @@ type result struct {
 	Reasons    []scc.Reason `json:"reasons"`
 	// original is the pod before the review.
 	original *corev1.Pod
+	// isTried reports whether a dry run decided. The constraints are then unknown.
+	isTried bool
 	// triedBefore holds the reasons why the constraints before Constraint do not admit the pod.
 	triedBefore []scc.Reason
 }
@@ -162,6 +166,9 @@ func (o *review) reviewObject(
 	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
 		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, original: pod}, nil
 	}
+	if env.isUnlisted {
+		return o.try(ctx, env, object, pod)
+	}
 	annotations, err := env.annotations(ctx, pod.Namespace)
 	if err != nil {
 		return result{}, err
@@ -180,11 +187,14 @@ func (o *review) reviewObject(
 		Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName, by)
-			usableErr = errors.Join(usableErr, err)
+			usableErr = cmp.Or(usableErr, err)
 			return subject
 		},
 	})
-	if usableErr != nil {
+	switch {
+	case apierrors.IsForbidden(usableErr):
+		return o.try(ctx, env, object, pod)
+	case usableErr != nil:
 		return result{}, usableErr
 	}
 	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod}

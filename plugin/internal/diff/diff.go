@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -197,6 +198,9 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		return false, err
 	}
 	compared, report, err := d.compare(ctx, c)
+	if isForbiddenTemplates(err) {
+		return d.runRecorded(ctx, c, err)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -215,6 +219,9 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey, *report, error) {
 	defer d.Progress("comparing namespaces with templates")()
 	templates, err := d.Templates(ctx, c, d.files)
+	if apierrors.IsForbidden(err) {
+		return nil, nil, forbiddenTemplates{err}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -174,7 +174,11 @@ func (r *report) noteReasons(s cli.Session) {
 func (r *report) noteSummary(s cli.Session) {
 	all := output.Count(r.Summary.Namespaces, "namespace")
 	if r.Summary.DifferentObjects == 0 {
-		s.Note("no differences in %s", all)
+		known := ""
+		if r.isRecorded {
+			known = "known "
+		}
+		s.Note("no %sdifferences in %s", known, all)
 		return
 	}
 	var counts []string

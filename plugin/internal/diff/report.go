@@ -26,6 +26,9 @@ type report struct {
 	NotPopulated []notPopulated `json:"notPopulated,omitempty"`
 	// Unknown has a message for each kind, template or object that could not be compared.
 	Unknown []string `json:"unknown,omitempty"`
+
+	// isRecorded reports whether the report has only what the operator recorded.
+	isRecorded bool
 }
 
 type summary struct {

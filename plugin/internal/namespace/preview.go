@@ -97,6 +97,9 @@ func NewPreview(s cli.Session) *cobra.Command {
 func (p *preview) run(ctx context.Context, name string) error {
 	p.withCluster = p.withCluster || p.server
 	predicted, err := p.predict(ctx, name)
+	if errors.Is(err, errUnlisted) {
+		return p.runPopulated(ctx, name)
+	}
 	if err != nil {
 		return err
 	}

@@ -131,8 +131,11 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 	if err != nil && len(namespaces) == 0 {
 		return nil, nil, err
 	}
+	if unlisted != nil && len(namespaces) == 0 && len(forbidden) > 0 {
+		return nil, nil, cli.NoAccess(strings.Join(o.namespaces.Names, ", "))
+	}
 	if unlisted != nil {
-		o.Note("you may not list namespacetemplates, so the templates are not shown: ask for the ClusterRole nstpl-viewer")
+		o.Note("%s", cli.Unlisted("namespacetemplates", "the templates are not shown"))
 		return newBoard(nil, namespaces, !o.namespaces.IsEmpty()), forbidden, err
 	}
 	index, unread := c.Index(ctx, templates, namespaces)
